@@ -65,6 +65,7 @@ QUOTAS = {
     "events_per_s": 2_000.0,
     "bytes_per_s": 1_000_000.0,
     "changes_per_s": 200.0,
+    "delivered_bytes_per_s": 4_000_000.0,
     "subscriptions": 20_000.0,
     "filter_cost": 10_000.0,
     "connections": 200.0,

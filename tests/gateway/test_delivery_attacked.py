@@ -103,8 +103,8 @@ def test_a_pull_that_takes_longer_than_its_own_deadline_holds_no_message_twice(t
             await make(r)
             places = await some(r, 40)
             monkeypatch.setattr(pull, "time", Clock)
-            monkeypatch.setattr(pull, "FIRST_AT_ONCE", 10)
-            monkeypatch.setattr(pull, "next_step", lambda size_bytes, count: 10)
+            monkeypatch.setattr(pull, "first_step", lambda _: 10)
+            monkeypatch.setattr(pull, "next_step", lambda *_: 10)
             given = positions(await r.pull("a", ack_deadline_s=5))
             assert given == places[:20], "and the rest comes with the next"
 

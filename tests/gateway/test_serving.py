@@ -10,17 +10,24 @@ import pytest
 from gateway_support import run
 
 from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery import waiter as module
+from fieldfare.gateway.delivery.rations import Rations
 from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
 
 Serve = Callable[[], Coroutine[Any, Any, object]]
 
 
+def turns_of(look_again: Callable[[], object]) -> ServingTurns:
+    """Turns of spaces that nothing bounds."""
+    return ServingTurns(look_again, Rations(Quotas({})))
+
+
 def waiting(turns: ServingTurns, space: str, serve: Serve) -> tuple[Waiter, asyncio.Task[bool]]:
     """One who waits, and its task."""
     gone = asyncio.get_running_loop().create_future()
-    waiter = Waiter(Delivery(1, [0]), Session(10), gone, lambda _: None, lambda: False, turns)
-    waiter.space, waiter.serve = space, serve
+    waiter = Waiter(Delivery(1, [0]), Session(10), space, gone, lambda _: None, lambda: False, turns)
+    waiter.serve = serve
     return waiter, asyncio.ensure_future(waiter.woken())
 
 
@@ -32,7 +39,7 @@ async def settled() -> None:
 def test_a_stream_is_served_while_its_task_goes_on_waiting():
     async def work() -> None:
         served, looks = [], []
-        turns = ServingTurns(lambda: looks.append(1))
+        turns = turns_of(lambda: looks.append(1))
 
         async def serve() -> None:
             served.append(asyncio.current_task())
@@ -54,7 +61,7 @@ def test_what_has_to_be_waited_for_is_waited_for_by_the_task():
     """A client that does not read holds up its own stream, and nobody else's."""
 
     async def work() -> None:
-        turns = ServingTurns(lambda: None)
+        turns = turns_of(lambda: None)
         room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         steps: list[object] = []
 
@@ -77,7 +84,7 @@ def test_what_has_to_be_waited_for_is_waited_for_by_the_task():
 
 def test_an_error_is_the_stream_s_own():
     async def work() -> None:
-        turns = ServingTurns(lambda: None)
+        turns = turns_of(lambda: None)
 
         async def at_once() -> None:
             raise OSError("a broken record")
@@ -98,7 +105,7 @@ def test_an_error_is_the_stream_s_own():
 
 def test_a_stream_that_ends_while_it_is_served_ends_what_was_begun():
     async def work() -> None:
-        turns = ServingTurns(lambda: None)
+        turns = turns_of(lambda: None)
         ended: list[str] = []
 
         async def serve() -> None:
@@ -131,7 +138,7 @@ def test_a_space_with_very_many_streams_keeps_no_other_waiting(monkeypatch):
 
     async def work() -> None:
         order: list[str] = []
-        turns = ServingTurns(lambda: order.append("look"))
+        turns = turns_of(lambda: order.append("look"))
 
         def serve_of(space: str) -> Serve:
             async def serve() -> None:
@@ -161,7 +168,7 @@ def test_streams_with_backlogs_have_their_space_s_turns_too(monkeypatch):
 
     async def work() -> None:
         order: list[str] = []
-        turns = ServingTurns(lambda: order.append("look"))
+        turns = turns_of(lambda: order.append("look"))
 
         def serve_of(space: str) -> Serve:
             async def serve() -> None:

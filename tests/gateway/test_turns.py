@@ -48,6 +48,38 @@ def test_each_has_his_turn_and_his_own_order(steps: list[str | None]) -> None:
 
 
 @settings(max_examples=drawn(200))
+@given(st.lists(st.tuples(st.sampled_from(["add", "next", "hold", "release", "sift"]), NAMES), max_size=80))
+def test_who_is_held_has_no_turn_and_keeps_his_order(steps: list[tuple[str, str]]) -> None:
+    """Nothing of him comes out meanwhile, whatever is added, and nothing is lost but what is sifted out."""
+    turns: Turns[tuple[str, int]] = Turns()
+    waiting: dict[str, deque[int]] = {name: deque() for name in "abcd"}
+    held: set[str] = set()
+    for number, (step, whose) in enumerate(steps):
+        mine = waiting[whose]
+        if step == "add":
+            turns.add(whose, (whose, number))
+            mine.append(number)
+        elif step == "next" and turns:
+            first = turns.first
+            who, found = turns.next()
+            assert first == (who, found) and who not in held
+            assert found == waiting[who].popleft()
+        elif step == "hold" and mine and whose not in held:
+            turns.hold(whose)
+            held.add(whose)
+        elif step == "release":
+            assert turns.release(whose) == (whose in held)
+            held.discard(whose)
+        elif step == "sift":
+            turns.sift(whose, lambda item: item[1] % 2 == 0)
+            waiting[whose] = deque(each for each in mine if each % 2 == 0)
+            if not waiting[whose]:
+                held.discard(whose)
+        assert turns.count(whose) == len(waiting[whose])
+        assert bool(turns) == any(waiting[name] for name in waiting.keys() - held)
+
+
+@settings(max_examples=drawn(200))
 @given(st.integers(1, 100), st.lists(st.tuples(NAMES, st.integers(0, 120), st.booleans()), max_size=60))
 def test_who_has_less_than_his_share_gets_it(most: int, steps: list[tuple[str, int, bool]]) -> None:
     shares, held = SharedRoom(most), dict.fromkeys("abcd", 0)

@@ -185,6 +185,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "gateway.delivery.pasts": {},
     "gateway.delivery.records": {"threading": Threading},
     "gateway.delivery.pump": {"time": Time},
+    "gateway.delivery.rations": {"time": Time},
     "gateway.delivery.waiter": {"time": Time},
     "gateway.places": {"time": Time},
     "gateway.publishing.delayed": {"time": Time},

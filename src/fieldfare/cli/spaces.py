@@ -86,7 +86,7 @@ def quotas(
         bound = "no bound" if limit is None else f"{limit:,.15g}"
         whose = ", set for it" if quota in found["set"] else ""
         has = "" if used is None else f", has {used:,}"
-        out().print(Text(f"{quota:20}{bound}{whose}{has}"))
+        out().print(Text(f"{quota:23}{bound}{whose}{has}"))
 
 
 def _change(text: str) -> tuple[str, float | None]:

@@ -16,6 +16,7 @@ from fieldfare.gateway.admission.tls import Certificates, caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.rations import Rations
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
@@ -102,7 +103,7 @@ class Gateway:
         self.pasts = Pasts(data, log, registry, writer.floor)
         self.records = RecordCache(log, settings.record_cache_bytes)
         self.pump = Pump(
-            *(log, registry, self.tail, self.pasts, self.records, writer, metrics),
+            *(log, registry, self.tail, self.pasts, self.records, Rations(self.quotas), writer, metrics),
             window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )

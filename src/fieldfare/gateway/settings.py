@@ -207,6 +207,12 @@ class GatewaySettings(BaseSettings):
         description="Subscriptions that each space may create, change or delete in a second, on average; 0 "
         "is no bound.",
     )
+    quota_delivered_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="Bytes of messages that the readers of each space may be sent in a second, on average: "
+        "what is more waits. 0 is no bound. Down: one space's readers wait, and leave more to the others.",
+    )
     quota_subscriptions: int = Field(
         0,
         ge=0,

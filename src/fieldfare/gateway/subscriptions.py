@@ -228,6 +228,8 @@ class Subscriptions:
             return some
 
         removed = await self._writer.change(remove_some, key)
+        if not removed:
+            self._quotas.forget(key)  # what was open was still asked for
         self.count -= len(removed)
         for each in removed:
             self._let_go(key, each.id)

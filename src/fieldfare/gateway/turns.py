@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,25 +18,62 @@ class Turns(Generic[T]):
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}
         """In the order of their next turns."""
+        self._held: dict[str, deque[T]] = {}
+        """Of those who have no turn until they are released."""
 
     def __bool__(self) -> bool:
+        """Whether somebody has a turn."""
         return bool(self._waiting)
 
     def add(self, whose: str, item: T) -> None:
         """Something more waits."""
-        mine = self._waiting.get(whose)
+        mine = self._queue(whose)
         if mine is None:
             mine = self._waiting[whose] = deque()
         mine.append(item)
 
-    def next(self) -> T:
+    def count(self, whose: str) -> int:
+        """How much of one waits, whether or not he has turns."""
+        mine = self._queue(whose)
+        return 0 if mine is None else len(mine)
+
+    @property
+    def first(self) -> T:
         """What is next; there is something."""
+        return next(iter(self._waiting.values()))[0]
+
+    def next(self) -> T:
+        """The same, which waits no longer."""
         whose = next(iter(self._waiting))
         mine = self._waiting.pop(whose)
         item = mine.popleft()
         if mine:
             self._waiting[whose] = mine
         return item
+
+    def hold(self, whose: str) -> None:
+        """One of whom something waits has no turn until `release`, whatever is added."""
+        self._held[whose] = self._waiting.pop(whose)
+
+    def release(self, whose: str) -> bool:
+        """He has his turns again, after all others; whether he was held."""
+        mine = self._held.pop(whose, None)
+        if mine is not None:
+            self._waiting[whose] = mine
+        return mine is not None
+
+    def sift(self, whose: str, is_kept: Callable[[T], bool]) -> None:
+        """Of what waits of one only some go on waiting."""
+        queues = self._held if whose in self._held else self._waiting
+        mine = deque(filter(is_kept, queues.get(whose, ())))
+        if mine:
+            queues[whose] = mine
+        else:
+            queues.pop(whose, None)
+
+    def _queue(self, whose: str) -> deque[T] | None:
+        mine = self._waiting.get(whose)
+        return self._held.get(whose) if mine is None and self._held else mine
 
 
 class SharedRoom:

@@ -1,9 +1,10 @@
-"""How much each space may publish, keep, subscribe to and hold open: one that floods pays for it alone.
+"""How much each space may publish, keep, subscribe to, hold open and read: one that floods pays for it alone.
 
 Of what comes at a *rate* each space has buckets. A bucket fills at the quota's rate, up to a second's worth.
 A request is let in while there is something in it, and takes out what it turns out to hold, also more than
 there is: then the next ones wait until that is paid. So nothing of a request need be looked at to refuse it,
-large batches are not cut, and over time no more than the rate gets in.
+large batches are not cut, and over time no more than the rate gets in. What is delivered waits for its rate
+(`gateway.delivery.rations`).
 
 Of what a space *has* there are counts, all in memory: nothing is asked of a disk to refuse a request. What is
 subscribed to is counted where it is changed, on the one thread of changes, so its quotas are exact.
@@ -36,7 +37,8 @@ HELD_MAX = 500
 
 PUBLISHED = ("events_per_s", "bytes_per_s")
 CHANGED = ("changes_per_s",)
-RATES = (*PUBLISHED, *CHANGED)
+DELIVERED = "delivered_bytes_per_s"
+RATES = (*PUBLISHED, *CHANGED, DELIVERED)
 TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "connections")
 NAMES = (*RATES, *TOTALS)
 
@@ -44,6 +46,7 @@ _USED_UP = {
     "events_per_s": "has used up what it may publish",
     "bytes_per_s": "has used up what it may publish",
     "changes_per_s": "has changed as many subscriptions as it may",
+    DELIVERED: "was sent as many bytes of messages as it may be",
     "subscriptions": "may have no more subscriptions",
     "filter_cost": "may have no filters that cost more than they do together",
     "stored_event_bytes": "may keep no more bytes of events until retention removes some",
@@ -136,6 +139,7 @@ class Quotas:
     _buckets: dict[str, dict[str, Bucket]] = field(default_factory=dict, init=False)
     _used: dict[str, Used] = field(default_factory=dict, init=False)
     _held: int = field(default=0, init=False)
+    _on_change: list[Callable[[str], None]] = field(default_factory=list, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def configure(self, space: str, quotas: Mapping[str, float]) -> None:
@@ -148,6 +152,15 @@ class Quotas:
                 del self._buckets[space][name]
             else:
                 bucket.rate = rate
+        self._changed(space)
+
+    def call_on_change(self, changed: Callable[[str], None]) -> None:
+        """From now on say whose quotas are others now: what waits for them need not wait any longer."""
+        self._on_change.append(changed)
+
+    def _changed(self, space: str) -> None:
+        for changed in self._on_change:
+            changed(space)
 
     def forget(self, space: str) -> None:
         """A space was deleted; what is open there still ends."""
@@ -155,6 +168,7 @@ class Quotas:
         self._bounds.pop(space, None)
         self._buckets.pop(space, None)
         self._used.pop(space, None)
+        self._changed(space)
 
     def limit(self, space: str, name: str) -> float | None:
         """A quota of a space; None where there is no bound."""
@@ -185,10 +199,14 @@ class Quotas:
     def check(self, space: str, now_s: float, names: Iterable[str] = PUBLISHED) -> None:
         """Problem 429, which names the quota, while a space has used one up; the space exists."""
         for name in names:
-            bucket = self._bucket(space, name, now_s)
-            wait_s = bucket.wait_s(now_s) if bucket is not None else 0
+            wait_s = self.wait_s(space, name, now_s)
             if wait_s > 0:
                 raise self.problem(space, name, wait_s=wait_s)
+
+    def wait_s(self, space: str, name: str, now_s: float) -> float:
+        """How long until a space may have more of what comes at a rate; 0 when it may now."""
+        bucket = self._bucket(space, name, now_s)
+        return 0.0 if bucket is None else bucket.wait_s(now_s)
 
     def spend(self, space: str, now_s: float, **spent: int) -> None:
         """Take out what a request that was let in holds, by quota."""

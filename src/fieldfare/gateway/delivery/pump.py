@@ -31,6 +31,7 @@ from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.delivery.loading import Loader, Saved
 from fieldfare.gateway.delivery.match_tail import LookResult, MatchTail
 from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
+from fieldfare.gateway.delivery.rations import Rations
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
 from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
 from fieldfare.gateway.metrics import Metrics
@@ -79,6 +80,8 @@ class Pump:
         Look into the logs of those that began in the past.
     records
         Has the events.
+    rations
+        Say how much may be sent.
     writer
         Saves cursors, and says when something was appended.
     metrics
@@ -96,6 +99,7 @@ class Pump:
         tail: MatchTail,
         pasts: Pasts,
         records: RecordCache,
+        rations: Rations,
         writer: Writer,
         metrics: Metrics,
         *,
@@ -122,7 +126,8 @@ class Pump:
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, set[Waiter]] = {}
-        self._turns = ServingTurns(tail.stir)
+        self.rations = rations
+        self.turns = ServingTurns(tail.stir, rations)
         self._pulled: dict[Delivery, int] = {}
         """How many pulls are at work on a delivery."""
         self._to_bring: list[int] = []
@@ -304,11 +309,14 @@ class Pump:
 
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
-        before = len(parts)
+        before, space = len(parts), self._space(delivery)
         settings = delivery.settings
-        done, gone, over = await self._records.compose(
-            self._space(delivery), keys, delivery.tries.counts, write, parts, settings.max_age_s
+        composing = self._records.compose(
+            space, keys, delivery.tries.counts, write, parts, settings.max_age_s
         )
+        if self.rations.bounds(space):
+            composing = self.rations.paid(space, parts, composing)
+        done, gone, over = await composing
         if settings.max_in_flight_bytes is not None:
             written = [key for key in keys[:done] if key not in gone and key not in over]
             sizes = [sum(map(len, parts[at : at + PARTS])) for at in range(before, len(parts), PARTS)]
@@ -352,7 +360,8 @@ class Pump:
 
         ``gone`` is done when the client has gone.
         """
-        waiter = Waiter(delivery, session, gone, self.look_for, lambda: self.closing, self._turns)
+        space = self._space(delivery)
+        waiter = Waiter(delivery, session, space, gone, self.look_for, lambda: self.closing, self.turns)
         waiters = self._waiting.setdefault(delivery, set())
         waiters.add(waiter)
         self._used(delivery)
@@ -361,6 +370,7 @@ class Pump:
             yield waiter
         finally:
             gone.remove_done_callback(waiter.wake)
+            self.turns.leave(waiter)
             waiters.discard(waiter)
             if not waiters and self._waiting.get(delivery) is waiters:
                 del self._waiting[delivery]

@@ -216,11 +216,14 @@ _MESSAGES: Json = {
             "pull",
             "Take messages",
             takes=body(taken(_PULL, []), {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
-            answers=answer(
-                "The messages, in order; none when the time was over.",
-                record({"messages": array(ref("Message"))}),
-                {"messages": [{"position": "0-5-0", "attempt": 1, "event": EVENT}]},
-            ),
+            answers={
+                "200": answer(
+                    "The messages, in order; none when the time was over.",
+                    record({"messages": array(ref("Message"))}),
+                    {"messages": [{"position": "0-5-0", "attempt": 1, "event": EVENT}]},
+                ),
+                "429": problem("The space was sent as much as it may be: see Retry-After."),
+            },
             problems="400 404",
         ),
     ),

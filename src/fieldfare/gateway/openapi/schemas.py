@@ -246,6 +246,7 @@ QUOTA_WORDS = {
     "events_per_s": "Events that it may publish in a second, on average.",
     "bytes_per_s": "Bytes of events that it may publish in a second, on average.",
     "changes_per_s": "Subscriptions that it may create, change or delete in a second, on average.",
+    "delivered_bytes_per_s": "Bytes of messages that its readers may be sent in a second, on average.",
     "subscriptions": "Subscriptions that it may have.",
     "filter_cost": "What its filters may cost together, as /v1/filters:explain says.",
     "stored_event_bytes": "Bytes of events that it may have in the log.",

@@ -117,17 +117,19 @@ class Push:
             return
         self.delivery = delivery
         session = self.session = pump.open_stream(delivery, WINDOW)
+        space, is_turn = self.subscription.space, False
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             with pump.waiter(delivery, session, never) as waiter:
                 while not (pump.closing or delivery.deleted):
                     if len(self.under_way) >= self.settings.requests_max:
                         await asyncio.wait(self.under_way, return_when=asyncio.FIRST_COMPLETED)
-                    elif delivery.has_message(session):
+                    elif delivery.has_message(session) and (is_turn or not pump.turns.is_held(space)):
+                        is_turn = False
                         await pump.find_names(delivery, session)
                         await self._begin(delivery, session)
                     else:
-                        await waiter.woken()
+                        is_turn = await waiter.woken()
         finally:
             pump.close_stream(delivery, session)
 
@@ -153,12 +155,13 @@ class Push:
             self.gate.ended(who, None)
             raise
         # From here to the task nothing is awaited: nothing ends this between.
-        keys = self._take(delivery, session)
+        keys = [] if means.pump.rations.is_out(space) else self._take(delivery, session)
         if not keys:
             means.slots.release(space)
             self.gate.ended(who, None)
             await asyncio.sleep(0)  # whatever keeps them back is not waited for in a circle
             return
+        means.pump.rations.begin(space)
         means.pump.wake(delivery)
         sending = self._send(who, delivery, session, keys)
         task = asyncio.get_running_loop().create_task(sending)
@@ -212,7 +215,11 @@ class Push:
             write_event(parts, place, index, attempt, line)
             written.append(place << INDEX_BITS | index)
 
-        done = await self._means.pump.compose(delivery, keys, write, parts)
+        pump = self._means.pump
+        try:
+            done = await pump.compose(delivery, keys, write, parts)
+        finally:
+            pump.rations.end(self.subscription.space)
         events = (b"".join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS))
         messages = list(map(Outgoing, written, events))
         delivery.give_back(session, keys[done:])

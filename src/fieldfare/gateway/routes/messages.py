@@ -28,7 +28,7 @@ from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.event_stream import HEADERS, EventStream
 from fieldfare.gateway.transports.message_socket import MessageSocket, agreed
 from fieldfare.gateway.transports.outflow import Outflow
-from fieldfare.gateway.transports.pull import pull_messages
+from fieldfare.gateway.transports.pull import Pull
 
 BODY_MAX_BYTES = 1 << 20
 ACK_MODES = ("explicit", "auto")
@@ -86,8 +86,9 @@ class MessageRoutes:
         limit = min(body.max, self.settings.window_max)
         lease_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.settings.ack_deadline_s
         wait_s = min(body.wait_s, self.settings.wait_max_s)
+        pull = Pull(self.pump, delivery, subscription.space, limit, lease_s)
         with self.quotas.connected(subscription.space):
-            answer = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
+            answer = await pull.answer(wait_s, request.receive)
         if delivery.deleted:
             raise deleted(subscription)
         if answer.count:

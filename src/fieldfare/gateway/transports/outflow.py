@@ -15,7 +15,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, Write
 from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, Disconnect, next_step
+from fieldfare.gateway.transports.steps import Disconnect, first_step, next_step
 
 
 class Carrier(Protocol):
@@ -64,7 +64,7 @@ class Outflow:
     connected: Callable[[], AbstractContextManager[None]] = nullcontext
     sent: deque[int] = field(default_factory=deque, init=False)
     """With ack=auto: what was sent and is not settled."""
-    _step: int = field(default=FIRST_AT_ONCE, init=False)
+    _step: int = field(default=1, init=False)
     _round: int = field(default=0, init=False)
 
     @contextmanager
@@ -88,7 +88,8 @@ class Outflow:
 
     async def _send_all(self, session: Session, carrier: Carrier, gone: Disconnect, waiter: Waiter) -> None:
         self._round = self.delivery.round
-        waiter.space, waiter.serve = self.space, partial(self._send_next, session, carrier, gone)
+        self._step = first_step(self.pump.rations.piece_bytes(self.space))
+        waiter.serve = partial(self._send_next, session, carrier, gone)
         while not (gone.happened or self.pump.closing or self.delivery.deleted or session.ended):
             if self.delivery.round != self._round:
                 await self._send_next(session, carrier, gone)
@@ -106,13 +107,16 @@ class Outflow:
             await pump.find_names(delivery, session)
             if delivery.round != self._round or session.ended or delivery.deleted:
                 return True  # it was set to another place meanwhile, which must be said first
+            if pump.rations.is_out(self.space):
+                return True  # others of the space were given something meanwhile: the next turn is this one's
         lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
         keys = delivery.take(session, self._step, time.monotonic(), lease_s)
         if not keys:
             pump.look_for(delivery)  # what it had may have been given up instead
             return False
         pump.wake(delivery)  # others who wait must hear when these leases end
-        self._step = next_step(await self._send(keys, session, carrier, gone), len(keys))
+        size_bytes = await self._send(keys, session, carrier, gone)
+        self._step = next_step(size_bytes, len(keys), pump.rations.piece_bytes(self.space))
         return True
 
     async def _send(self, keys: list[int], session: Session, carrier: Carrier, gone: Disconnect) -> int:

@@ -15,9 +15,14 @@ FIRST_AT_ONCE = 16
 SENT_AT_ONCE = 500
 
 
-def next_step(size_bytes: int, count: int) -> int:
-    """How many messages to take at once, from the size of the last."""
-    return max(1, min(SENT_AT_ONCE, PIECE_BYTES * count // max(size_bytes, 1)))
+def first_step(piece_bytes: float) -> int:
+    """How many messages to take at once by who does not know how large they are."""
+    return max(1, int(FIRST_AT_ONCE * piece_bytes // PIECE_BYTES))
+
+
+def next_step(size_bytes: int, count: int, piece_bytes: float) -> int:
+    """How many messages to take at once, about so many bytes, from the size of the last."""
+    return max(1, min(SENT_AT_ONCE, int(piece_bytes * count // max(size_bytes, 1))))
 
 
 class SentPieces(Response):
