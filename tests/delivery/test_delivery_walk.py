@@ -6,6 +6,7 @@ once, too early or too often, and the list of dead letters says what is dead.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from doses import drawn
+from fieldfare.delivery import sessions
 from fieldfare.delivery.delivery import Delivery, Mark, Session
 from fieldfare.delivery.keys import key_of, position_of
 from fieldfare.model import Cursor, DeliverySettings, Position
@@ -65,6 +67,7 @@ class Walk:
             order_by=rng.choice([None, "key"]),
         )
         names = [None, 1, 2, 3]
+        self.has_auto = rng.random() < 0.5
         self.names = {key: rng.choice(names) for key in self.keys}
         """Their ordering keys."""
         self.mixed: set[int | None] = {None}
@@ -91,7 +94,7 @@ class Walk:
         self.due.clear()
 
     def session(self) -> Session:
-        return Session(self.rng.choice([2, 5, 20]))
+        return Session(self.rng.choice([2, 5, 20]), is_auto=self.has_auto and self.rng.random() < 0.5)
 
     # What is true
 
@@ -135,6 +138,11 @@ class Walk:
     # Steps
 
     def step(self) -> None:
+        self.stride()
+        for each in self.sessions:
+            assert each.held == sum(session is each for session, _ in self.leases.values()), "miscounted"
+
+    def stride(self) -> None:
         usual = {"take": 5, "ack": 3, "nack": 3, "delay": 1, "extend": 1, "terminate": 1, "release": 1}
         rare = {"time": 2, "mark": 1, "saved": 1, "up_to": 1, "pause": 1, "retry": 1, "clear": 1, "seek": 1}
         rare |= {"order": 1}
@@ -157,10 +165,14 @@ class Walk:
         for _ in range(3):
             self.feed()
         session, lease_s = self.rng.choice(self.sessions), self.rng.choice([1.0, 3.0, 10.0])
+        if session.is_auto:
+            lease_s = math.inf
         self.name(session)
         for key in self.delivery.take(session, self.rng.randrange(1, 6), self.now, lease_s):
             assert self.state[key] == OWED, f"given though {self.state[key]}"
             assert key not in self.leases, "given twice at once"
+            if session.is_auto:  # for him no other of a key is held back, nor for anybody beside him
+                self.mixed.add(self.names[key])
             self.check_order(key)
             assert self.due.pop(key, 0.0) <= self.now, "given too early"
             self.attempts[key] += 1
@@ -237,7 +249,7 @@ class Walk:
 
     def extend(self) -> None:
         keys = self.some()
-        mine = [key for key in keys if key in self.leases]
+        mine = [key for key in keys if key in self.leases and not self.leases[key][0].is_auto]
         assert self.delivery.extend(keys, self.now, 6.0) == len(mine)
         for key in mine:
             self.leases[key] = (self.leases[key][0], self.now + 6.0)
@@ -376,8 +388,10 @@ class Walk:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_no_order_of_verbs_and_kills_loses_doubles_or_brings_back_a_message(crashes):
-    for seed in range(drawn(200)):
+@pytest.mark.parametrize("kept", [0, 1, sessions.KEPT_SESSIONS])
+def test_no_order_of_verbs_and_kills_loses_doubles_or_brings_back_a_message(kept, crashes, monkeypatch):
+    monkeypatch.setattr(sessions, "KEPT_SESSIONS", kept)
+    for seed in range(drawn(100)):
         walk = Walk(seed, crashes=crashes)
         try:
             for _ in range(STEPS):

@@ -53,7 +53,7 @@ def test_a_session_that_ends_looks_at_nothing_that_others_hold():
             looked += len(self)
             return super().items()
 
-    delivery._leases.of = Counted(delivery._leases.of)
+    delivery._leases._of = Counted(delivery._leases._of)
     for _ in range(100):
         delivery.release(Session(1))
     assert looked == 0 and holder.held == 2_000

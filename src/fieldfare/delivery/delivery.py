@@ -153,12 +153,12 @@ class Delivery:
     @property
     def in_flight(self) -> int:
         """How many messages are leased."""
-        return len(self._leases.of)
+        return len(self._leases)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is leased, and nothing waits for its time."""
-        return not self._leases.of and self._waits.next_due_s == math.inf
+        return not len(self._leases) and self._waits.next_due_s == math.inf
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -256,7 +256,7 @@ class Delivery:
         """These are the ordering keys of messages, as numbers; None of one that has none."""
         if self._order is not None:
             for key, name in zip(keys, names, strict=True):
-                self._order.name(key, name, is_held=key in self._leases.of or key in self._waits.due)
+                self._order.name(key, name, is_held=key in self._leases or key in self._waits.due)
 
     def _take_ordered(self, order: Order, session: Session, keys: list[int], room: int) -> int:
         """Take what is first of its ordering key; how many of them were given before."""
@@ -276,7 +276,7 @@ class Delivery:
     def _reorder(self, is_ordered: bool) -> None:
         """Whether, or by what, messages are ordered has changed: what was given is sorted in anew."""
         owed = self._waits.pop_ready()
-        held = {*self._leases.of, *self._waits.due}
+        held = {*self._leases, *self._waits.due}
         if self._order is not None:
             owed += [key for key in self._order if key not in held]
         self._order = Order(held) if is_ordered else None
@@ -290,7 +290,7 @@ class Delivery:
         if settings.paused or len(self.tries.letters) >= LETTERS_MAX:
             return 0
         if settings.max_in_flight is not None and not session.is_auto:
-            room = min(room, settings.max_in_flight - len(self._leases.of))
+            room = min(room, settings.max_in_flight - len(self._leases))
         if settings.max_in_flight_bytes is not None and not session.is_auto:
             room = min(room, self._leases.fitting(settings.max_in_flight_bytes))
         return room
@@ -464,7 +464,7 @@ class Delivery:
     def _fail(self, keys: Iterable[int], now_s: float, delay_s: float | None, reason: str) -> int:
         count = 0
         for key in keys:
-            if key not in self._leases.of:
+            if key not in self._leases:
                 continue
             self._leases.end((key,))
             count += 1
@@ -488,8 +488,7 @@ class Delivery:
     def give_back(self, session: Session, keys: Iterable[int]) -> None:
         """A session has taken messages and could not be given them: they come at once. It was no attempt."""
         for key in keys:
-            lease = self._leases.of.get(key)
-            if lease is not None and lease.session is session:
+            if self._leases.holder(key) is session:
                 self._leases.end((key,))
                 self.tries.add(key, -1)
                 self._put_again(key)
@@ -534,7 +533,7 @@ class Delivery:
         What is tried again, and what is owed of other partitions, is given again. Sessions hold nothing more.
         """
         sought = {key >> PARTITION_SHIFT for key in keys}
-        known = {*self._leases.of, *self._waits.due, *(self._order or ())}
+        known = {*self._leases, *self._waits.due, *(self._order or ())}
         owed = [key for key in known if key >> PARTITION_SHIFT not in sought]
         self.round += 1
         self._leases.clear()

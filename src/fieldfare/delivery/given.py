@@ -1,6 +1,6 @@
 """The matches of one subscription that were given and are not behind its cursor, and which of them are acked.
 
-They lie in order in a list that loses its front; a flag beside each says whether it is acked. What is acked
+They lie in order in an array that loses its front; a flag beside each says whether it is acked. What is acked
 beyond the front is also kept as *runs* of neighbours, each known by its two ends, so that one message that is
 stuck costs one run, however many behind it are acked::
 
@@ -12,6 +12,7 @@ A run holds whatever lies between its ends: between two matches that were given 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ class Given:
     __slots__ = ("_ends", "_first", "_flags", "_keys", "_starts")
 
     def __init__(self) -> None:
-        self._keys: list[int] = []
+        self._keys = array("q")
         self._flags = bytearray()
         self._first = 0
         self._ends: dict[int, int] = {}
@@ -47,7 +48,7 @@ class Given:
 
     def extend(self, keys: Sequence[int]) -> None:
         """These were given, in order, after all before."""
-        self._keys += keys
+        self._keys.extend(keys)
         self._flags += bytes(len(keys))
 
     def is_open(self, key: int) -> bool:
@@ -91,7 +92,7 @@ class Given:
     def every(self, count: int, key: int) -> list[int]:
         """Each so many-th match, up to a key."""
         at = bisect_left(self._keys, key, self._first)
-        return self._keys[self._first + count - 1 : at : count]
+        return list(self._keys[self._first + count - 1 : at : count])
 
     def runs(self) -> tuple[tuple[int, int], ...]:
         """First and last key of each run that is acked beyond the front, in no order."""

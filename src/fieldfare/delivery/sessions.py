@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+
+KEPT_SESSIONS = 4
+"""Of so many sessions what they have without a deadline lies in arrays: a message is looked for in each."""
 
 FORGOTTEN_KEYS = 16
 """What is settled of a lease without a deadline leaves it when it is so much more than the rest."""
@@ -60,7 +65,16 @@ class Lease:
 class Leases:
     """Who has which messages of one subscription, and until when."""
 
-    __slots__ = ("_mean_bytes", "_settled", "_size_bytes", "_sizes", "deadlines", "is_weighed", "of")
+    __slots__ = (
+        "_kept",
+        "_mean_bytes",
+        "_of",
+        "_settled",
+        "_size_bytes",
+        "_sizes",
+        "deadlines",
+        "is_weighed",
+    )
 
     def __init__(self) -> None:
         self.is_weighed = False
@@ -69,12 +83,33 @@ class Leases:
         self._size_bytes = 0
         self._mean_bytes = math.inf
         """About how large a message is: until one was weighed they come one by one."""
-        self.of: dict[int, Lease] = {}
+        self._of: dict[int, Lease] = {}
         """By message."""
+        self._kept: dict[Session, array[int]] = {}
+        """What sessions have without a deadline, ascending: eight bytes each, where thousands of streams have
+        a thousand each."""
         self.deadlines: list[Lease] = []
         """A heap."""
         self._settled = 0
         """How many of the deadlines are of leases whose messages are all settled."""
+
+    def __len__(self) -> int:
+        return len(self._of) + sum(map(len, self._kept.values()))
+
+    def __contains__(self, key: int) -> bool:
+        return self.holder(key) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._of
+        for kept in self._kept.values():
+            yield from kept
+
+    def holder(self, key: int) -> Session | None:
+        """Who has a message, if anybody."""
+        lease = self._of.get(key)
+        if lease is not None:
+            return lease.session
+        return next((session for session, kept in self._kept.items() if _place(kept, key) is not None), None)
 
     @property
     def next_deadline_s(self) -> float:
@@ -83,8 +118,11 @@ class Leases:
 
     def give(self, session: Session, keys: list[int], deadline_s: float) -> None:
         """Messages that nobody has are a session's until then."""
-        leases = self.of
+        leases = self._of
+        session.held += len(keys)
         if deadline_s == math.inf:
+            if self._keep(session, keys):
+                return
             lease = self._endless(session, keys)
         else:
             lease = Lease(session, deadline_s, keys)
@@ -92,7 +130,17 @@ class Leases:
             heapq.heappush(self.deadlines, lease)
         for key in keys:
             leases[key] = lease
-        session.held += len(keys)
+
+    def _keep(self, session: Session, keys: Sequence[int]) -> bool:
+        """Whether messages without a deadline lie in the session's array now."""
+        kept = self._kept.get(session)
+        if kept is None:
+            if len(self._kept) >= KEPT_SESSIONS:
+                return False
+            kept = self._kept[session] = array("q")
+        for key in keys:
+            kept.insert(len(kept) if not kept or key > kept[-1] else bisect_left(kept, key), key)
+        return True
 
     def _endless(self, session: Session, keys: Sequence[int]) -> Lease:
         """One lease for all: Python's collector would look at each of a hundred, of thousands of streams."""
@@ -102,7 +150,7 @@ class Leases:
             session.leases.add(lease)
             return lease
         if len(lease.keys) >= 2 * lease.open + FORGOTTEN_KEYS:
-            lease.keys = [key for key in lease.keys if self.of.get(key) is lease]
+            lease.keys = [key for key in lease.keys if self._of.get(key) is lease]
         lease.keys += keys
         lease.open += len(keys)
         return lease
@@ -111,7 +159,7 @@ class Leases:
         """Messages are so large."""
         if self.is_weighed:
             for key, size_bytes in zip(keys, sizes_bytes, strict=True):
-                if key in self.of:
+                if key in self:
                     self._size_bytes += size_bytes - self._sizes.get(key, 0)
                     self._sizes[key] = size_bytes
             if self._sizes:
@@ -119,7 +167,7 @@ class Leases:
 
     def fitting(self, max_bytes: int) -> int:
         """About how many messages more may be given so that all have so many bytes; one, if none is given."""
-        unknown = len(self.of) - len(self._sizes)
+        unknown = len(self) - len(self._sizes)
         left_bytes = float(max_bytes - self._size_bytes)
         if unknown and self._mean_bytes == math.inf:
             return 0
@@ -128,11 +176,12 @@ class Leases:
 
     def end(self, keys: Sequence[int]) -> list[int]:
         """Nobody has these messages any more; those that nobody had."""
-        leases, others = self.of, []
+        leases, others = self._of, []
         for key in keys:
             lease = leases.pop(key, None)
             if lease is None:
-                others.append(key)
+                if not self._end_kept(key):
+                    others.append(key)
                 continue
             lease.session.held -= 1
             lease.open -= 1
@@ -146,12 +195,23 @@ class Leases:
             self._forget_sizes(keys)
         return others
 
+    def _end_kept(self, key: int) -> bool:
+        for session, kept in self._kept.items():
+            place = _place(kept, key)
+            if place is not None:
+                del kept[place]
+                session.held -= 1
+                if not kept:
+                    del self._kept[session]
+                return True
+        return False
+
     def extend(self, keys: Iterable[int], deadline_s: float) -> int:
         """What readers have who settle what they were given is theirs until then; how many those are."""
         found: dict[Session, list[int]] = {}
         sizes = {}
         for key in keys:
-            lease = self.of.get(key)
+            lease = self._of.get(key)
             if lease is not None and not lease.session.is_auto:
                 if key in self._sizes:
                     sizes[key] = self._sizes[key]
@@ -170,30 +230,35 @@ class Leases:
                 self._settled -= 1
                 continue
             lease.deadline_s = math.inf  # it is not among the deadlines any more
-            yield [key for key in lease.keys if self.of.get(key) is lease]
+            yield [key for key in lease.keys if self._of.get(key) is lease]
 
     def release(self, session: Session) -> list[int]:
         """End all that a session has; what that was."""
         keys: list[int] = []
         for lease in session.leases:
-            keys += [key for key in lease.keys if self.of.get(key) is lease]
+            # One that failed and was given anew is in a lease without a deadline twice.
+            keys += dict.fromkeys(key for key in lease.keys if self._of.get(key) is lease)
             lease.open, lease.keys = 0, []
             self._settled += lease.deadline_s != math.inf
         session.leases.clear()
         session.held = 0
         for key in keys:
-            del self.of[key]
+            del self._of[key]
+        keys += self._kept.pop(session, ())
         self._forget_sizes(keys)
         self._forget_settled()
         return keys
 
     def clear(self) -> None:
         """End all."""
-        for lease in set(self.of.values()):
+        for lease in set(self._of.values()):
             lease.session.held = lease.open = 0
             lease.session.leases.clear()
             lease.keys = []
-        self.of.clear()
+        self._of.clear()
+        for session in self._kept:
+            session.held = 0
+        self._kept.clear()
         self._sizes.clear()
         self._size_bytes = 0
         self.deadlines, self._settled = [], 0
@@ -208,3 +273,9 @@ class Leases:
             self.deadlines = [each for each in self.deadlines if each.open]
             heapq.heapify(self.deadlines)
             self._settled = 0
+
+
+def _place(kept: array[int], key: int) -> int | None:
+    """Where a message lies, if it does."""
+    place = bisect_left(kept, key)
+    return place if place < len(kept) and kept[place] == key else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Outflow:
     asked_s: float | None
     is_auto: bool = False
     connected: Callable[[], AbstractContextManager[None]] = nullcontext
-    sent: deque[int] = field(default_factory=deque, init=False)
+    sent: array[int] = field(default_factory=partial(array, "q"), init=False)
     """With ack=auto: what was sent and is not settled."""
     _step: int = field(default=1, init=False)
     _round: int = field(default=0, init=False)
@@ -100,7 +100,7 @@ class Outflow:
         delivery, pump = self.delivery, self.pump
         if delivery.round != self._round:
             self._round = delivery.round
-            self.sent.clear()  # what was sent before settles nothing of what is to be sent again
+            del self.sent[:]  # what was sent before settles nothing of what is to be sent again
             await carrier.send_sought()
             return True
         if delivery.settings.order_by is not None:
@@ -140,8 +140,9 @@ class Outflow:
 
     def _settle_oldest(self, sent: list[int]) -> None:
         """With ack=auto: what has a whole window of younger ones behind it needs no acknowledgement."""
-        self.sent += sent
+        self.sent.extend(sent)
         surplus = len(self.sent) - self.window
         if surplus > 0:
-            settled = self.delivery.ack([self.sent.popleft() for _ in range(surplus)])
-            self.metrics.acked.inc(settled)
+            oldest = self.sent[:surplus].tolist()
+            del self.sent[:surplus]
+            self.metrics.acked.inc(self.delivery.ack(oldest))
