@@ -38,7 +38,11 @@ PIECE_BYTES = 64 << 10
 
 
 class BadPacking(ValueError):
-    """Bytes that are not packed as they are said to be."""
+    """Bytes that are not packed as is said; ``size_bytes`` came out of them before that was seen."""
+
+    def __init__(self, message: str, size_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
 
 
 class TooMuchPacked(ValueError):
@@ -99,11 +103,13 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
         while data:
             if unpacker is None:
                 members += 1
-                unpacker = _open(encoding, members)
+                if members > MEMBERS_MAX:
+                    raise BadPacking(f"the body has more than {MEMBERS_MAX} packed parts", size_bytes)
+                unpacker = _open(encoding)
             try:
                 piece = unpacker.decompress(data, most_bytes - size_bytes + 1)
             except _ERRORS as error:
-                raise BadPacking(_explained(encoding, members, error)) from None
+                raise BadPacking(_explained(encoding, members, error), size_bytes) from None
             size_bytes += len(piece)
             if size_bytes > most_bytes:
                 raise TooMuchPacked(most_bytes)
@@ -112,13 +118,11 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
             if unpacker.eof:
                 unpacker = None
     if unpacker is not None or not members:
-        raise BadPacking(f"the body is not valid {encoding}: it ends too early")
+        raise BadPacking(f"the body is not valid {encoding}: it ends too early", size_bytes)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _open(encoding: str, members: int) -> _Unpacker:
-    if members > MEMBERS_MAX:
-        raise BadPacking(f"the body has more than {MEMBERS_MAX} packed parts")
+def _open(encoding: str) -> _Unpacker:
     if encoding == ZSTD:
         bounds = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG_MAX}
         unpacker: _Unpacker = zstd.ZstdDecompressor(options=bounds)

@@ -227,9 +227,14 @@ LATER = {"fieldfare-deliver-after": "60", "fieldfare-producer": "p", "fieldfare-
         ("bytes_per_s", b"[" + b" " * 1_000 + b"]", BATCH, 200),
         ("bytes_per_s", b"no table", ARROW, 400),
         ("bytes_per_s", pack(b" " * (20 << 20), "gzip"), LINES | BOMB, 413),
+        ("bytes_per_s", pack(b" " * 1_000, "gzip")[:-8], LINES | BOMB, 400),
+        ("bytes_per_s", b"no gzip" * 100, LINES | BOMB, 400),
         ("events_per_s", encode(event(2)), LINES | LATER, 409),
     ],
-    ids=["array", "events", "lines", "bytes", "blanks", "nothing", "table", "packed", "later"],
+    ids=[
+        *("array", "events", "lines", "bytes", "blanks", "nothing", "table"),
+        *("packed", "cut", "unpacked", "later"),
+    ],
 )
 def test_what_is_refused_as_a_whole_is_paid_for(tmp_path, monkeypatch, name, body, headers, status):
     """Batches of too many events cost nothing: as often as he liked one could have them read in vain."""

@@ -66,6 +66,11 @@ class Bodies:
         """How large the bodies are whose requests are not answered yet."""
         return self._room.total
 
+    def held_by(self, scope: Scope) -> int:
+        """How many bytes of a request's body have come and, if it was packed so, come out."""
+        size_bytes: int = scope.get(_HELD, (NOBODY, 0))[1]
+        return size_bytes
+
     def release(self, scope: Scope) -> None:
         """The request is answered, or given up."""
         space, size_bytes = scope.pop(_HELD, (NOBODY, 0))
@@ -129,7 +134,7 @@ class Bodies:
             body = await _unpack(packed, encoding, max_bytes)
         except BadPacking as error:
             detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
-            raise HttpProblem(400, "bad-encoding", detail) from None
+            raise HttpProblem(400, "bad-encoding", detail, unpacked_bytes=error.size_bytes) from None
         except TooMuchPacked as error:
             why = f"each byte to {RATIO_MAX} at most, and all to {max_bytes}"
             detail = f"The body's {len(packed)} bytes unpack to more than {error.max_bytes}: they may {why}."

@@ -191,9 +191,12 @@ class EventRoutes:
             detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
             raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
         except HttpProblem as problem:
-            if problem.status == 413 and header(request, b"content-encoding") is not None:
-                # It was unpacked up to there.
-                wasted_bytes = wasted_bytes or problem.place.get("max_bytes", 0)
+            if problem.status in (400, 413) and not wasted_bytes:
+                # So much came, and was unpacked up to there.
+                unpacked = "unpacked_bytes" if problem.status == 400 else "max_bytes"
+                is_packed = header(request, b"content-encoding") is not None
+                wasted_bytes = self.bodies.held_by(request.scope)
+                wasted_bytes += problem.place.get(unpacked, 0) if is_packed else 0
             raise
         finally:
             if refused or wasted_bytes:
