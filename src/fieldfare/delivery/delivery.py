@@ -158,7 +158,7 @@ class Delivery:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is leased, and nothing waits for its time."""
-        return not len(self._leases) and self._waits.next_due_s == math.inf
+        return not self._leases and self._waits.next_due_s == math.inf
 
     @property
     def next_deadline_s(self) -> float | None:
