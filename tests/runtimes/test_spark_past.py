@@ -18,7 +18,7 @@ from fieldfare.runtimes.spark.past_task import PastMatcher, Piece, match_pieces
 from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage import EventLog, Registry, open_event_log, open_match_log, open_registry
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.event_log import NewRecord, RetentionPolicy
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Past, Put, Remove
 
@@ -153,6 +153,18 @@ def test_a_record_that_cannot_be_matched_is_found_and_passed_over(tmp_path: Path
     assert 2 <= tried <= 5
     assert service.found(past) == [(n, i) for n in range(9) if n != 4 for i in (0, 1)]
     assert service.found(other) == [(3, 1), (4, 0)]
+
+
+def test_what_retention_takes_between_plan_and_match_is_passed_over(tmp_path: Path) -> None:
+    """The round failed, and all pasts waited for the next one; seed 508178 of the simulation."""
+    service = Service(tmp_path, 9)
+    past = service.begin("a")
+    (first, *_) = pieces = PastPlanner(service.folder).next_round(1)
+    assert (first.start, first.end) == (0, 9)
+    service.log.retain(RetentionPolicy(max_bytes=1), (6,))
+    assert service.log.partitions[0].start() == 6
+    match(service.folder, pieces)
+    assert service.found(past) == [(n, i) for n in range(6, 9) for i in (0, 1)]
 
 
 def test_spark_matches_a_piece_in_each_task(session: SparkSession, tmp_path: Path) -> None:

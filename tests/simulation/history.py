@@ -49,6 +49,25 @@ class Record:
 
 
 @dataclass
+class Held:
+    """A message that somebody was given last.
+
+    Attributes
+    ----------
+    attempt
+        Which time it was.
+    heard_s
+        When it was there.
+    until_s
+        Until when nobody else may have it, at least.
+    """
+
+    attempt: int
+    heard_s: float
+    until_s: float
+
+
+@dataclass
 class Reading:
     """A subscription and what its readers heard.
 
@@ -76,8 +95,7 @@ class Reading:
     acked: dict[Position, float] = field(default_factory=dict)
     """When the answer to an ack came."""
     given: dict[Position, str] = field(default_factory=dict)
-    leases: dict[Position, float] = field(default_factory=dict)
-    """Until when nobody else may have what was given, at least."""
+    leases: dict[Position, Held] = field(default_factory=dict)
     dead: set[Position] = field(default_factory=set)
     owed_from: dict[int, Position] = field(default_factory=dict)
     """Where somebody set it to: what lies before it is settled."""
@@ -104,14 +122,21 @@ class Reading:
         acked_s = self.acked.get(at)
         hold(acked_s is None or acked_s > asked_s, f"doubled: {name} was given after its ack")
         hold(self.given.setdefault(at, event) == event, f"wrong: {name} is {event}, and was {self.given[at]}")
-        hold(self.leases.get(at, 0.0) <= heard_s, f"doubled: {name} was given to two at once")
+        self._lease(at, Held(attempt, heard_s, asked_s + lease_s), name)
         hold(attempt <= (self.max_attempts or attempt), f"wrong: {name} was given {attempt} times")
-        self.leases[at] = asked_s + lease_s
         if self.is_alone and self.order_by is None and not any(g and p == at for g, p in self.trail):
             high = self.high.get(at.partition)
             hold(high is None or at > high, f"wrong: {name} came after {high}")
             self.high[at.partition] = at
         self.trail.append((True, at))
+
+    def _lease(self, at: Position, new: Held, name: str) -> None:
+        """Of two who have it one had it first; its answer may have been longer on its way."""
+        old = self.leases.get(at)
+        if old is not None and new.attempt < old.attempt:
+            old, new = new, old
+        hold(old is None or old.until_s <= new.heard_s, f"doubled: {name} was given to two at once")
+        self.leases[at] = new
 
     def settle(self, places: Iterable[Position]) -> None:
         """An ack is sent."""

@@ -25,6 +25,7 @@ from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.range_task import BlockWriter, RangeMatcher, RecordRange
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_match_log
+from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
@@ -79,9 +80,24 @@ class PastMatcher(RangeMatcher):
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """The records of its space; what could not be matched when it came is not tried again."""
         aside = self._aside(wanted.partition)
-        for record in super()._read(wanted):
+        for record in self._still_there(wanted):
             if record.space == self._past.space and record.offset not in aside:
                 yield record
+
+    def _still_there(self, wanted: RecordRange) -> Iterator[Record]:
+        """Retention may take records until they are read: nobody is given those, as if it had been sooner."""
+        at = wanted.start
+        while at < wanted.end:
+            try:
+                for record in super()._read(replace(wanted, start=at)):
+                    at = record.offset + 1
+                    yield record
+                return
+            except TrimmedError:
+                start = self._log.partitions[wanted.partition].start()
+                if start <= at:
+                    raise
+                at = start
 
 
 class AwayPastMatcher(PastMatcher):
