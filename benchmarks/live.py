@@ -40,7 +40,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from streams import SPARE_FILES, Arrivals, followed, name_of, processor_s, raise_open_files, rss_bytes_of
+from streams import (
+    SPARE_FILES,
+    Arrivals,
+    followed,
+    memory_bytes_of,
+    name_of,
+    processor_s,
+    raise_open_files,
+)
 
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, Client, NewSubscription
@@ -163,7 +171,7 @@ def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str
         "gateway_idle_cpu_percent": round(100 * idle, 1),
         "p50_ms": round(float(p50_ms), 1),
         "p99_ms": round(float(p99_ms), 1),
-        "gateway_rss_bytes": rss_bytes_of(pid),
+        "gateway_rss_bytes": memory_bytes_of(pid)[0],
         "streams": options.streams,
         "subscriptions": options.subscriptions,
         "events": count,

@@ -14,6 +14,9 @@ p50_ms, p99_ms
 rss_growth_percent
     By how much the memory of all of the service's processes was larger in the last fifth of the time than in
     the second, medians of each. Goal: 5 over 30 minutes. ``--plot`` draws it.
+rss_mb
+    Both of these medians, by process: what it has of its own, and (``mapped``) pages of files, which several
+    of them may share.
 publish_events_per_s
     Publishing alone, to a gateway of its own that nobody reads from: requests of 500 events of 230 bytes,
     four at a time; the median of five runs. Goal: 200,000.
@@ -39,16 +42,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import uvloop
 from live import GatewayOnly, step_of
-from streams import SPARE_FILES, Arrivals, followed, name_of, open_stream, raise_open_files, rss_bytes_of
+from streams import SPARE_FILES, Arrivals, followed, memory_bytes_of, name_of, open_stream, raise_open_files
 
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, BatchSettings, Client, NewSubscription
@@ -65,6 +70,15 @@ NEVER, SELDOM = "never-read", "seldom-read"
 
 PUBLISHED_AT_ONCE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
 PAD = "x" * 120
+
+ROLES = {
+    "bin/java ": "java",
+    "worker_daemon": "python workers",
+    "gateway": "gateway",
+    "indexer": "indexer",
+    "driver": "driver",
+}
+"""Words in the command of each process; the first that is there counts."""
 
 
 def register(url: str, subscriptions: int) -> None:
@@ -123,8 +137,28 @@ def slow_readers(url: str, seldom_s: float) -> Iterator[None]:
         never.close()
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The memory of a service's processes at one time.
+
+    Attributes
+    ----------
+    at_s
+        Since the watch began.
+    sizes_bytes
+        By process what it has of its own; ``mapped`` is what all have of files together.
+    """
+
+    at_s: float
+    sizes_bytes: dict[str, int]
+
+    @property
+    def rss_bytes(self) -> int:
+        return sum(self.sizes_bytes.values())
+
+
 @contextmanager
-def watched(url: str, seen: list[tuple[float, int]]) -> Iterator[None]:
+def watched(url: str, seen: list[Seen]) -> Iterator[None]:
     """Note the memory of all of a service's processes every second."""
     with Client(url) as client:
         gateway = int(client.stats()["pid"])
@@ -134,11 +168,13 @@ def watched(url: str, seen: list[tuple[float, int]]) -> Iterator[None]:
     def look() -> None:
         began_s = time.monotonic()
         while not enough.wait(SEEN_EVERY_S):
-            size_bytes = 0
+            sizes_bytes: dict[str, int] = defaultdict(int)
             for each in family_of(pid):
                 with suppress(FileNotFoundError):  # it has ended meanwhile
-                    size_bytes += rss_bytes_of(each)
-            seen.append((time.monotonic() - began_s, size_bytes))
+                    all_bytes, mapped_bytes = memory_bytes_of(each)
+                    sizes_bytes[role_of(each)] += all_bytes - mapped_bytes
+                    sizes_bytes["mapped"] += mapped_bytes
+            seen.append(Seen(time.monotonic() - began_s, dict(sizes_bytes)))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -159,15 +195,31 @@ def family_of(pid: int) -> list[int]:
     return found
 
 
-def growth_percent(seen: list[tuple[float, int]]) -> float:
-    """The last fifth against the second."""
-    sizes = [size for _, size in seen]
+def role_of(pid: int) -> str:
+    """What a process of a service is for."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return next((role for word, role in ROLES.items() if word in command), "others")
+
+
+def fifths(seen: Sequence[Seen], name: str | None = None) -> tuple[float, float]:
+    """The median memory of the second fifth of the time and of the last, of one process or of all."""
+    sizes = [each.rss_bytes if name is None else each.sizes_bytes.get(name, 0) for each in seen]
     fifth = max(1, len(sizes) // 5)
-    early, late = (statistics.median(sizes[at : at + fifth]) for at in (fifth, len(sizes) - fifth))
-    return 100 * (late / early - 1)
+    return statistics.median(sizes[fifth : 2 * fifth]), statistics.median(sizes[-fifth:])
 
 
-def measure_load(options: argparse.Namespace, seen: list[tuple[float, int]]) -> dict[str, Any]:
+def growth(seen: Sequence[Seen]) -> dict[str, Any]:
+    """The last fifth against the second."""
+    early, late = fifths(seen)
+    names = sorted({name for each in seen for name in each.sizes_bytes})
+    return {
+        "rss_growth_percent": round(100 * (late / early - 1), 1),
+        "rss_mb": {name: [round(size / 1e6) for size in fifths(seen, name)] for name in names},
+        "rss_bytes": seen[-1].rss_bytes,
+    }
+
+
+def measure_load(options: argparse.Namespace, seen: list[Seen]) -> dict[str, Any]:
     count = int(60 * options.minutes * options.rate)
     with (
         tempfile.TemporaryDirectory(prefix="fieldfare-service-") as folder,
@@ -191,8 +243,7 @@ def measure_load(options: argparse.Namespace, seen: list[tuple[float, int]]) -> 
     return {
         "p50_ms": round(float(p50_ms), 1),
         "p99_ms": round(float(p99_ms), 1),
-        "rss_growth_percent": round(growth_percent(seen), 1),
-        "rss_bytes": seen[-1][1],
+        **growth(seen),
         "publisher_late_ms": round(1000 * late_s, 1),
         "events": count,
         "equal": is_equal(found, options.streams, count),
@@ -241,11 +292,11 @@ def send(port: int, body: bytes, for_s: float) -> int:
     return count
 
 
-def plot(seen: list[tuple[float, int]], path: str) -> None:
+def plot(seen: Sequence[Seen], path: str) -> None:
     """Draw the memory over time."""
     import altair
 
-    rows = [{"minutes": at_s / 60, "GB": size / 1e9} for at_s, size in seen]
+    rows = [{"minutes": each.at_s / 60, "GB": each.rss_bytes / 1e9} for each in seen]
     lines = altair.Chart(altair.InlineData(values=rows)).mark_line(strokeWidth=1)
     lines.encode(
         altair.X("minutes:Q", title="minutes under load"),
@@ -269,7 +320,7 @@ def main() -> int:
     raise_open_files(options.streams)
     os.environ.setdefault("FIELDFARE_CONNECTIONS_MAX", str(options.streams + SPARE_FILES))
     runs = [publish_alone() for _ in range(PUBLISH_RUNS)]
-    seen: list[tuple[float, int]] = []
+    seen: list[Seen] = []
     figures = {
         "publish_events_per_s": round(statistics.median(runs)),
         "publish_runs": [round(each) for each in runs],

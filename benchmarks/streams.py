@@ -137,6 +137,7 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rss_bytes_of(pid: int) -> int:
-    """Resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+def memory_bytes_of(pid: int) -> tuple[int, int]:
+    """Resident memory of a process, and how much of it are pages of files."""
+    _, resident, mapped, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    return resident * resource.getpagesize(), mapped * resource.getpagesize()
