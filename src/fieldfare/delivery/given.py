@@ -16,7 +16,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-_DROPPED_AT_ONCE = 1024
+_DROPPED_AT_LEAST = 64
+_DROPPED_SHARE = 4
+"""What is passed is let go of when it is a quarter of all: thousands of streams have a thousand keys each."""
 
 
 class Given:
@@ -109,6 +111,7 @@ class Given:
             end = self._ends.pop(self._keys[first])
             del self._starts[end]
             self._first = first = bisect_right(self._keys, end, first)
-        if first >= _DROPPED_AT_ONCE and 2 * first >= len(self._keys):
-            del self._keys[:first], self._flags[:first]
+        if first >= _DROPPED_AT_LEAST and _DROPPED_SHARE * first >= len(self._keys):
+            # An array that is cut keeps what it had room for; a new one has none to spare.
+            self._keys, self._flags = self._keys[first:], self._flags[first:]
             self._first = 0

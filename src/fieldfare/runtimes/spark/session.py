@@ -75,6 +75,15 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_RETAINED = (
+    "spark.ui.retainedJobs",
+    "spark.ui.retainedStages",
+    "spark.ui.retainedTasks",
+    "spark.ui.retainedDeadExecutors",
+    "spark.sql.ui.retainedExecutions",
+)
+
+
 def session_config(
     settings: SparkSettings, scratch: Path, more_java_options: Sequence[str] = ()
 ) -> dict[str, str]:
@@ -112,6 +121,8 @@ def session_config(
         "spark.log.level": settings.log_level.upper(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Of what has ended nobody looks at anything: kept for a while, it grows old, and Java's heap with it.
+        **dict.fromkeys(_RETAINED, "10"),
         # One task after another without waiting for a better place to run it: none is.
         "spark.locality.wait": "0",
         "spark.sql.adaptive.enabled": "false",
