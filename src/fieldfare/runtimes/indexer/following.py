@@ -18,6 +18,7 @@ is asked for again, not even after a crash.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -119,11 +120,15 @@ def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | N
 
 def load_kernels() -> None:
     """Index a few filters, in vain: what is loaded for that, the first subscriber need not wait for."""
-    texts = ("a = 'x' AND b > 3", "a < b", "s LIKE '%x%'", "a BETWEEN 1 AND 2 OR b = 3")
+    texts = ["a = 'x' AND b > 3", "a < b", "s LIKE '%x%'", "a BETWEEN 1 AND 2 OR b = 3"]
+    texts += [f"s LIKE '%word{i}%'" for i in range(100)]
     build_part(
         IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
         for number, text in enumerate(texts)
     )
+    # What is loaded stays: the collector need not look at it again, for which everybody would wait.
+    gc.collect()
+    gc.freeze()
 
 
 def _pause(stop: threading.Event, pause_s: float, why: str, heartbeat: Heartbeat) -> None:

@@ -128,6 +128,8 @@ def _entries() -> Iterator[IndexEntry]:
     ]
     filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
     filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
+    filters += [f"data.origin LIKE '%J_{i}%' OR data.carrier LIKE '%{i}'" for i in range(10, 80)]
+    filters += [f"data.origin LIKE '%word{i}%'" for i in range(100)]
     filters += [f"data.delay / 3 > {i}" for i in range(30)]
     for number, text in enumerate(filters):
         yield IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
