@@ -17,7 +17,15 @@ from fieldfare.storage.errors import StorageError, TrimmedError
 from fieldfare.storage.kafka.address import KafkaAddress
 
 try:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+    from confluent_kafka import (
+        OFFSET_END,
+        Consumer,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicPartition,
+    )
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("Kafka needs the extra: pip install 'fieldfare[kafka]'") from error
@@ -60,6 +68,7 @@ _COMMON: Mapping[str, Any] = {
 _UNANSWERED = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
 C = TypeVar("C", Consumer, Producer, AdminClient)
+T = TypeVar("T")
 
 _OF_PARENTS: list[object] = []
 _LEADERLESS = {
@@ -258,6 +267,11 @@ class KafkaConnections:
         with self.explained():
             return _bounds(self._ask(), TopicPartition(self.address.topic, partition))
 
+    def end(self, partition: int) -> int:
+        """To where a partition may be read: half of what `bounds` asks the broker for."""
+        with self.explained():
+            return _end(self._ask(), self.address.topic, partition)
+
     @contextmanager
     def reading(self, partition: int, offset: int) -> Iterator[Reader]:
         """A reader before an offset, kept for the next who wants one."""
@@ -393,11 +407,31 @@ class KafkaConnections:
 
 
 def _bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    def ask() -> tuple[int, int]:
+        low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_S)
+        return low, high
+
+    return _asked(ask)
+
+
+def _end(consumer: Consumer, topic: str, partition: int) -> int:
+    def ask() -> int:
+        # What begins at the latest time there is, is the end: one request, where both bounds are two.
+        (found,) = consumer.offsets_for_times(
+            [TopicPartition(topic, partition, OFFSET_END)], timeout=ANSWER_S
+        )
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return int(found.offset)
+
+    return _asked(ask)
+
+
+def _asked(ask: Callable[[], T]) -> T:
     give_up_s = time.monotonic() + ANSWER_S
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_S)
-            return low, high
+            return ask()
         except KafkaException as error:
             if error.args[0].code() not in _LEADERLESS or time.monotonic() > give_up_s:
                 raise

@@ -189,7 +189,8 @@ class KafkaMatchPartition:
     def size_bytes(self) -> int:
         """About what the blocks take, by those that were met."""
         with self._lock:
-            low, high = self._follow()
+            self._follow()
+            low, high = self._connections.bounds(self.number)
             if not self._met_messages and not self._has_met_all(0):
                 self._reach_back()
             return (high - low) * self._met_bytes // max(1, self._met_messages)
@@ -216,8 +217,10 @@ class KafkaMatchPartition:
         """Whether no message that was not met can be of a block from an offset on."""
         return self._lowest_page_end <= offset
 
-    def _follow(self) -> tuple[int, int]:
-        """Meet what is new; from where to where the topic goes."""
+    def _follow(self) -> None:
+        """Meet what is new."""
+        if self._high == self._connections.end(self.number):
+            return
         low, high = self._connections.bounds(self.number)
         if self._high > high:  # It was made anew, or has lost its end.
             self._places, self._high = BlockPlaces(), -1
@@ -230,7 +233,6 @@ class KafkaMatchPartition:
                     self._meet(self._assembly, message)
             self._high = high
             self._assembly.give_up_before(high - _TORN_AFTER)
-        return low, high
 
     def _reach_back(self) -> None:
         """Meet a page more of what is old."""

@@ -54,7 +54,7 @@ class KafkaPartition:
         return self.bounds()[0]
 
     def end(self) -> int:
-        return self.bounds()[1]
+        return self._connections.end(self.number)
 
     def read(self, start: int, end: int) -> Iterator[Record]:
         for whole in self._read(start, end):
