@@ -14,6 +14,7 @@ from doses import drawn
 from fieldfare.encodings import (
     ENCODINGS,
     FREE_BYTES,
+    MADE_BYTES,
     MEMBERS_MAX,
     RATIO_MAX,
     BadPacking,
@@ -107,6 +108,27 @@ def test_a_zstd_body_may_not_ask_for_a_large_window() -> None:
     packed = packer.compress(b"x" * 100) + packer.flush()
     with pytest.raises(BadPacking):
         unpack(packed, "zstd", MIB)
+
+
+CHECKED = {
+    "gzip": lambda body: gzip.compress(body)[:-8],
+    "zstd": lambda body: zstd.compress(body, options={zstd.CompressionParameter.checksum_flag: 1})[:-4],
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_of_what_was_unpacked_in_vain_all_but_one_step_is_known(encoding: str) -> None:
+    """A wrong checksum at the end, and nothing of a mebibyte would have been paid for."""
+    with pytest.raises(BadPacking) as caught:
+        unpack(CHECKED[encoding](bytes(FREE_BYTES)) + b"_" * 8, encoding, LARGE)
+    assert FREE_BYTES - MADE_BYTES <= caught.value.size_bytes <= FREE_BYTES
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("more", range(-2, 3))
+def test_what_ends_where_a_step_does_is_whole(encoding: str, more: int) -> None:
+    body = bytes(2 * MADE_BYTES + more)
+    assert unpack(pack(body, encoding) + pack(b"end", encoding), encoding, LARGE) == body + b"end"
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -36,6 +36,9 @@ WINDOW_LOG_MAX = 23
 
 PIECE_BYTES = 64 << 10
 
+MADE_BYTES = 256 << 10
+"""So much comes out in one step: what the last one made is not known where it ends in an error."""
+
 
 class BadPacking(ValueError):
     """Bytes that are not packed as is said; ``size_bytes`` came out of them before that was seen."""
@@ -100,23 +103,28 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
     view = memoryview(body)
     for at in range(0, len(body), PIECE_BYTES):
         data: bytes | memoryview = view[at : at + PIECE_BYTES]
-        while data:
+        has_more = True
+        while has_more:
             if unpacker is None:
                 members += 1
                 if members > MEMBERS_MAX:
                     raise BadPacking(f"the body has more than {MEMBERS_MAX} packed parts", size_bytes)
                 unpacker = _open(encoding)
+            step_bytes = min(MADE_BYTES, most_bytes - size_bytes + 1)
             try:
-                piece = unpacker.decompress(data, most_bytes - size_bytes + 1)
+                piece = unpacker.decompress(data, step_bytes)
             except _ERRORS as error:
                 raise BadPacking(_explained(encoding, members, error), size_bytes) from None
             size_bytes += len(piece)
             if size_bytes > most_bytes:
                 raise TooMuchPacked(most_bytes)
             pieces.append(piece)
-            data = unpacker.unused_data if unpacker.eof else b""
             if unpacker.eof:
-                unpacker = None
+                data, unpacker = unpacker.unused_data, None
+                has_more = bool(data)
+            else:  # gzip gives back what it has not looked at, zstd keeps it; either may hold something ready
+                data = getattr(unpacker, "unconsumed_tail", b"")
+                has_more = len(piece) == step_bytes
     if unpacker is not None or not members:
         raise BadPacking(f"the body is not valid {encoding}: it ends too early", size_bytes)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

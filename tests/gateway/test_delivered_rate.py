@@ -27,6 +27,9 @@ PAD = "x" * 800
 BEYOND_BYTES = 2_000
 """So much is taken by those who are given something when there is a little left."""
 FILTER = "data.x = 1"
+SMALL, LARGE = 100, 20
+LARGE_BYTES = 200_000
+LARGE_RATE = 100_000
 
 
 class Clock:
@@ -222,6 +225,54 @@ def test_no_more_is_sent_than_the_rate_and_each_message_once(tmp_path, clock, tr
                 assert reader.ids == wanted
                 assert reader.size_bytes <= clock.may_have_come + beyond_bytes
                 assert reader.size_bytes > 0.8 * RATE * (clock.now_s - clock.began_s)
+
+    run(work)
+
+
+@pytest.mark.parametrize("transport", ["stream", "stream?ack=auto", "websocket"])
+def test_large_messages_behind_many_small_ones_are_not_all_sent_at_once(tmp_path, clock, transport):
+    """How many are taken at a time was learned from the small ones: a debt of hours would hold all others."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await set_quotas(r, delivered_bytes_per_s=LARGE_RATE)
+            await r.subscribe("a", FILTER)
+            await r.publish(*(event(number, {"x": 1}) for number in range(SMALL)))
+            for number in range(SMALL, SMALL + LARGE):
+                await r.publish(event(number, {"x": 1, "pad": "x" * LARGE_BYTES}))
+            r.pipeline.step()
+            async with reading(r, transport) as reader:
+                while len(reader.ids) < SMALL + LARGE:
+                    await until_async(lambda: is_held(r) or len(reader.ids) == SMALL + LARGE)
+                    assert (
+                        reader.size_bytes <= LARGE_RATE * (clock.now_s - clock.began_s + 1) + 3 * LARGE_BYTES
+                    )
+                    clock.passes(r, 0.5)
+                assert reader.ids == [str(number) for number in range(SMALL + LARGE)]
+
+    run(work)
+
+
+def test_a_pull_ends_where_messages_become_large(tmp_path, clock):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await set_quotas(r, delivered_bytes_per_s=LARGE_RATE)
+            await r.subscribe("a", FILTER)
+            await r.publish(*(event(number, {"x": 1}) for number in range(SMALL)))
+            for number in range(SMALL, SMALL + LARGE):
+                await r.publish(event(number, {"x": 1, "pad": "x" * LARGE_BYTES}))
+            r.pipeline.step()
+            ids: list[str] = []
+            while len(ids) < SMALL + LARGE:
+                answer = await r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={"wait_s": 0, "max": 1_000})
+                assert answer.status_code == 200, answer.text
+                assert len(answer.content) <= LARGE_RATE + 3 * LARGE_BYTES
+                messages = answer.json()["messages"]
+                assert messages
+                ids += [each["event"]["id"] for each in messages]
+                await r.ack("a", *(each["position"] for each in messages))
+                clock.passes(r, 10)
+            assert ids == [str(number) for number in range(SMALL + LARGE)]
 
     run(work)
 

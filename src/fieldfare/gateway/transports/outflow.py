@@ -115,15 +115,23 @@ class Outflow:
             pump.look_for(delivery)  # what it had may have been given up instead
             return False
         pump.wake(delivery)  # others who wait must hear when these leases end
-        size_bytes = await self._send(keys, session, carrier, gone)
-        self._step = next_step(size_bytes, len(keys), pump.rations.piece_bytes(self.space))
+        size_bytes, done = await self._send(keys, session, carrier, gone)
+        self._step = next_step(size_bytes, done, pump.rations.piece_bytes(self.space))
         return True
 
-    async def _send(self, keys: list[int], session: Session, carrier: Carrier, gone: Disconnect) -> int:
-        """Send messages in pieces; their bytes. What is not sent when the stream ends comes again."""
+    async def _send(
+        self, keys: list[int], session: Session, carrier: Carrier, gone: Disconnect
+    ) -> tuple[int, int]:
+        """Send messages in pieces; their bytes, and how many of them this has dealt with.
+
+        What is not sent when the stream ends comes again, and in its turn what turns out to be larger than
+        those before it, so that the space is in debt.
+        """
         size_bytes = at = 0
         round = self.delivery.round
         while at < len(keys) and not (gone.happened or session.ended or self.delivery.round != round):
+            if at and self.pump.rations.wait_s(self.space) > 0:
+                break
             parts: list[bytes] = []
             done = await self.pump.compose(self.delivery, keys[at:], carrier.write, parts)
             if session.ended or self.delivery.round != round:
@@ -136,7 +144,7 @@ class Outflow:
                 self._settle_oldest(keys[at : at + done])
             at += done
         self.delivery.give_back(session, keys[at:])
-        return size_bytes
+        return size_bytes, at
 
     def _settle_oldest(self, sent: list[int]) -> None:
         """With ack=auto: what has a whole window of younger ones behind it needs no acknowledgement."""

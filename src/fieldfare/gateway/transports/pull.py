@@ -100,6 +100,8 @@ class Pull:
                 taken += keys
                 before_bytes, at = size_bytes, 0
                 while at < len(keys) and size_bytes < PULLED_MAX_BYTES:
+                    if at and pump.rations.wait_s(self.space) > 0:
+                        break  # these are larger than those before them
                     parts: list[bytes] = []
                     at += await pump.compose(delivery, keys[at:], write_pulled, parts)
                     if parts:
