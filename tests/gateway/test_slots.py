@@ -12,6 +12,7 @@ from fieldfare.delivery.keys import key_at
 from fieldfare.gateway.delivery import records as module
 from fieldfare.gateway.delivery.records import READERS, RecordCache, write_pulled
 from fieldfare.gateway.slots import SharedThreads, Slots
+from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import Record
 
 CALM = 1_000
@@ -56,6 +57,50 @@ def test_a_crowd_of_one_space_that_reads_old_records_leaves_another_a_thread():
         assert len(log.reading) == READERS and not any(each.done() for each in crowd)
         log.go_on.set()
         assert await asyncio.gather(*crowd) == [(1, [], [])] * 50
+        records.close()
+
+    run(work)
+
+
+def test_a_record_that_many_wait_for_is_read_once():
+    """Each thread that met it read it, and where the log was in Kafka fetched it for itself."""
+
+    async def work() -> None:
+        log = SlowLog()
+        records = RecordCache(log, 1 << 20)
+        crowd = [
+            asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
+            for space in ("a", "b", "c")
+        ]
+        await asyncio.to_thread(log.are_read.acquire, timeout=30)
+        log.go_on.set()
+        assert await asyncio.gather(*crowd) == [(1, [], [])] * 3
+        assert log.reading == [7]
+        records.close()
+
+    run(work)
+
+
+def test_who_waits_for_a_record_that_could_not_be_read_tries_it_himself():
+    class Failing(SlowLog):
+        def read(self, start: int, end: int) -> list[Record]:
+            found = super().read(start, end)
+            if len(self.reading) == 1:
+                raise EventLogError("for once")
+            return found
+
+    async def work() -> None:
+        log = Failing()
+        records = RecordCache(log, 1 << 20)
+        crowd = [
+            asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
+            for space in ("a", "b", "c")
+        ]
+        await asyncio.to_thread(log.are_read.acquire, timeout=30)
+        log.go_on.set()
+        found = await asyncio.gather(*crowd, return_exceptions=True)
+        assert sorted(map(str, found)) == ["(1, [], [])", "(1, [], [])", "for once"]
+        assert log.reading == [7, 7]
         records.close()
 
     run(work)

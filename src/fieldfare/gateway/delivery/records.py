@@ -60,6 +60,8 @@ class RecordCache:
         self._held: OrderedDict[int, RecordLines] = OrderedDict()
         self._sizes: dict[int, int] = {}
         self._size_bytes = 0
+        self._being_read: dict[int, threading.Event] = {}
+        """Set when it has been read."""
         self._readers = SharedThreads(READERS, "fieldfare-records")
 
     def close(self) -> None:
@@ -176,8 +178,23 @@ class RecordCache:
         return None if found is None else found[0]
 
     def _find_lines(self, place: int, indexes: Sequence[int]) -> _Lines | None:
-        record = self._find(place) or self._read(place)
+        record = self._find_or_read(place)
         return None if record is None else self._lines_of(place, record, indexes)
+
+    def _find_or_read(self, place: int) -> RecordLines | None:
+        """Many who wait for a record want the same one: it is read once."""
+        while (record := self._find(place)) is None:
+            with self._lock:
+                read = self._being_read.setdefault(place, mine := threading.Event())
+            if read is mine:
+                try:
+                    return self._read(place)
+                finally:
+                    with self._lock:
+                        del self._being_read[place]
+                    read.set()
+            read.wait()
+        return record
 
     def size_bytes(self, place: int) -> int:
         """How large a record is that is held; 0 for one that is not."""

@@ -46,6 +46,10 @@ READ_AHEAD_KIB = 2 << 10
 """How much a reader fetches before it is asked for. Larger: large records are read on faster; more is fetched
 for nothing by who reads a range and leaves, and more memory of each that is kept."""
 
+_PASSED_OVER = 4
+"""A reader that stands so many offsets before a place reads on to it: between records lie marks of commits,
+and what was fetched ahead is of use."""
+
 _KEPT_READERS = 4
 _SLICE_S = 0.05
 _DEFAULT_PIECE_BYTES = 900_000
@@ -110,10 +114,18 @@ class Reader:
 
     def go_to(self, partition: int, offset: int) -> None:
         """Stand before an offset."""
-        if (partition, offset) != (self.partition, self.next) or self._rests:
-            self._held, self._rests = None, False
-            self.partition, self.next = partition, offset
-            self._consumer.assign([TopicPartition(self._address.topic, partition, offset)])
+        if self.is_near(partition, offset) and not self._rests:
+            if self._held is not None and self._held.offset() < offset:
+                self._held = None
+            self.next = offset
+            return
+        self._held, self._rests = None, False
+        self.partition, self.next = partition, offset
+        self._consumer.assign([TopicPartition(self._address.topic, partition, offset)])
+
+    def is_near(self, partition: int, offset: int) -> bool:
+        """Whether reading on leads to an offset soon."""
+        return self.partition == partition and 0 <= offset - self.next <= _PASSED_OVER
 
     def rest(self) -> None:
         """Ask a broker for nothing more where all was read; else it does so every `FETCH_WAIT_MS`."""
@@ -157,6 +169,9 @@ class Reader:
                 raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {wanted}")
             if self.next >= min(high, end):
                 return
+            if message is not None and problem.code() == KafkaError._AUTO_OFFSET_RESET:
+                # Retention has taken what lay on the way to it.
+                self._consumer.assign([TopicPartition(self._address.topic, self.partition, self.next)])
             if time.monotonic() > give_up_s:
                 self._leave()
                 raise KafkaException(problem if message is not None else KafkaError(KafkaError._TIMED_OUT))
@@ -277,7 +292,7 @@ class KafkaConnections:
         """A reader before an offset, kept for the next who wants one."""
         self._check_process()
         with self._lock:
-            fits = [each for each in self._idle if (each.partition, each.next) == (partition, offset)]
+            fits = [each for each in self._idle if each.is_near(partition, offset)]
             reader = next(iter(fits or self._idle), None)
             if reader is not None:
                 self._idle.remove(reader)
