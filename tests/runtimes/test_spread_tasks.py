@@ -72,7 +72,7 @@ class Scene:
         found = MatchConsignments(self.folder)(iter(sent))
         assert len(list(WriteBlocks(self.folder)(found))) == 1
         block = open_match_log(self.folder.matches_url).partition(0).block_at(0)
-        assert block is not None
+        assert block is not None and block.spaces == {"mine": block.matches}
         return sorted(block.numbers().tolist())
 
 

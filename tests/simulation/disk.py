@@ -184,6 +184,9 @@ class Matches:
     def size_bytes(self) -> int:
         return 0
 
+    def sizes(self) -> dict[str, int]:
+        return {}
+
     @property
     def is_empty(self) -> bool:
         return not any(each.blocks for each in self.all)

@@ -22,6 +22,7 @@ class MemoryBlock:
         self.start, self.end = block.start, block.end
         self.counts: NDArray[np.int32] = block.counts
         self.extra: Mapping[str, int | float] = dict(block.extra)
+        self.spaces: Mapping[str, int] = dict(block.spaces)
         self.events = int(block.counts.sum())
         self._found: list[list[int]] = [[] for _ in range(self.events)]
         for numbers, starts, ordinals in block.pieces():
@@ -150,6 +151,9 @@ class MemoryMatchLog:
 
     def size_bytes(self) -> int:
         return sum(len(each.blocks) for each in self._partitions.values())
+
+    def sizes(self) -> dict[str, int]:
+        return {}
 
 
 class MemoryIndexStore:

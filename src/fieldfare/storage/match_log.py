@@ -48,6 +48,8 @@ class NewMatchBlock:
         The events of each subscription, counted over all records of the block; of very many, runs of them.
     extra
         Figures about the making of the block (times, durations); kept until the block is compacted.
+    spaces
+        How many of the matches are of each space. What is missing is nobody's.
     """
 
     start: int
@@ -55,6 +57,7 @@ class NewMatchBlock:
     counts: NDArray[np.int32]
     lists: MatchLists | MatchRuns
     extra: Mapping[str, int | float] = field(default_factory=dict)
+    spaces: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def gap(cls, start: int, end: int) -> Self:
@@ -166,6 +169,8 @@ class MatchBlock(Protocol):
         How many there are of each.
     extra
         What the writer noted; empty when the block was made by compaction.
+    spaces
+        How many of the matches are of each space, as it was written; about, when it was made by compaction.
     """
 
     start: int
@@ -174,6 +179,7 @@ class MatchBlock(Protocol):
     events: int
     matches: int
     extra: Mapping[str, int | float]
+    spaces: Mapping[str, int]
 
     def matches_of(
         self, number: int, from_offset: int | None = None
@@ -369,4 +375,11 @@ class MatchLog(Protocol):
 
     def size_bytes(self) -> int:
         """The bytes that all blocks take."""
+        ...
+
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes that each space's matches take: of each block its share, by matches, as far as is known.
+
+        After a start it may take some calls until all blocks are. A log that others keep in bounds says none.
+        """
         ...

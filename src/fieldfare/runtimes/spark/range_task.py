@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
+from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
@@ -39,8 +40,13 @@ GROUP_EVENTS = 8_192
 HELD_SLOTS = 1 << 25
 """Slots of matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events
 may have as many again while it is searched."""
+COUNTED_AT_ONCE = 1 << 20
+"""Matches whose events are counted at a time."""
 GIVEN_UP_NAMED = 1_000
 """So many subscriptions a block names that were given up for its events, at most."""
+
+SpaceRun = tuple[str, int]
+"""A space, and how many events one after the other are its."""
 
 ERROR_CHARACTERS_MAX = 2_000
 """What of an error's text is passed on: it may quote an event."""
@@ -243,6 +249,9 @@ class Block:
         self._runs: MatchRuns | None = None
         self._in_runs = 0
         self._given_up = _GivenUp()
+        self._spaces: list[SpaceRun] = []
+        self._by_event = np.zeros(MAX_BLOCK_EVENTS, np.int64)
+        """How many matches each event has, of those that were counted."""
 
     def add(self, records: list[Record], found: Iterator[Pairs]) -> None:
         """Take in records and what their events match, counted from the first of them."""
@@ -256,13 +265,18 @@ class Block:
             records[-1].offset + 1,
             counts_from(self.end, records),
             min(record.appended_ms for record in records),
+            space_runs(records),
         )
 
-    def add_records(self, end: int, counts: Sequence[int], oldest_ms: int) -> None:
-        """Take in records: how many events each offset up to `end` has, and when the oldest was appended."""
+    def add_records(
+        self, end: int, counts: Sequence[int], oldest_ms: int, spaces: Sequence[SpaceRun]
+    ) -> None:
+        """Take in records: how many events each offset up to `end` has, when the oldest was appended, and
+        whose they are."""
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
         self.end = end
         self._counts += counts
+        self._spaces += spaces
         self.events += sum(counts)
 
     def pass_over(self, end: int) -> None:
@@ -288,6 +302,7 @@ class Block:
             if self._runs is None:
                 self._runs = MatchRuns(self._folder)
             self._runs.add(lists)
+            self._count(lists)  # The other records of the block may not be known yet.
             self._in_runs += len(lists.ordinals)
 
     def _take(self) -> MatchLists:
@@ -296,6 +311,22 @@ class Block:
         self._found, self._lists, self.held = [], [], 0
         return merge_lists([group_by_subscription(found), *lists]) if lists else group_by_subscription(found)
 
+    def _count(self, lists: MatchLists) -> None:
+        """Count the matches of each event, some at a time: counting takes four times their memory."""
+        for first in range(0, len(lists.ordinals), COUNTED_AT_ONCE):
+            some = lists.ordinals[first : first + COUNTED_AT_ONCE]
+            self._by_event += np.bincount(some, minlength=MAX_BLOCK_EVENTS)
+
+    def _matches_by_space(self, matches: int) -> dict[str, int]:
+        """How many of the matches are of each space."""
+        numbers = {space: number for number, space in enumerate(dict(self._spaces))}
+        if len(numbers) == 1:
+            return dict.fromkeys(numbers, matches) if matches else {}
+        of_runs = np.array([numbers[space] for space, _ in self._spaces], np.int64)
+        of_events = np.repeat(of_runs, np.array([events for _, events in self._spaces], np.int64))
+        totals = np.bincount(of_events, self._by_event[: self.events], minlength=len(numbers))
+        return {space: int(total) for space, total in zip(numbers, totals, strict=True) if total}
+
     def write(self, log: BlockWriter, matched_ms: float) -> tuple[int, int]:
         """Write it to the match log, and be done; gives how many matches it has, and its size."""
         try:
@@ -303,6 +334,8 @@ class Block:
             if self._runs is None:
                 lists = self._take()
                 matches = len(lists.ordinals)
+                if len({space for space, _ in self._spaces}) > 1:
+                    self._count(lists)
             else:
                 self.put_away()
                 lists, matches = self._runs, self._in_runs
@@ -314,7 +347,8 @@ class Block:
                 **self._given_up.figures(),
             }
             counts = np.array(self._counts, np.int32)
-            return matches, log.write(NewMatchBlock(self.start, self.end, counts, lists, extra))
+            spaces = self._matches_by_space(matches)
+            return matches, log.write(NewMatchBlock(self.start, self.end, counts, lists, extra, spaces))
         finally:
             self.close()
 
@@ -354,6 +388,12 @@ def counts_from(start: int, records: Sequence[Record]) -> list[int]:
         counts += [0] * (record.offset - start - len(counts))
         counts.append(record.count)
     return counts
+
+
+def space_runs(records: Sequence[Record]) -> list[SpaceRun]:
+    """Whose events follow each other in records."""
+    by_space = groupby(records, lambda record: record.space)
+    return [(space, sum(record.count for record in run)) for space, run in by_space]
 
 
 def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:

@@ -7,8 +7,10 @@ merged block is there for good before its parts are deleted, and readers mind ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +34,8 @@ MAX_COMPACTED_MATCHES = 8_000_000
 SMALL_MATCHES = 100
 """A block with no more is read once, when its size is looked at: to open its file takes longer than that."""
 
-Content = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]
-"""The counts of a block, and its matches by event."""
+Content = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], Mapping[str, int]]
+"""The counts of a block, its matches by event, and how many are of each space."""
 
 Size = tuple[int, int]
 """The events and matches of a block."""
@@ -198,9 +200,10 @@ class Compaction:
     def _merge(self, run: Sequence[BlockFile]) -> NewMatchBlock | None:
         at = run[0].start
         counts, lengths, subscriptions = [], [], []
+        spaces, matches = Counter[str](), 0
         for block in run:
             try:
-                found, indptr, numbers = self._small.get(block) or _content(self._read(block))
+                found, indptr, numbers, of_spaces = self._small.get(block) or _content(self._read(block))
             except BrokenBlockError as error:
                 self._broken(error)
                 return None
@@ -211,11 +214,16 @@ class Compaction:
             counts.append(found[skipped:])
             lengths.append(np.diff(indptr[first_event:]))
             subscriptions.append(numbers[indptr[first_event] :])
+            spaces.update(of_spaces)
+            matches += numbers.size
             at = block.end
         indptr = np.concatenate(([0], np.cumsum(np.concatenate(lengths), dtype=np.int64)))
-        return NewMatchBlock.by_event(
+        merged = NewMatchBlock.by_event(
             run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
         )
+        # Blocks may overlap: what they have twice is taken to be of all spaces alike.
+        kept = int(indptr[-1])
+        return replace(merged, spaces={space: n * kept // max(1, matches) for space, n in spaces.items()})
 
     def _delete(self, blocks: Sequence[BlockFile]) -> int:
         for block in blocks:
@@ -225,4 +233,4 @@ class Compaction:
 
 def _content(block: FileBlock) -> Content:
     """What is merged of a block; it keeps no file open."""
-    return block.counts.copy(), *block.by_event()
+    return block.counts.copy(), *block.by_event(), block.spaces

@@ -15,7 +15,7 @@ rest. The file is an Arrow IPC file; where most numbers have few matches its buf
 
 An event's ordinal counts the block's events from 0. A batch holds about 65,536 matches and whole numbers.
 The schema's metadata has, under ``fieldfare``, a JSON object: format, start, end, matches, extra, checksum
-(of the directory).
+(of the directory), and spaces (matches by space), which blocks of earlier checkouts lack.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class _Header(msgspec.Struct):
     matches: int
     extra: dict[str, int | float]
     checksum: int
+    spaces: dict[str, int] = {}
 
 
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
@@ -108,6 +109,7 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
             matches,
             {name: _plain(value) for name, value in block.extra.items()},
             _checksum(directory, _DIRECTORY),
+            dict(block.spaces),
         )
         schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
         options = _NOISE_OPTIONS if matches > NOISE_MATCHES * numbers else _WRITE_OPTIONS
@@ -216,6 +218,30 @@ def _is_about_this_process(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS)
 
 
+_NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError)
+"""What `_opened` raises of a file that is no block."""
+
+
+def _opened(source: pa.NativeFile) -> tuple[Any, _Header]:
+    reader = pa.ipc.open_file(source, options=_READ_OPTIONS)
+    return reader, msgspec.json.decode(reader.schema.metadata[_METADATA_KEY], type=_Header)
+
+
+def shares_of(path: Path) -> dict[str, int] | None:
+    """The bytes of a block's file that are each space's; None when that cannot be read, or is there no more.
+
+    Only the header is read.
+    """
+    try:
+        with pa.memory_map(str(path)) as source:
+            _, header = _opened(source)
+            size_bytes = source.size()
+    except _NO_BLOCK:
+        return None
+    whole = max(1, header.matches)
+    return {space: size_bytes * matches // whole for space, matches in header.spaces.items()}
+
+
 class FileBlock:
     """A `MatchBlock` that is read from its file, which stays readable here after it was deleted.
 
@@ -239,11 +265,10 @@ class FileBlock:
         self._block = block
         try:
             opened = pa.memory_map(str(path)) if content is None else pa.BufferReader(content)
-            self._reader = pa.ipc.open_file(opened, options=_READ_OPTIONS)
-            header = msgspec.json.decode(self._reader.schema.metadata[_METADATA_KEY], type=_Header)
+            self._reader, header = _opened(opened)
         except FileNotFoundError:
             raise
-        except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
+        except _NO_BLOCK as error:
             if _is_about_this_process(error):
                 raise MatchLogError(f"{path} could not be opened: {error}") from error
             raise self._error(f"is not a match block: {error}") from error
@@ -257,6 +282,7 @@ class FileBlock:
             raise self._error(f"holds the records {self.start}-{self.end}")
         self.matches = header.matches
         self.extra: Mapping[str, int | float] = header.extra
+        self.spaces: Mapping[str, int] = header.spaces
         self._lock = threading.Lock()
         self._cached: OrderedDict[int, _Batch] = OrderedDict()
         first = self._lists(0)

@@ -23,7 +23,7 @@ from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange
 SHARD_RECORDS = 1_000
 SUFFIX = ".arrow"
 
-_SETTLED_NS = 50_000_000
+SETTLED_NS = 50_000_000
 """A folder that changed less than this before it was listed may change again with the same time."""
 
 _FAR_LOOK_S = 0.1
@@ -106,7 +106,7 @@ class BlockFolder:
             known = self._listings.get(shard)
             if known is not None and known.settled and known.changed_ns == changed_ns:
                 return known
-            settled = time.time_ns() - changed_ns > _SETTLED_NS
+            settled = time.time_ns() - changed_ns > SETTLED_NS
             names = os.listdir(folder)
         except FileNotFoundError:
             self._listings.pop(shard, None)

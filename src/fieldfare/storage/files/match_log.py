@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +28,7 @@ from fieldfare.storage.files.match_folder import (
     range_of,
     shard_path,
 )
+from fieldfare.storage.files.match_sizes import MatchSizes
 from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, LostBlock, NewMatchBlock
 
 SET_ASIDE = "set-aside"
@@ -61,6 +62,7 @@ class FileMatchLog:
         self._lock = threading.Lock()
         self._open: OrderedDict[BlockFile, FileBlock] = OrderedDict()
         self.on_broken: Callable[[BrokenBlockError], None] | None = None
+        self._sizes = MatchSizes(self.folder)
         self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
     def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int]]:
@@ -185,6 +187,7 @@ class FileMatchLog:
     def forget(self, block: tuple[int, int]) -> None:
         with self._lock:
             self._open.pop(BlockFile(*block), None)
+        self._sizes.forget(BlockFile(*block))
 
     def fill(self, start: int, end: int, besides: tuple[int, int] | None = None) -> list[BlockFile]:
         gaps: list[BlockFile] = []
@@ -236,6 +239,12 @@ class FileMatchLog:
             for block in blocks_from(folder):
                 with suppress(FileNotFoundError):
                     total += block.path(folder).stat().st_size
+        return total
+
+    def sizes(self) -> dict[str, int]:
+        total = Counter[str]()
+        for each in self._all():
+            total.update(each._sizes.sizes())
         return total
 
     def _all(self) -> list[FileMatchLog]:

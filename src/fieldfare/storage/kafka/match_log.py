@@ -415,3 +415,6 @@ class KafkaMatchLog:
 
     def size_bytes(self) -> int:
         return sum(partition.size_bytes() for partition in self._partitions)
+
+    def sizes(self) -> dict[str, int]:
+        return {}

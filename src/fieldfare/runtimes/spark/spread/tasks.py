@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -50,9 +51,11 @@ from fieldfare.runtimes.spark.range_task import (
     Block,
     RecordRange,
     RecordsError,
+    SpaceRun,
     counts_from,
     grouped,
     match_records,
+    space_runs,
 )
 from fieldfare.runtimes.spark.spread.loads import Routing, SpaceRouting, decode_routing
 from fieldfare.storage import open_event_log, open_match_log
@@ -69,6 +72,7 @@ FINDING_MATCHES = 1 << 22
 _BLOCK = ("partition", "start", "end")
 """Which block of the match log something is of."""
 _LISTS = ("numbers", "starts", "ordinals", "given_up")
+_PASSED_ON = ("counts", "spaces", *_LISTS)
 _CONSIGNMENTS = pa.schema(
     [
         pa.field("matcher", pa.int32()),
@@ -78,18 +82,28 @@ _CONSIGNMENTS = pa.schema(
         pa.field("space", pa.string()),
         *(
             pa.field(name, pa.binary())
-            for name in ("counts", "stamps", "sizes", "events", "slices", "bounds", "positions", "payload")
+            for name in (
+                "counts",
+                "spaces",
+                "stamps",
+                "sizes",
+                "events",
+                "slices",
+                "bounds",
+                "positions",
+                "payload",
+            )
         ),
         *(pa.field(name, pa.binary()) for name in _LISTS),
     ]
 )
-"""Of no space: the block itself, with the number of events of each record, and what AP has matched of it
-itself. M passes it on."""
+"""Of no space: the block itself, with the number of events of each record and whose they are (JSON), and what
+AP has matched of it itself. M passes it on."""
 FINDINGS = pa.schema(
     [
         pa.field("exit", pa.int32()),
         *(pa.field(name, pa.int64()) for name in (*_BLOCK, "oldest_ms")),
-        *(pa.field(name, pa.binary()) for name in ("counts", *_LISTS)),
+        *(pa.field(name, pa.binary()) for name in _PASSED_ON),
         pa.field("work", pa.list_(WORK)),
     ]
 )
@@ -228,7 +242,8 @@ class Dispatch:
         if self._is_home(start):
             counts = np.array(counts_from(start, records), np.int32)
             oldest_ms = min(record.appended_ms for record in records)
-            yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
+            spaces = msgspec.json.encode(space_runs(records))
+            yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts, spaces=spaces)
         cache, stamp = _cache_of(self.folder), max(each.stamp for each in records)
         slices_of = cache.indexes(wanted.manifest, stamp)
         present = {record.space for record in records}
@@ -347,9 +362,7 @@ class MatchConsignments:
                     number, start, end = (block[name] for name in _BLOCK)
                     raise RecordsError(number, start, end, error) from error
             else:
-                passed_on = {
-                    name: row[name].as_buffer() for name in ("counts", *_LISTS) if row[name].is_valid
-                }
+                passed_on = {name: row[name].as_buffer() for name in _PASSED_ON if row[name].is_valid}
                 yield _row(FINDINGS, **block, **passed_on, oldest_ms=row["oldest_ms"].as_py())
 
     def _match(
@@ -471,7 +484,8 @@ class WriteBlocks:
                 work.setdefault(place, []).extend(row["work"].as_py() or [])
                 if row["counts"].is_valid:
                     counts = _array(row, "counts", np.int32).tolist()
-                    block.add_records(row["end"].as_py(), counts, row["oldest_ms"].as_py())
+                    spaces = msgspec.json.decode(row["spaces"].as_buffer(), type=list[SpaceRun])
+                    block.add_records(row["end"].as_py(), counts, row["oldest_ms"].as_py(), spaces)
                 if row["numbers"].is_valid:
                     before = block.held
                     block.add_lists(_lists(row), _array(row, "given_up", np.uint32))

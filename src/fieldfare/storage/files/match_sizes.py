@@ -1,0 +1,82 @@
+"""How many bytes of a match log's folder are each space's.
+
+What was found out of a block is kept, and a folder that has not changed is not listed again: a week's log may
+have 120,000 of them, and is asked every few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+from fieldfare.storage.files.match_block import shares_of
+from fieldfare.storage.files.match_folder import (
+    SETTLED_NS,
+    BlockFile,
+    list_blocks,
+    list_shards,
+    shard_path,
+)
+
+OPENED_AT_ONCE = 2_000
+"""One look opens at most so many blocks that it does not know, the newest first."""
+
+
+class MatchSizes:
+    """The bytes by space of one partition, which is asked by one thread at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._settled: dict[int, int] = {}
+        """When each folder changed of which all is known that is in it."""
+        self._shares: dict[int, dict[BlockFile, dict[str, int]]] = {}
+
+    def forget(self, block: BlockFile) -> None:
+        """Look at a block again: it was replaced."""
+        self._settled.pop(block.shard, None)
+        self._shares.get(block.shard, {}).pop(block, None)
+
+    def sizes(self) -> Counter[str]:
+        """Look at what is new, and say what is known."""
+        shards = list_shards(self._folder)
+        for gone in self._shares.keys() - set(shards):
+            del self._shares[gone]
+            self._settled.pop(gone, None)
+        left = OPENED_AT_ONCE
+        for shard in reversed(shards):
+            left -= self._look(shard, left)
+            if left <= 0:
+                break  # What older folders had the last time still counts.
+        total = Counter[str]()
+        for blocks in self._shares.values():
+            for shares in blocks.values():
+                total.update(shares)
+        return total
+
+    def _look(self, shard: int, most: int) -> int:
+        """See which blocks a folder has; returns how many were opened."""
+        try:
+            changed_ns = os.stat(shard_path(self._folder, shard)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+        if self._settled.get(shard) == changed_ns:
+            return 0
+        is_settled = time.time_ns() - changed_ns > SETTLED_NS
+        known = self._shares.get(shard, {})
+        found: dict[BlockFile, dict[str, int]] = {}
+        opened = 0
+        for block in reversed(list_blocks(self._folder, shard)):
+            shares = known.get(block)
+            if shares is None and opened < most:
+                opened += 1
+                shares = shares_of(block.path(self._folder))
+            if shares is None:
+                is_settled = False  # Broken, which may be mended, or left for the next time.
+            else:
+                found[block] = shares
+        self._shares[shard] = found
+        if is_settled:
+            self._settled[shard] = changed_ns
+        return opened
