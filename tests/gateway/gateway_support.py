@@ -8,7 +8,9 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +62,7 @@ class NaivePipeline:
         if not found:
             return start
         versions = list(gateway.registry.versions(gateway.registry.revision(), 0))
-        counts, lengths, numbers = [], [], []
+        counts, lengths, numbers, spaces = [], [], [], Counter[str]()
         for record in found:
             counts.append(record.count)
             for line in all_lines(record.payload):
@@ -73,17 +75,17 @@ class NaivePipeline:
                 )
                 lengths.append(len(matched))
                 numbers += matched
+                spaces[record.space] += len(matched)
         end = found[-1].offset + 1
-        gateway.match_log.write(
-            NewMatchBlock.by_event(
-                start,
-                end,
-                np.array(counts, np.int32),
-                np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-                np.array(numbers, np.uint32),
-                {"appended_ms": found[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
-            )
+        block = NewMatchBlock.by_event(
+            start,
+            end,
+            np.array(counts, np.int32),
+            np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            np.array(numbers, np.uint32),
+            {"appended_ms": found[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
         )
+        gateway.match_log.write(replace(block, spaces=spaces))
         return end
 
     def beat(self, offset: int | None = None, state: str = "running") -> None:

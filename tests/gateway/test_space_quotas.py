@@ -33,7 +33,7 @@ from fieldfare.gateway.admission import quotas
 
 QUOTAS = "/v1/spaces/default/quotas"
 RATES = ("events_per_s", "bytes_per_s", "changes_per_s", "delivered_bytes_per_s")
-TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "connections")
+TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "stored_match_bytes", "connections")
 NAMES = (*RATES, *TOTALS)
 
 

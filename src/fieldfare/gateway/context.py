@@ -113,11 +113,11 @@ class Gateway:
             *(open_delayed(data.delayed_url), writer, self.records, metrics, self.subscriptions.is_there),
             max_bytes=settings.delayed_max_bytes,
         )
-        self.quotas.count_stored(self._stored_bytes)
+        self._count_stored()
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
-            *(self.quotas, self._stored_bytes, self.delayed),
+            *(self._count_stored, self.delayed),
         )
         self.figures = Figures(
             *(settings, log, quarantine, tail, writer, self.subscriptions),
@@ -171,6 +171,13 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _count_stored(self) -> None:
+        """Tell the quotas what each space has on disk."""
+        self.quotas.count_stored(self._stored_bytes)
+        matches = Counter(self.match_log.sizes())
+        matches.update(self.pasts.sizes())
+        self.quotas.count_matches(matches)
 
     def _stored_bytes(self) -> Mapping[str, int]:
         """How many bytes of events each space has, in the log and waiting for it."""

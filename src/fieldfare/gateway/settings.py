@@ -230,6 +230,12 @@ class GatewaySettings(BaseSettings):
         description="Bytes of events that each space may have in the log; with more nothing is published "
         "until retention has removed some. 0 is no bound.",
     )
+    quota_stored_match_bytes: int = Field(
+        0,
+        ge=0,
+        description="Bytes of matches that each space may have on disk; with more nothing is published, and "
+        "no subscription begins in the past, until retention has removed some. 0 is no bound.",
+    )
     quota_connections: int = Field(
         0,
         ge=0,

@@ -358,6 +358,7 @@ class Subscriptions:
             return store(self._registry, self._quotas, space, result, ends)
         put = first.put
         if (existing := self._registry.get(put.space, put.id)) is None or not first.is_named:
+            self._quotas.check_room(put.space, "stored_match_bytes")
             # Also what begins now is read to its end, for it must not begin anew when it is asked for again.
             keys = self._places.keys(first.start, "start", no_future=True)
             if self._registry.count_open_pasts(put.space) >= self._pasts_max:

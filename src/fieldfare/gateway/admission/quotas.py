@@ -39,7 +39,7 @@ PUBLISHED = ("events_per_s", "bytes_per_s")
 CHANGED = ("changes_per_s",)
 DELIVERED = "delivered_bytes_per_s"
 RATES = (*PUBLISHED, *CHANGED, DELIVERED)
-TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "connections")
+TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "stored_match_bytes", "connections")
 NAMES = (*RATES, *TOTALS)
 
 _USED_UP = {
@@ -50,12 +50,14 @@ _USED_UP = {
     "subscriptions": "may have no more subscriptions",
     "filter_cost": "may have no filters that cost more than they do together",
     "stored_event_bytes": "may keep no more bytes of events until retention removes some",
+    "stored_match_bytes": "may have no more bytes of matches until retention removes some",
     "connections": "may have no more streams, WebSockets and pulls open at a time",
 }
 _STATUS = dict.fromkeys(RATES, 429) | {
     "subscriptions": 409,
     "filter_cost": 409,
     "stored_event_bytes": 507,
+    "stored_match_bytes": 507,
     "connections": 429,
 }
 
@@ -101,6 +103,8 @@ class Used:
         As their quotas count them.
     counted_bytes, later_bytes, waiting_bytes
         Of the events that it keeps: what the log has counted, what came since, and what is being appended.
+    stored_match_bytes
+        Of its matches, as the match logs have counted them.
     """
 
     subscriptions: int = 0
@@ -109,6 +113,7 @@ class Used:
     counted_bytes: int = 0
     later_bytes: int = 0
     waiting_bytes: int = 0
+    stored_match_bytes: int = 0
 
     @property
     def stored_event_bytes(self) -> int:
@@ -319,3 +324,8 @@ class Quotas:
                 used = self.used(space)
                 used.counted_bytes = counted.get(space, 0)
                 used.later_bytes -= before.get(space, 0)
+
+    def count_matches(self, sizes: Mapping[str, int]) -> None:
+        """Take over how many bytes of matches each space has."""
+        for space in sizes.keys() | set(self._used):
+            self.used(space).stored_match_bytes = sizes.get(space, 0)

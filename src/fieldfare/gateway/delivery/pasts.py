@@ -6,7 +6,8 @@ The pipeline writes it, a match log a subscription, as it gets on; see `delivery
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Pasts:
         self._threads = SharedThreads(READERS, "fieldfare-pasts")
         self.broken: set[int] = set()
         """The numbers of those that have a block that cannot be read; see `upkeep.pasts`."""
+        self._sizes: dict[int, tuple[str, int]] = {}
 
     def close(self) -> None:
         """End the threads."""
@@ -90,6 +92,22 @@ class Pasts:
     def match_log_of(self, row: stored.Past) -> MatchLog:
         """The match log of a past."""
         return open_match_log(self._folder.past_url(row.number, row.revision))
+
+    def keep_only(self, numbers: set[int]) -> None:
+        """Forget what is known of other pasts than these."""
+        self.broken &= numbers
+        self._sizes = {number: size for number, size in self._sizes.items() if number in numbers}
+
+    def count(self, row: stored.Past, match_log: MatchLog) -> None:
+        """See how many bytes a past takes, all of them its space's."""
+        self._sizes[row.number] = row.space, match_log.size_bytes()
+
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes of each space's pasts, as they were last counted."""
+        total = Counter[str]()
+        for space, size_bytes in self._sizes.values():
+            total[space] += size_bytes
+        return total
 
     async def look(self, past: OwnPast, key: int, space: str) -> LookResult | None:
         """What is there for a space from a key on; None when nothing is yet, or the past ends before it."""

@@ -95,13 +95,14 @@ _EVENTS = path(
                 " follow is not its newest, which `newest` names; or that is a later one than this."
             ),
             "429": problem("Publishers must wait: see Retry-After."),
-            "507": problem("The space keeps as many bytes of events as it may."),
+            "507": problem("The space keeps as many bytes of events, or of matches, as it may."),
         },
         problems="404",
     ),
 )
 
 _LIMIT = integer(minimum=1, maximum=10000, default=100)
+_NO_PAST = problem("It is to begin in the past, and the space has as many bytes of matches as it may.")
 _BULK = taken({"subscriptions": array(ref("Filter"), maxItems=10000)})
 
 _SUBSCRIPTIONS = path(
@@ -139,6 +140,7 @@ _SUBSCRIPTIONS = path(
             "409": problem(
                 "There is one of this id with another filter, or the space has as many as it may."
             ),
+            "507": _NO_PAST,
         },
         problems="400 404 429",
     ),
@@ -162,6 +164,7 @@ _SUBSCRIPTION = path(
             "200": answer("It was replaced, or stood so already.", ref("Subscription"), SUBSCRIPTION),
             "201": answer("It was created.", ref("Subscription"), SUBSCRIPTION),
             "409": problem("It has another filter, and start is of new ones only."),
+            "507": _NO_PAST,
         },
         problems="400 404 429",
     ),

@@ -250,6 +250,7 @@ QUOTA_WORDS = {
     "subscriptions": "Subscriptions that it may have.",
     "filter_cost": "What its filters may cost together, as /v1/filters:explain says.",
     "stored_event_bytes": "Bytes of events that it may have in the log.",
+    "stored_match_bytes": "Bytes of matches that it may have on disk.",
     "connections": "Streams, WebSockets and pulls that it may have open at a time.",
 }
 _QUOTA: Json = {"type": ["number", "null"], "minimum": 0}

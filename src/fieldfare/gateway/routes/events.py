@@ -86,6 +86,7 @@ class EventRoutes:
             self.load.check()
             self.quotas.check(space, time.monotonic())
             self.quotas.check_room(space, "stored_event_bytes")
+            self.quotas.check_room(space, "stored_match_bytes")
             kind = _kind_of(request)
         except HttpProblem as refused:
             await self.quotas.hold(refused)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
-from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.metrics import Metrics
@@ -63,10 +62,8 @@ class Maintenance:
         Blocks that could not be read, by partition and range; others add to them, and `mend` looks.
     metrics
         Say how much was set aside.
-    quotas
-        Are told how much of each space's events is kept.
-    stored_bytes
-        Says it.
+    count_stored
+        Tells the quotas what each space has on disk.
     delayed
         What waits for its time.
     """
@@ -81,8 +78,7 @@ class Maintenance:
     floor: Callable[[], int]
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
-    quotas: Quotas
-    stored_bytes: Callable[[], Mapping[str, int]]
+    count_stored: Callable[[], None]
     delayed: Delayed
 
     def __post_init__(self) -> None:
@@ -110,11 +106,11 @@ class Maintenance:
             for name, step in (
                 ("telling ages", lambda: self._observe(elapsed_ms)),
                 ("retention", self._retain),
-                ("counting what spaces keep", lambda: self.quotas.count_stored(self.stored_bytes)),
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
                 ("looking after the past", self._past_upkeep.round),
+                ("counting what spaces keep", self.count_stored),
                 ("forgetting history", self._forget_history),
                 ("forgetting repeats of what was delayed", self.delayed.forget),
                 ("forgetting records set aside", self._forget_quarantine),

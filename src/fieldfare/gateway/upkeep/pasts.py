@@ -54,7 +54,7 @@ class PastUpkeep:
         known = {self._folder.past_path(row.number, row.revision).name for row in rows}
         for name in folders - known:
             shutil.rmtree(self._folder.pasts / name, ignore_errors=True)
-        self._pasts.broken &= {row.number for row in rows}
+        self._pasts.keep_only({row.number for row in rows})
         for row in self._next(rows):
             try:
                 self._look_after(row)
@@ -89,6 +89,7 @@ class PastUpkeep:
             is_gone &= seam is not None and seam <= start
             is_matched &= seam is not None and matches.end(begin) >= seam
         self._pasts.broken.discard(row.number)
+        self._pasts.count(row, match_log)
         if is_gone:
             self._registry.forget_past(row.number)
         elif is_matched is not row.matched:
