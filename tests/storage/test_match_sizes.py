@@ -83,13 +83,15 @@ def test_a_block_of_before_is_read_and_is_nobodys(log: FileMatchLog) -> None:
         max_size=15,
     ),
     st.integers(1, 4),
+    st.integers(0, 2),
 )
 def test_whatever_happens_sizes_are_the_sum_of_what_blocks_say(
-    steps: list[tuple[str, int]], opened_at_once: int
+    steps: list[tuple[str, int]], opened_at_once: int, newest_folders: int
 ) -> None:
     """One log is asked all the time; what it keeps never differs from what is found anew."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(match_sizes, "OPENED_AT_ONCE", opened_at_once)
+        patch.setattr(match_sizes, "NEWEST_FOLDERS", newest_folders)
         log, end, torn = FileMatchLog(folder), 0, set[BlockFile]()
         for verb, number in steps:
             blocks = [block for path in files_of(log) if (block := range_of(path)) and block not in torn]
@@ -125,7 +127,7 @@ def test_whatever_happens_sizes_are_the_sum_of_what_blocks_say(
         for block in torn:
             log.sizes()
             block.path(log.folder).unlink()
-        for _ in range(len(files_of(log)) + 1):
+        for _ in range(len(files_of(log)) + match_sizes.TURNS):
             sizes = log.sizes()
         assert sizes == naive(log)
 

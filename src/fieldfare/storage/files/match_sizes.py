@@ -1,7 +1,8 @@
 """How many bytes of a match log's folder are each space's.
 
 What was found out of a block is kept, and a folder that has not changed is not listed again: a week's log may
-have 120,000 of them, and is asked every few seconds.
+have 120,000 of them, and is asked every few seconds. Whether one has changed is asked of the newest each
+time, of the others in turns: there compaction has been, and what retention takes is seen by names alone.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from fieldfare.storage.files.match_folder import (
 OPENED_AT_ONCE = 2_000
 """One look opens at most so many blocks that it does not know, the newest first."""
 
+NEWEST_FOLDERS = 1_000
+TURNS = 10
+"""Of the folders that are older, and all known, a look asks one of so many whether it has changed."""
+
 
 class MatchSizes:
     """The bytes by space of one partition, which is asked by one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._turn = 0
         self._settled: dict[int, int] = {}
         """When each folder changed of which all is known that is in it."""
         self._shares: dict[int, dict[BlockFile, dict[str, int]]] = {}
@@ -45,8 +51,10 @@ class MatchSizes:
             del self._shares[gone]
             self._settled.pop(gone, None)
         left = OPENED_AT_ONCE
-        for shard in reversed(shards):
-            left -= self._look(shard, left)
+        self._turn = (self._turn + 1) % TURNS
+        for age, shard in enumerate(reversed(shards)):
+            if age < NEWEST_FOLDERS or shard not in self._settled or shard % TURNS == self._turn:
+                left -= self._look(shard, left)
             if left <= 0:
                 break  # What older folders had the last time still counts.
         total = Counter[str]()
