@@ -314,8 +314,8 @@ class Block:
     def _count(self, lists: MatchLists) -> None:
         """Count the matches of each event, some at a time: counting takes four times their memory."""
         for first in range(0, len(lists.ordinals), COUNTED_AT_ONCE):
-            some = lists.ordinals[first : first + COUNTED_AT_ONCE]
-            self._by_event += np.bincount(some, minlength=MAX_BLOCK_EVENTS)
+            found = np.bincount(lists.ordinals[first : first + COUNTED_AT_ONCE])
+            self._by_event[: found.size] += found
 
     def _matches_by_space(self, matches: int) -> dict[str, int]:
         """How many of the matches are of each space."""
