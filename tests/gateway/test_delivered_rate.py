@@ -229,18 +229,22 @@ def test_no_more_is_sent_than_the_rate_and_each_message_once(tmp_path, clock, tr
     run(work)
 
 
+async def large_behind_small(r: Running) -> None:
+    await set_quotas(r, delivered_bytes_per_s=LARGE_RATE)
+    await r.subscribe("a", FILTER)
+    await r.publish(*(event(number, {"x": 1}) for number in range(SMALL)))
+    for number in range(SMALL, SMALL + LARGE):
+        await r.publish(event(number, {"x": 1, "pad": "x" * LARGE_BYTES}))
+    r.pipeline.step()
+
+
 @pytest.mark.parametrize("transport", ["stream", "stream?ack=auto", "websocket"])
 def test_large_messages_behind_many_small_ones_are_not_all_sent_at_once(tmp_path, clock, transport):
     """How many are taken at a time was learned from the small ones: a debt of hours would hold all others."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
-            await set_quotas(r, delivered_bytes_per_s=LARGE_RATE)
-            await r.subscribe("a", FILTER)
-            await r.publish(*(event(number, {"x": 1}) for number in range(SMALL)))
-            for number in range(SMALL, SMALL + LARGE):
-                await r.publish(event(number, {"x": 1, "pad": "x" * LARGE_BYTES}))
-            r.pipeline.step()
+            await large_behind_small(r)
             async with reading(r, transport) as reader:
                 while len(reader.ids) < SMALL + LARGE:
                     await until_async(lambda: is_held(r) or len(reader.ids) == SMALL + LARGE)
@@ -256,12 +260,7 @@ def test_large_messages_behind_many_small_ones_are_not_all_sent_at_once(tmp_path
 def test_a_pull_ends_where_messages_become_large(tmp_path, clock):
     async def work() -> None:
         async with running(tmp_path) as r:
-            await set_quotas(r, delivered_bytes_per_s=LARGE_RATE)
-            await r.subscribe("a", FILTER)
-            await r.publish(*(event(number, {"x": 1}) for number in range(SMALL)))
-            for number in range(SMALL, SMALL + LARGE):
-                await r.publish(event(number, {"x": 1, "pad": "x" * LARGE_BYTES}))
-            r.pipeline.step()
+            await large_behind_small(r)
             ids: list[str] = []
             while len(ids) < SMALL + LARGE:
                 answer = await r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={"wait_s": 0, "max": 1_000})

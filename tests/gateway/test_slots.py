@@ -62,19 +62,24 @@ def test_a_crowd_of_one_space_that_reads_old_records_leaves_another_a_thread():
     run(work)
 
 
+async def asked_by_three(log: SlowLog, records: RecordCache) -> list[Any]:
+    """What three spaces get that want one record while it is read."""
+    crowd = [
+        asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
+        for space in ("a", "b", "c")
+    ]
+    await asyncio.to_thread(log.are_read.acquire, timeout=30)
+    log.go_on.set()
+    return await asyncio.gather(*crowd, return_exceptions=True)
+
+
 def test_a_record_that_many_wait_for_is_read_once():
     """Each thread that met it read it, and where the log was in Kafka fetched it for itself."""
 
     async def work() -> None:
         log = SlowLog()
         records = RecordCache(log, 1 << 20)
-        crowd = [
-            asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
-            for space in ("a", "b", "c")
-        ]
-        await asyncio.to_thread(log.are_read.acquire, timeout=30)
-        log.go_on.set()
-        assert await asyncio.gather(*crowd) == [(1, [], [])] * 3
+        assert await asked_by_three(log, records) == [(1, [], [])] * 3
         assert log.reading == [7]
         records.close()
 
@@ -92,13 +97,7 @@ def test_who_waits_for_a_record_that_could_not_be_read_tries_it_himself():
     async def work() -> None:
         log = Failing()
         records = RecordCache(log, 1 << 20)
-        crowd = [
-            asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
-            for space in ("a", "b", "c")
-        ]
-        await asyncio.to_thread(log.are_read.acquire, timeout=30)
-        log.go_on.set()
-        found = await asyncio.gather(*crowd, return_exceptions=True)
+        found = await asked_by_three(log, records)
         assert sorted(map(str, found)) == ["(1, [], [])", "(1, [], [])", "for once"]
         assert log.reading == [7, 7]
         records.close()
