@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "fieldfare"
@@ -122,6 +125,7 @@ def test_a_client_program_loads_no_numpy_and_no_spark() -> None:
     assert not loaded & {"numpy", "numba", "pyarrow", "pyspark", "pandas", "sqlalchemy", "starlette"}
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git says what belongs here")
 def test_no_text_names_a_place_that_exists_on_one_machine_only() -> None:
     local = re.compile(
         r"(?<![\w.])/(?:work|farm|root)/\w+|https?://\S+\.(?:whl|tar\.gz|jar)\b|--(?:extra-)?index-url"
