@@ -158,7 +158,8 @@ def pause(registry: Registry, subscription: Subscription, because: str, ends: Of
 
 def _leave_out_what_is_too_much(registry: Registry, quotas: Quotas, space: str, result: PutResult) -> None:
     """Of many the first that fit are taken; what makes a space's filters cheaper always fits."""
-    if all(quotas.limit(space, name) is None for name in HELD):
+    most = {"subscriptions": len(result.good), "filter_cost": sum(each.put.cost for each in result.good)}
+    if all(quotas.fits(space, name, most[name]) for name in HELD):  # even if none of them replaces another
         return
     standing = registry.costs(space, [each.put.id for each in result.good])
     taken: list[Checked] = []
