@@ -29,6 +29,7 @@ from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.following import floor, run_indexer
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.locks import FileLock
+from fieldfare.runtimes.process.wanted import want, wanted
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.index_cache import IndexCache
@@ -258,6 +259,36 @@ def test_a_batch_is_planned_when_the_index_covers_it_and_not_before(service: Ser
     with pytest.raises(RuntimeError, match="does not cover"):
         planner.next_end(at)
     planner.close()
+
+
+def test_while_many_subscribe_manifests_are_paced_but_for_a_batch_that_waits(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "PACE_S", 10 * DEADLINE_S)
+    log = open_event_log(service.folder.log_url)
+    planner = BatchPlanner(service.folder, MicroBatchSettings(wait_ms=int(DEADLINE_S * 1000)))
+    with following_thread(service):
+        until(lambda: service.beat.get("state") == "running")
+        service.covering(until(service.change))
+        paced = service.change(10)
+        manifest = service.newest()
+        assert manifest is not None and manifest.revision < paced
+        log.append([NewRecord("alpha", b"{}\n", 1, stamp=paced)])
+        planned = planner.next_end({"ends": planner.first(), "manifest": 0})
+        assert planned["ends"] == (1,)
+        assert service.store.manifest(planned["manifest"]).revision >= paced
+    planner.close()
+
+
+@pytest.mark.parametrize("text", ["", "x", "12 \0", None])
+def test_what_a_batch_wants_is_a_hint_that_may_be_torn(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "wanted"
+    if text is not None:
+        path.write_text(text)
+    assert wanted(path) == 0
+    want(path, 12)
+    assert wanted(path) == 12
+    want(tmp_path / "no folder" / "wanted", 12)
 
 
 class Racing:

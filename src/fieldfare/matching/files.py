@@ -10,6 +10,7 @@ the same time whatever the size; ``verify=True`` also reads and checks every arr
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
@@ -116,7 +117,7 @@ def _view(mapped: mmap.mmap, name: str, data_start: int, place: dict[str, Any], 
     if place["dtype"] not in _DTYPES:
         raise IndexFileError(f"{name}: array {place['name']} has unknown type {place['dtype']}")
     dtype = np.dtype(place["dtype"])
-    count = int(np.prod(place["shape"], dtype=np.int64))
+    count = math.prod(place["shape"])
     if count == 0:
         array = np.zeros(place["shape"], dtype)
         array.flags.writeable = False

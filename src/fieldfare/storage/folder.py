@@ -231,6 +231,11 @@ class DataFolder:
         return self.heartbeat_of("slices")
 
     @property
+    def wanted(self) -> Path:
+        """Up to which revision of the registry a batch waits for the index."""
+        return self.run / "wanted"
+
+    @property
     def elastic(self) -> Path:
         """Where the slices of an elastic service are, which hosts it has, and what was decided."""
         return self.root / "elastic.json"

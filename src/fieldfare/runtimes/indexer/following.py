@@ -2,9 +2,10 @@
 
     a change is committed ─▶ seen within 2 ms ─▶ delta, then manifest ─▶ batches may be matched with it
 
-Nobody asks it for anything: whoever wants a manifest that covers a stamp waits until there is one. Old
-manifests go after a while. A task that was planned with one of those takes the newest instead, and finds
-the same, for that too has every version that counts for records which may still be matched.
+Whoever wants a manifest that covers a stamp waits until there is one, and says so in ``run/wanted``: while
+many subscribe, there is one for each batch that waits, and besides one now and then. Old manifests go after a
+while. A task that was planned with one of those takes the newest instead, and finds the same, for that too
+has every version that counts for records which may still be matched.
 
 Every second it writes ``run/indexer.json``::
 
@@ -35,6 +36,7 @@ from fieldfare.model import OPEN_END
 from fieldfare.planning.cuts import CutSettings, Searching
 from fieldfare.runtimes.indexer.index_writer import CHANGES_AT_ONCE, IndexWriter
 from fieldfare.runtimes.process.heartbeat import FULL, Heartbeat, read_beat
+from fieldfare.runtimes.process.wanted import wanted
 from fieldfare.storage import (
     EventReader,
     MatchLog,
@@ -49,9 +51,9 @@ from fieldfare.storage.sqlite.watch import SqliteWatch
 
 LOOK_S = 0.002
 """How often it looks whether the registry has changed, which takes some microseconds."""
-PACE_S = 0.02
-"""So far apart are manifests while many subscribe, unless a record waits for one: they cost syncs of the
-disk, for which publishers wait too."""
+PACE_S = 0.2
+"""So far apart are manifests while many subscribe, unless a batch waits for one: they cost syncs of the disk,
+for which publishers wait too, and each worker opens what is new in them."""
 KEPT_S = 10.0
 """So long a manifest stays when there is a newer one: far longer than a batch needs to open it."""
 TEND_S = 1.0
@@ -190,7 +192,7 @@ class Follower:
                 if watch.changed():
                     revision = registry.revision()
                 covered = writer.manifest.revision
-                if revision > covered and (time.monotonic() >= due_s or last_stamp(log) > covered):
+                if revision > covered and (time.monotonic() >= due_s or wanted(folder.wanted) > covered):
                     writer.catch_up(min(revision, covered + CHANGES_AT_ONCE))
                     due_s = time.monotonic() + PACE_S
                 elif writer.is_building:
@@ -239,11 +241,6 @@ def searching_of(measured: Mapping[str, Any]) -> dict[str, Searching]:
         with suppress(KeyError, TypeError, ValueError):
             found[name] = Searching(int(each["cut"]), int(each["number"]), float(each["share"]))
     return found
-
-
-def last_stamp(log: EventReader) -> int:
-    """The highest stamp that is known of."""
-    return max(partition.last_stamp() for partition in log.partitions)
 
 
 def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:

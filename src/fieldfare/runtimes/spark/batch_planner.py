@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fieldfare.model import Offsets
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.process.wanted import want
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
 from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
@@ -32,6 +33,7 @@ class BatchPlanner:
         self.log = open_event_log(folder.log_url)
         self._store = open_index_store(folder.index_url)
         self._measured = folder.slices
+        self._wanted = folder.wanted
         self._match_log = open_match_log(folder.matches_url)
         self._suspects_file = SuspectsFile(folder.suspects)
         self._suspects, _ = self._suspects_file.load()
@@ -93,12 +95,16 @@ class BatchPlanner:
     def _wait_for_index(self, stamp: int) -> int | None:
         """The newest manifest, which covers a stamp; None when there is none for a while."""
         until_s = time.monotonic() + self._settings.wait_ms / 1000
+        is_asked_for = False
         while True:
             # One that cannot be read is the indexer's to mend.
             with suppress(IndexStoreError):
                 newest = self._store.newest()
                 if newest is not None and newest.revision >= stamp:
                     return newest.number
+            if not is_asked_for:
+                want(self._wanted, stamp)
+                is_asked_for = True
             if time.monotonic() >= until_s:
                 break
             time.sleep(self._settings.poll_ms / 1000)
