@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
+from fieldfare.delivery.pages import KeySet
+
 KEPT_SESSIONS = 4
-"""Of so many sessions what they have without a deadline lies in arrays: a message is looked for in each."""
+"""Of so many sessions what they have without a deadline is a set of keys: a message is looked for in each."""
 
 FORGOTTEN_KEYS = 16
 """What is settled of a lease without a deadline leaves it when it is so much more than the rest."""
@@ -85,9 +85,8 @@ class Leases:
         """About how large a message is: until one was weighed they come one by one."""
         self._of: dict[int, Lease] = {}
         """By message."""
-        self._kept: dict[Session, array[int]] = {}
-        """What sessions have without a deadline, ascending: eight bytes each, where thousands of streams have
-        a thousand each."""
+        self._kept: dict[Session, KeySet] = {}
+        """What sessions have without a deadline."""
         self.deadlines: list[Lease] = []
         """A heap."""
         self._settled = 0
@@ -109,7 +108,7 @@ class Leases:
         lease = self._of.get(key)
         if lease is not None:
             return lease.session
-        return next((session for session, kept in self._kept.items() if _place(kept, key) is not None), None)
+        return next((session for session, kept in self._kept.items() if key in kept), None)
 
     @property
     def next_deadline_s(self) -> float:
@@ -132,14 +131,14 @@ class Leases:
             leases[key] = lease
 
     def _keep(self, session: Session, keys: Sequence[int]) -> bool:
-        """Whether messages without a deadline lie in the session's array now."""
+        """Whether messages without a deadline are in the session's set of keys now."""
         kept = self._kept.get(session)
         if kept is None:
             if len(self._kept) >= KEPT_SESSIONS:
                 return False
-            kept = self._kept[session] = array("q")
+            kept = self._kept[session] = KeySet()
         for key in keys:
-            kept.insert(len(kept) if not kept or key > kept[-1] else bisect_left(kept, key), key)
+            kept.add(key)
         return True
 
     def _endless(self, session: Session, keys: Sequence[int]) -> Lease:
@@ -197,9 +196,7 @@ class Leases:
 
     def _end_kept(self, key: int) -> bool:
         for session, kept in self._kept.items():
-            place = _place(kept, key)
-            if place is not None:
-                del kept[place]
+            if kept.remove(key):
                 session.held -= 1
                 if not kept:
                     del self._kept[session]
@@ -273,9 +270,3 @@ class Leases:
             self.deadlines = [each for each in self.deadlines if each.open]
             heapq.heapify(self.deadlines)
             self._settled = 0
-
-
-def _place(kept: array[int], key: int) -> int | None:
-    """Where a message lies, if it does."""
-    place = bisect_left(kept, key)
-    return place if place < len(kept) and kept[place] == key else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.delivery.pages import KeyQueue
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, Write
 from fieldfare.gateway.delivery.waiter import Waiter
@@ -62,7 +62,7 @@ class Outflow:
     asked_s: float | None
     is_auto: bool = False
     connected: Callable[[], AbstractContextManager[None]] = nullcontext
-    sent: array[int] = field(default_factory=partial(array, "q"), init=False)
+    sent: KeyQueue = field(default_factory=KeyQueue, init=False)
     """With ack=auto: what was sent and is not settled."""
     _step: int = field(default=1, init=False)
     _round: int = field(default=0, init=False)
@@ -100,7 +100,7 @@ class Outflow:
         delivery, pump = self.delivery, self.pump
         if delivery.round != self._round:
             self._round = delivery.round
-            del self.sent[:]  # what was sent before settles nothing of what is to be sent again
+            self.sent.drop(len(self.sent))  # what was sent before settles nothing of what is to be sent again
             await carrier.send_sought()
             return True
         if delivery.settings.order_by is not None:
@@ -151,6 +151,6 @@ class Outflow:
         self.sent.extend(sent)
         surplus = len(self.sent) - self.window
         if surplus > 0:
-            oldest = self.sent[:surplus].tolist()
-            del self.sent[:surplus]
+            oldest = self.sent.first(surplus)
+            self.sent.drop(surplus)
             self.metrics.acked.inc(self.delivery.ack(oldest))
