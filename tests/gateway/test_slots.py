@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from gateway_support import run, running
 
 from fieldfare.delivery.keys import key_at
 from fieldfare.gateway.delivery import records as module
 from fieldfare.gateway.delivery.records import READERS, RecordCache, write_pulled
 from fieldfare.gateway.slots import SharedThreads, Slots
-from fieldfare.storage.errors import EventLogError
+from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import Record
 
 CALM = 1_000
@@ -103,6 +105,20 @@ def test_who_waits_for_a_record_that_could_not_be_read_tries_it_himself():
         records.close()
 
     run(work)
+
+
+@pytest.mark.parametrize("kind", [TrimmedError, EventLogError])
+def test_what_is_wrong_with_a_later_record_is_not_said_of_the_one_before_it(kind: type[EventLogError]):
+    """It was read ahead, could not be, and what had been asked for was given to nobody."""
+
+    class Ending(SlowLog):
+        def read(self, start: int, end: int) -> Iterator[Record]:
+            yield Record(start, "default", 1, b'{"k":1}\n', 0, 0)
+            raise kind("what comes next")
+
+    records = RecordCache(Ending(), 1 << 20)
+    assert records.lines(7, [0]) == [b'{"k":1}']
+    records.close()
 
 
 def test_ordering_keys_of_many_records_are_read_in_several_turns(monkeypatch):

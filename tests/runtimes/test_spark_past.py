@@ -167,6 +167,25 @@ def test_what_retention_takes_between_plan_and_match_is_passed_over(tmp_path: Pa
     assert service.found(past) == [(n, i) for n in range(6, 9) for i in (0, 1)]
 
 
+@pytest.mark.usefixtures("small_pieces")
+def test_what_retention_takes_while_a_round_is_planned_holds_up_no_other_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(tmp_path, 9)
+    service.begin("a")
+    later = service.begin("b", offset=7)
+    planner = PastPlanner(service.folder)
+    take_in = planner._take_in
+
+    def and_retain(pasts: Sequence[Past]) -> None:
+        take_in(pasts)
+        service.log.retain(RetentionPolicy(max_bytes=1), (6,))
+
+    monkeypatch.setattr(planner, "_take_in", and_retain)
+    planned = [[(piece.past.number, piece.start) for piece in planner.next_round(1)] for _ in range(2)]
+    assert planned == [[(later.number, 7)], [(1, 6)]]
+
+
 def test_spark_matches_a_piece_in_each_task(session: SparkSession, tmp_path: Path) -> None:
     service = Service(tmp_path, 50)
     pasts = [service.begin("a", "n % 2 = 0"), service.begin("b", "n > 40", offset=7)]

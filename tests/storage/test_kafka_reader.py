@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="needs fieldfare[kafka]")
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from fieldfare.storage.errors import TrimmedError
+from fieldfare.storage.event_log import Record
 from fieldfare.storage.kafka import connections
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.kafka.partition import KafkaPartition
 
 ADDRESS = KafkaAddress.parse("kafka://127.0.0.1:9092/events", "event log")
 
@@ -20,6 +25,10 @@ class Told:
     def __init__(self, offset: int, problem: KafkaError | None = None) -> None:
         self._offset = offset
         self._problem = problem
+
+    def __len__(self) -> int:
+        """That of its value, as of a client's."""
+        return 0
 
     def offset(self) -> int:
         return self._offset
@@ -50,12 +59,23 @@ def test_what_a_client_fetches_again_is_given_once() -> None:
     assert [message.offset() for message in reader.messages(4)] == [0, 1, 2, 3]
 
 
+def test_a_message_without_a_value_that_was_met_too_early_is_kept() -> None:
+    """Its length is 0, so it counted as none."""
+    reader = connections.Reader(Repeating([0, 2, 3]), ADDRESS)  # type: ignore[arg-type]
+    reader.go_to(0, 0)
+    found = [[message.offset() for message in reader.messages(end)] for end in (2, 4)]
+    assert found == [[0], [2, 3]]
+
+
 class Holey:
-    """A client that has some offsets of many; what lies before ``low`` retention has taken meanwhile."""
+    """A client that has some offsets of many; what lies before ``low`` retention has taken meanwhile.
+
+    Once it has said so it fetches no more, until it is told from where.
+    """
 
     def __init__(self, offsets: list[int]) -> None:
         self._offsets = offsets
-        self._at = 0
+        self._at: int | None = 0
         self.low = 0
         self.assigned: list[int] = []
 
@@ -65,8 +85,11 @@ class Holey:
         self.assigned.append(place.offset)
 
     def poll(self, timeout: float) -> Told | None:
+        if self._at is None:
+            return None
         if self._at < self.low:
-            return Told(self._at, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+            at, self._at = self._at, None
+            return Told(at, KafkaError(KafkaError._AUTO_OFFSET_RESET))
         offset = next((each for each in self._offsets if each >= self._at), None)
         if offset is None:
             return None
@@ -96,3 +119,44 @@ def test_a_reader_gets_over_what_retention_took_on_its_way() -> None:
     reader.go_to(0, 3)
     assert [message.offset() for message in reader.messages(6)] == [3, 5]
     assert client.assigned == [0, 3]
+
+
+def test_a_reader_of_which_retention_took_all_reads_what_comes_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_S", 0.01)
+    offsets = [0, 2]
+    client = Holey(offsets)
+    reader = connections.Reader(client, ADDRESS)  # type: ignore[arg-type]
+    reader.go_to(0, 0)
+    assert [message.offset() for message in reader.messages(1)] == [0]
+    client.low = 3
+    reader.go_to(0, 3)
+    assert list(reader.messages(6)) == []
+    offsets.append(4)
+    reader.go_to(0, 3)
+    assert [message.offset() for message in reader.messages(5)] == [4]
+
+
+class Shrinking(KafkaPartition):
+    """A partition of records at all offsets, of which retention takes some when one is first read."""
+
+    def __init__(self, end: int, taken: int) -> None:
+        self._low, self._high, self._taken = 0, end, taken
+
+    def bounds(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def read(self, start: int, end: int) -> Iterator[Record]:
+        self._low = self._taken
+        if start < self._low:
+            raise self._gone
+        for offset in range(start, end):
+            yield Record(offset, "default", 1, b"{}", offset, offset)
+
+    _gone = TrimmedError("it is gone")
+
+
+@pytest.mark.parametrize("taken", [0, 40, 51, 99, 100])
+@pytest.mark.parametrize("wanted", [0, 30, 70, 100])
+def test_what_retention_takes_while_a_place_is_looked_for_is_passed_over(taken: int, wanted: int) -> None:
+    """Whoever asked for a time or a stamp got an error."""
+    assert Shrinking(100, taken).first_since(wanted) == max(taken, wanted)

@@ -236,8 +236,10 @@ class RecordCache:
                     self._put(place - offset + record.offset, record.payload, record.appended_ms)
                     if record.offset == offset:
                         found = self._held.get(place) or open_record(record.payload, record.appended_ms)
-        except TrimmedError:
-            return None
+        except EventLogError as error:
+            # What could not be read may be a later one, for which nobody has asked.
+            if found is None and not isinstance(error, TrimmedError):
+                raise
         return found
 
     def _put(self, place: int, payload: bytes, appended_ms: int) -> None:

@@ -23,6 +23,7 @@ from fieldfare.storage import (
     open_match_log,
     open_registry,
 )
+from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 from fieldfare.storage.registry import Past
@@ -142,7 +143,10 @@ class PastPlanner:
         pieces: list[Piece] = []
         while waiting and len(pieces) < most:
             each = waiting.pop(0)
-            piece = each.next_piece(share)
+            try:
+                piece = each.next_piece(share)
+            except TrimmedError:
+                continue  # Retention took what comes next: in the next round it begins behind that.
             if piece is not None:
                 pieces.append(piece)
                 waiting.append(each)

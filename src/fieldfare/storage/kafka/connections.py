@@ -146,7 +146,9 @@ class Reader:
         """
         give_up_s = time.monotonic() + 3 * ANSWER_S
         while self.next < end:
-            message, self._held = self._held or self._consumer.poll(_SLICE_S), None
+            # One without a value counts as false.
+            message = self._consumer.poll(_SLICE_S) if self._held is None else self._held
+            self._held = None
             if message is not None and (problem := message.error()) is None:
                 if message.offset() < self.next:
                     continue  # Given already: a client may fetch again what it had when a leader is another.
@@ -167,11 +169,11 @@ class Reader:
                 wanted = self.next
                 self._leave()
                 raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {wanted}")
+            if message is not None and problem.code() == KafkaError._AUTO_OFFSET_RESET:
+                # Retention has taken what lay on the way to it, and the client fetches no more.
+                self._consumer.assign([TopicPartition(self._address.topic, self.partition, self.next)])
             if self.next >= min(high, end):
                 return
-            if message is not None and problem.code() == KafkaError._AUTO_OFFSET_RESET:
-                # Retention has taken what lay on the way to it.
-                self._consumer.assign([TopicPartition(self._address.topic, self.partition, self.next)])
             if time.monotonic() > give_up_s:
                 self._leave()
                 raise KafkaException(problem if message is not None else KafkaError(KafkaError._TIMED_OUT))

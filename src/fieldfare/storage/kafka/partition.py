@@ -167,7 +167,14 @@ class KafkaPartition:
         end = high
         while low < high:
             middle = (low + high) // 2
-            found = next(self.read(middle, end), None)
+            try:
+                found = next(self.read(middle, end), None)
+            except TrimmedError:
+                # Retention took it meanwhile.
+                if (start := self.start()) <= middle:
+                    raise
+                low = start
+                continue
             if found is None or is_behind(found):
                 high = middle
             else:
