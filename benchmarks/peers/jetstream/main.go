@@ -66,6 +66,8 @@ func serve() {
 	options := &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: folder,
 		SyncAlways: *synced, NoSigs: true, NoLog: true, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30,
+		// A thousand for a stream, if nothing is said.
+		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1},
 	}
 	running := must(server.NewServer(options))
 	running.Start()
