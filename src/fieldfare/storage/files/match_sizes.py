@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fieldfare.storage.files.match_block import shares_of
@@ -38,6 +39,7 @@ class MatchSizes:
         self._settled: dict[int, int] = {}
         """When each folder changed of which all is known that is in it."""
         self._shares: dict[int, dict[BlockFile, dict[str, int]]] = {}
+        self._sums: dict[int, Counter[str]] = {}
 
     def forget(self, block: BlockFile) -> None:
         """Look at a block again: it was replaced."""
@@ -48,7 +50,7 @@ class MatchSizes:
         """Look at what is new, and say what is known."""
         shards = list_shards(self._folder)
         for gone in self._shares.keys() - set(shards):
-            del self._shares[gone]
+            del self._shares[gone], self._sums[gone]
             self._settled.pop(gone, None)
         left = OPENED_AT_ONCE
         self._turn = (self._turn + 1) % TURNS
@@ -57,11 +59,7 @@ class MatchSizes:
                 left -= self._look(shard, left)
             if left <= 0:
                 break  # What older folders had the last time still counts.
-        total = Counter[str]()
-        for blocks in self._shares.values():
-            for shares in blocks.values():
-                total.update(shares)
-        return total
+        return sum_of(self._sums.values())
 
     def _look(self, shard: int, most: int) -> int:
         """See which blocks a folder has; returns how many were opened."""
@@ -84,7 +82,15 @@ class MatchSizes:
                 is_settled = False  # Broken, which may be mended, or left for the next time.
             else:
                 found[block] = shares
-        self._shares[shard] = found
+        self._shares[shard], self._sums[shard] = found, sum_of(found.values())
         if is_settled:
             self._settled[shard] = changed_ns
         return opened
+
+
+def sum_of(shares: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """What spaces have together."""
+    total = Counter[str]()
+    for each in shares:
+        total.update(each)
+    return total
