@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,7 +43,11 @@ def is_disk_full(error: object) -> bool:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that can be referred to weakly."""
+    """A connection that can be referred to weakly, and is closed when nobody has it any more."""
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # it was never opened
+            self.close()
 
 
 class _OfThread(threading.local):
@@ -100,10 +104,14 @@ class SqliteConnections:
                     writer.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close all connections of this process; they are opened again when needed."""
+        """Close all connections of this process; they are opened again when needed.
+
+        What another thread is reading with by now, as who is cancelled while a thread reads for him leaves
+        it, is closed when it has done so: SQLite crashes where one is closed under somebody's hands.
+        """
         with self._write_lock:
-            for connection in list(self._open):
-                connection.close()
+            if self._writer is not None:
+                self._writer.close()
             self._start_anew()
 
     def leave_to_parent(self) -> None:
