@@ -351,6 +351,10 @@ class Folder(DataFolder):
         return SmallFile(self.disk, "suspects")
 
     @property
+    def wanted(self) -> Any:
+        return SmallFile(self.disk, "wanted")
+
+    @property
     def run(self) -> Any:
         return NoFolder()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 def want(path: Path, revision: int) -> None:
     """Ask for an index that covers a revision."""
     with suppress(OSError):
-        path.write_text(str(revision))
+        path.write_bytes(b"%d" % revision)
 
 
 def wanted(path: Path) -> int:
