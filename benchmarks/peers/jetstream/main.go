@@ -1,13 +1,14 @@
 // NATS JetStream under the load of benchmarks/service.py, as far as subjects can say its filters.
 //
-//	cd benchmarks/peers/jetstream && go run . [-streams 5000] [-rate 2000] [-seconds 30] [-sync=false]
+//	cd benchmarks/peers/jetstream && go run . [-streams 5000] [-rate 2000] [-seconds 30] [-sync=false] [-copies]
 //
 // Three processes: a server (JetStream in files), readers with a connection each, and a publisher. An event of
 // numbers one and other is published as e.<one>.<other>, in an open loop. Reader n wants "one = n OR other = n":
 // e.n.* and e.*.n. Filters of one consumer must not overlap, so those are two durable consumers a reader. With
+// -copies it is published once for each number instead, as e.<one> and as e.<other>: one consumer a reader. With
 // -sync (the default) the server syncs each write before it answers, as fieldfare does. It prints one JSON
 // object, whose p50_ms and p99_ms are from when an event was due to its arrival; no event of the first ten
-// seconds counts.
+// seconds counts. Where the server takes no more, the publisher waits, up to a minute, and publishes late.
 package main
 
 import (
@@ -33,6 +34,7 @@ const (
 	warm         = 10 * time.Second
 	arrivalWait  = 20 * time.Second
 	openedAtOnce = 64
+	answerWait   = time.Minute
 )
 
 var (
@@ -42,6 +44,7 @@ var (
 	rate    = flag.Int("rate", 2000, "events a second")
 	seconds = flag.Int("seconds", 40, "of load")
 	synced  = flag.Bool("sync", true, "each write is on disk before it is answered")
+	copies  = flag.Bool("copies", false, "an event is published once for each of its numbers")
 )
 
 type event struct {
@@ -79,6 +82,22 @@ func serve() {
 	running.Shutdown()
 }
 
+// filters are those of a reader's consumers.
+func filters(reader int) []string {
+	if *copies {
+		return []string{fmt.Sprintf("e.%d", reader)}
+	}
+	return []string{fmt.Sprintf("e.%d.*", reader), fmt.Sprintf("e.*.%d", reader)}
+}
+
+// subjects are those that an event is published as.
+func subjects(one, other int) []string {
+	if *copies {
+		return []string{fmt.Sprintf("e.%d", one), fmt.Sprintf("e.%d", other)}
+	}
+	return []string{fmt.Sprintf("e.%d.%d", one, other)}
+}
+
 // read opens all readers, says so, and when its input ends prints what came.
 func read() {
 	var lock sync.Mutex
@@ -108,7 +127,7 @@ func read() {
 		go func() {
 			defer func() { <-slots; opening.Done() }()
 			stream := must(jetstream.New(must(nats.Connect(*url, nats.Timeout(time.Minute)))))
-			for at, filter := range []string{fmt.Sprintf("e.%d.*", reader), fmt.Sprintf("e.*.%d", reader)} {
+			for at, filter := range filters(reader) {
 				context, done := context.WithTimeout(context.Background(), 2*time.Minute)
 				consumer := must(stream.CreateConsumer(context, "E", jetstream.ConsumerConfig{
 					Durable: fmt.Sprintf("r%d-%d", reader, at), FilterSubject: filter,
@@ -137,7 +156,7 @@ func read() {
 	}
 	json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"p50_ms": at(0.5), "p99_ms": at(0.99), "events": *rate * *seconds, "streams": *streams,
-		"equal": wrong == 0, "not_twice": wrong, "synced": *synced,
+		"equal": wrong == 0, "not_twice": wrong, "synced": *synced, "copies": *copies,
 	})
 }
 
@@ -167,7 +186,9 @@ func publish() {
 		one := number * step % *streams
 		other := (one + *streams/2) % *streams
 		body := must(json.Marshal(event{one, other, number, due.UnixNano(), pad}))
-		must(stream.PublishAsync(fmt.Sprintf("e.%d.%d", one, other), body))
+		for _, subject := range subjects(one, other) {
+			must(stream.PublishAsync(subject, body, jetstream.WithStallWait(answerWait)))
+		}
 	}
 	<-stream.PublishAsyncComplete()
 }

@@ -3,6 +3,7 @@
 Thousands of streams have a thousand keys each, which come one by one. In one array each they would be copied
 again and again to a place a little larger, and what lies between those places is of use to nobody: a third of
 the memory. A page that is full has just the room that it needs, and when it goes another takes its place.
+Lists of integers, as sorted containers have them, take 40 bytes a key.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ class SqliteConnections:
     def __init__(self, path: Path, settings: tuple[str, ...]) -> None:
         self._path = path
         self._settings = settings
+        self._open: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._start_anew()
         _all.add(self)
 
@@ -76,7 +77,6 @@ class SqliteConnections:
         self._writer: _Connection | None = None
         self._in_transaction = False
         self._of_thread = _OfThread()
-        self._open: weakref.WeakSet[_Connection] = weakref.WeakSet()
 
     def reader(self) -> sqlite3.Connection:
         """This thread's read-only connection."""
@@ -117,6 +117,7 @@ class SqliteConnections:
     def leave_to_parent(self) -> None:
         """In a process made by fork: never touch the parent's connections, not even to close them."""
         _inherited.extend(self._open)
+        self._open.clear()
         self._start_anew()
 
     def _open_writer(self) -> sqlite3.Connection:
