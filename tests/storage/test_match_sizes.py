@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from storage_support import block_of, files_of, some_matches
 from tests.doses import drawn
 
+from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.files import match_sizes
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import BlockFile, range_of
@@ -142,6 +144,25 @@ def test_a_torn_block_counts_for_nobody_until_it_is_matched_again(log: FileMatch
     log.recover(0)
     write(log, 0, 20)
     assert log.sizes() == {"mine": other + len(whole)}
+
+
+def test_a_header_that_has_rotted_harms_nobody_but_its_block(log: FileMatchLog) -> None:
+    """Whatever bit of it: the file is no block any more, or is shared as a whole at most."""
+    write(log, 0, 20, of_others=9)
+    path, block = files_of(log)[0], BlockFile(0, 20)
+    whole = path.read_bytes()
+    header = whole.rfind(b'{"format"'), whole.rfind(b"}}") + 2
+    shared = 0
+    for place in range(*header):
+        for bit in range(8):
+            path.unlink()
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            sizes = FileMatchLog(log.folder).sizes()
+            assert sum(sizes.values()) <= len(whole)
+            shared += bool(sizes)
+            with suppress(MatchLogError):
+                FileBlock(path, 0, block).check()
+    assert 0 < shared < 8 * (header[1] - header[0])
 
 
 def test_compaction_keeps_whose_matches_are_and_retention_takes_them(log: FileMatchLog) -> None:

@@ -218,7 +218,7 @@ def _is_about_this_process(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS)
 
 
-_NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError)
+_NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError, UnicodeDecodeError)
 """What `_opened` raises of a file that is no block."""
 
 
@@ -238,7 +238,8 @@ def shares_of(path: Path) -> dict[str, int] | None:
             size_bytes = source.size()
     except _NO_BLOCK:
         return None
-    whole = max(1, header.matches)
+    # No checksum is over the header: what has rotted there makes no more of a file than it is.
+    whole = max(1, header.matches, sum(header.spaces.values()))
     return {space: size_bytes * matches // whole for space, matches in header.spaces.items()}
 
 
