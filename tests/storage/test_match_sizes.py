@@ -205,6 +205,27 @@ def test_one_look_opens_so_many_and_the_newest_first(
     assert log.sizes() == naive(log)
 
 
+def test_a_look_adds_up_what_has_changed_and_nothing_else(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A week's folders times a hundred spaces are seconds of Python, while everybody waits."""
+    added: list[int] = []
+    sum_of = match_sizes.sum_of
+    monkeypatch.setattr(match_sizes, "sum_of", lambda shares: added.append(len(shares)) or sum_of(shares))
+    monkeypatch.setattr(match_sizes, "SETTLED_NS", -(1 << 62))
+    for start in range(0, 5_000, 500):
+        write(log, start, start + 500)
+    assert log.sizes() == naive(log) and sum(added) == 10
+    write(log, 5_000, 5_500)
+    assert log.sizes() == naive(log) and sum(added) == 11
+    log.trim(2_500)
+    for _ in range(match_sizes.TURNS):
+        sizes = log.sizes()
+    assert sizes == naive(log) and sum(added) == 11 + 1, "of one folder half has gone, two are no more"
+    log.trim(5_500)
+    assert log.sizes() == {}
+
+
 def test_a_log_of_several_partitions_is_one(log: FileMatchLog) -> None:
     write(log, 0, 20)
     write(log.partition(1), 0, 20)

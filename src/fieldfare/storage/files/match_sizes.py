@@ -40,6 +40,8 @@ class MatchSizes:
         """When each folder changed of which all is known that is in it."""
         self._shares: dict[int, dict[BlockFile, dict[str, int]]] = {}
         self._sums: dict[int, Counter[str]] = {}
+        self._total = Counter[str]()
+        """The sum of all sums: with many spaces and folders it takes seconds to work it out anew."""
 
     def forget(self, block: BlockFile) -> None:
         """Look at a block again: it was replaced."""
@@ -50,6 +52,7 @@ class MatchSizes:
         """Look at what is new, and say what is known."""
         shards = list_shards(self._folder)
         for gone in self._shares.keys() - set(shards):
+            self._take_over(gone, {})
             del self._shares[gone], self._sums[gone]
             self._settled.pop(gone, None)
         left = OPENED_AT_ONCE
@@ -59,7 +62,8 @@ class MatchSizes:
                 left -= self._look(shard, left)
             if left <= 0:
                 break  # What older folders had the last time still counts.
-        return sum_of(self._sums.values())
+        self._total = +self._total  # without the spaces that have nothing any more
+        return self._total.copy()
 
     def _look(self, shard: int, most: int) -> int:
         """See which blocks a folder has; returns how many were opened."""
@@ -82,10 +86,16 @@ class MatchSizes:
                 is_settled = False  # Broken, which may be mended, or left for the next time.
             else:
                 found[block] = shares
-        self._shares[shard], self._sums[shard] = found, sum_of(found.values())
+        self._take_over(shard, found)
         if is_settled:
             self._settled[shard] = changed_ns
         return opened
+
+    def _take_over(self, shard: int, found: dict[BlockFile, dict[str, int]]) -> None:
+        """From now on a folder has these blocks."""
+        self._total.subtract(self._sums.get(shard, {}))
+        self._shares[shard], self._sums[shard] = found, sum_of(found.values())
+        self._total.update(self._sums[shard])
 
 
 def sum_of(shares: Iterable[Mapping[str, int]]) -> Counter[str]:
