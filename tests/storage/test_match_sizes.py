@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +22,7 @@ from fieldfare.storage.files import match_sizes
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import BlockFile, range_of
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.files.match_sizes import MatchSizes
 
 
 @pytest.fixture
@@ -165,6 +167,17 @@ def test_a_header_that_has_rotted_harms_nobody_but_its_block(log: FileMatchLog) 
     assert 0 < shared < 8 * (header[1] - header[0])
 
 
+@pytest.mark.parametrize("said", [{"mine": -5}, {"mine": -(10**30)}, {"mine": 10**30, "theirs": 1}])
+def test_a_header_that_cannot_be_true_takes_nothing_from_anybody(
+    log: FileMatchLog, said: dict[str, int]
+) -> None:
+    write(log, 0, 20)
+    block = block_of(some_matches(40), 20, 40)
+    log.write(replace(block, spaces=said))
+    one, other = (path.stat().st_size for path in files_of(log))
+    assert one <= log.sizes()["mine"] <= one + other
+
+
 def test_compaction_keeps_whose_matches_are_and_retention_takes_them(log: FileMatchLog) -> None:
     """Of an old block merged with others nobody is said to have the matches."""
     for start in range(0, 60, 10):
@@ -209,19 +222,24 @@ def test_a_look_adds_up_what_has_changed_and_nothing_else(
     log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A week's folders times a hundred spaces are seconds of Python, while everybody waits."""
-    added: list[int] = []
-    sum_of = match_sizes.sum_of
-    monkeypatch.setattr(match_sizes, "sum_of", lambda shares: added.append(len(shares)) or sum_of(shares))
+    counted: list[int] = []
+    count = MatchSizes._count
+
+    def counting(self: MatchSizes, shares: Any, times: int) -> None:
+        counted.append(times)
+        count(self, shares, times)
+
+    monkeypatch.setattr(MatchSizes, "_count", counting)
     monkeypatch.setattr(match_sizes, "SETTLED_NS", -(1 << 62))
     for start in range(0, 5_000, 500):
         write(log, start, start + 500)
-    assert log.sizes() == naive(log) and sum(added) == 10
+    assert log.sizes() == naive(log) and counted == [1] * 10
     write(log, 5_000, 5_500)
-    assert log.sizes() == naive(log) and sum(added) == 11
+    assert log.sizes() == naive(log) and counted == [1] * 11
     log.trim(2_500)
     for _ in range(match_sizes.TURNS):
         sizes = log.sizes()
-    assert sizes == naive(log) and sum(added) == 11 + 1, "of one folder half has gone, two are no more"
+    assert sizes == naive(log) and counted == [1] * 11 + [-1] * 5
     log.trim(5_500)
     assert log.sizes() == {}
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self
 
 import msgspec
 import numpy as np
@@ -81,7 +81,7 @@ class _Header(msgspec.Struct):
     matches: int
     extra: dict[str, int | float]
     checksum: int
-    spaces: dict[str, int] = {}
+    spaces: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
 
 
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
