@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,15 @@ def test_what_is_too_large_is_left_to_the_parser_which_counts() -> None:
         compile_filter(" AND ".join(["a = 1"] * 3000))
     longest = f"a IN ({', '.join(map(str, range(900)))})"
     assert len(longest) > MAX_CHARACTERS or _assert_same(longest)
+
+
+def test_long_names_are_not_remembered() -> None:
+    """Clients may name what they like: gigabytes stayed of filters that nobody had any more."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(100):
+            assert read_simple(f"{'é' * 4_000}{number} = 1") is not None
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()

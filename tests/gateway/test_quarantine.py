@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
 from gateway_support import SUBSCRIPTIONS, event, run, running
 
 from fieldfare.storage.folder import DataFolder
@@ -111,11 +112,12 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_torn_note_still_names_its_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", '{"error": "für"}'.encode("latin-1")])
+def test_a_note_that_is_torn_or_edited_still_names_its_record(tmp_path: Path, content: bytes) -> None:
     quarantine = Quarantine(DataFolder(tmp_path).quarantine)
     assert quarantine.places() == []
     quarantine.add(SetAside(7, "s", 1, "e", 1))
-    (DataFolder(tmp_path).quarantine / f"{7:016d}.json").write_bytes(b"")
+    (DataFolder(tmp_path).quarantine / f"{7:016d}.json").write_bytes(content)
     found = quarantine.get(0, 7)
     assert found is not None and (found.offset, "cannot be read" in found.error) == (7, True)
 

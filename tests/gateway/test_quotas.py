@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_publish_http import problem
 
 from doses import drawn
-from fieldfare.gateway.admission.quotas import BURST_S, NAMES, RETRY_MAX_S, Bucket, Quotas
+from fieldfare.gateway.admission.quotas import BURST_S, NAMES, RETRY_MAX_S, Bucket, Quotas, Used
 from fieldfare.gateway.problems import HttpProblem
 
 STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
@@ -60,6 +60,24 @@ def test_a_quota_that_is_lifted_while_somebody_is_refused_for_it_is_no_trouble()
     for name in NAMES:
         problem = quotas.problem("a", name)
         assert "was lifted" in problem.detail and problem.place["limit"] is None
+
+
+def test_a_space_may_be_used_for_the_first_time_while_bytes_are_counted() -> None:
+    """A round of maintenance, on its own thread, ended there, and did nothing of what comes behind."""
+
+    class Busy(Used):
+        @property
+        def later_bytes(self) -> int:  # type: ignore[override]
+            quotas.used("new")
+            return 3
+
+        @later_bytes.setter
+        def later_bytes(self, value: int) -> None: ...
+
+    quotas = Quotas({})
+    quotas._used["old"] = Busy()
+    quotas.count_stored(lambda: {"old": 7, "new": 5})
+    assert quotas.used("old").counted_bytes == 7 and quotas.used("new").stored_event_bytes == 5
 
 
 def test_a_space_that_floods_is_told_to_wait_and_another_is_not(tmp_path):

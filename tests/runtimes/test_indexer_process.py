@@ -280,6 +280,24 @@ def test_while_many_subscribe_manifests_are_paced_but_for_a_batch_that_waits(
     planner.close()
 
 
+def test_a_number_that_the_registry_has_not_reached_is_wanted_by_nobody(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a registry before it was restored, say: there would be a manifest for each change from then on."""
+    monkeypatch.setattr(following, "PACE_S", 10 * DEADLINE_S)
+    looks: list[int] = []
+    monkeypatch.setattr(following, "wanted", lambda path: looks.append(wanted(path)) or looks[-1])
+    want(service.folder.wanted, 1 << 62)
+    with following_thread(service):
+        until(lambda: service.beat.get("state") == "running")
+        service.covering(until(service.change))
+        paced = service.change(10)
+        until(lambda: len(looks) > 10 or service.store.newest().revision >= paced)
+        assert service.store.newest().revision < paced
+        want(service.folder.wanted, paced)
+        service.covering(paced)
+
+
 @pytest.mark.parametrize("text", ["", "x", "12 \0", None])
 def test_what_a_batch_wants_is_a_hint_that_may_be_torn(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "wanted"

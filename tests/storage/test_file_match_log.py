@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import random
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +21,8 @@ from storage_support import block_of, files_of, of_number, read_on, some_matches
 from tests.doses import drawn
 
 from fieldfare.storage import NewMatchBlock
-from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.files import match_block
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -300,6 +304,40 @@ def test_a_broken_block_is_an_error_that_names_the_file(log: FileMatchLog) -> No
         else:
             assert found == expected
     assert noticed > 100
+
+
+def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> None:
+    """Nobody could have so much memory: whoever waited for it stood before that block for ever."""
+    log.write(block_of(some_matches(30), 0, 30))
+    [path] = files_of(log)
+    whole = path.read_bytes()
+    # What Arrow compresses stands behind its length, 8 bytes: zstd's frames begin so.
+    frames = [found.start() for found in re.finditer(rb"\x28\xb5\x2f\xfd", whole)]
+    assert frames
+    for frame in frames:
+        length = int.from_bytes(whole[frame - 8 : frame], "little", signed=True)
+        path.unlink()
+        path.write_bytes(whole[: frame - 8] + (length | 1 << 60).to_bytes(8, "little") + whole[frame:])
+        with pytest.raises(BrokenBlockError):
+            FileBlock(path, 0, (0, 30)).check()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [pa.ArrowMemoryError("malloc of size 65536 failed"), OSError(errno.EMFILE, "full")],
+)
+def test_what_this_process_lacks_says_nothing_of_a_block(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    log.write(block_of(some_matches(4), 0, 4))
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(match_block, "_opened", fail)
+    with pytest.raises(MatchLogError, match="could not be opened") as caught:
+        log.block_at(0)
+    assert not isinstance(caught.value, BrokenBlockError)
 
 
 def test_a_block_under_another_ones_name_is_refused(log: FileMatchLog) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,10 +17,12 @@ from hypothesis import strategies as st
 from storage_support import block_of, files_of, some_matches
 from tests.doses import drawn
 
+from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.files import match_sizes
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import BlockFile, range_of
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.files.match_sizes import MatchSizes
 
 
 @pytest.fixture
@@ -144,6 +148,36 @@ def test_a_torn_block_counts_for_nobody_until_it_is_matched_again(log: FileMatch
     assert log.sizes() == {"mine": other + len(whole)}
 
 
+def test_a_header_that_has_rotted_harms_nobody_but_its_block(log: FileMatchLog) -> None:
+    """Whatever bit of it: the file is no block any more, or is shared as a whole at most."""
+    write(log, 0, 20, of_others=9)
+    path, block = files_of(log)[0], BlockFile(0, 20)
+    whole = path.read_bytes()
+    header = whole.rfind(b'{"format"'), whole.rfind(b"}}") + 2
+    shared = 0
+    for place in range(*header):
+        for bit in range(8):
+            path.unlink()
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            sizes = FileMatchLog(log.folder).sizes()
+            assert sum(sizes.values()) <= len(whole)
+            shared += bool(sizes)
+            with suppress(MatchLogError):
+                FileBlock(path, 0, block).check()
+    assert 0 < shared < 8 * (header[1] - header[0])
+
+
+@pytest.mark.parametrize("said", [{"mine": -5}, {"mine": -(10**30)}, {"mine": 10**30, "theirs": 1}])
+def test_a_header_that_cannot_be_true_takes_nothing_from_anybody(
+    log: FileMatchLog, said: dict[str, int]
+) -> None:
+    write(log, 0, 20)
+    block = block_of(some_matches(40), 20, 40)
+    log.write(replace(block, spaces=said))
+    one, other = (path.stat().st_size for path in files_of(log))
+    assert one <= log.sizes()["mine"] <= one + other
+
+
 def test_compaction_keeps_whose_matches_are_and_retention_takes_them(log: FileMatchLog) -> None:
     """Of an old block merged with others nobody is said to have the matches."""
     for start in range(0, 60, 10):
@@ -182,6 +216,32 @@ def test_one_look_opens_so_many_and_the_newest_first(
         log.sizes()
         assert opened == newest[: 4 * looks]
     assert log.sizes() == naive(log)
+
+
+def test_a_look_adds_up_what_has_changed_and_nothing_else(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A week's folders times a hundred spaces are seconds of Python, while everybody waits."""
+    counted: list[int] = []
+    count = MatchSizes._count
+
+    def counting(self: MatchSizes, shares: Any, times: int) -> None:
+        counted.append(times)
+        count(self, shares, times)
+
+    monkeypatch.setattr(MatchSizes, "_count", counting)
+    monkeypatch.setattr(match_sizes, "SETTLED_NS", -(1 << 62))
+    for start in range(0, 5_000, 500):
+        write(log, start, start + 500)
+    assert log.sizes() == naive(log) and counted == [1] * 10
+    write(log, 5_000, 5_500)
+    assert log.sizes() == naive(log) and counted == [1] * 11
+    log.trim(2_500)
+    for _ in range(match_sizes.TURNS):
+        sizes = log.sizes()
+    assert sizes == naive(log) and counted == [1] * 11 + [-1] * 5
+    log.trim(5_500)
+    assert log.sizes() == {}
 
 
 def test_a_log_of_several_partitions_is_one(log: FileMatchLog) -> None:

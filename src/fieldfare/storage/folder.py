@@ -68,7 +68,7 @@ class DataFolder:
             noted = msgspec.json.decode(folder.addresses.read_bytes(), type=_Addresses)
         except FileNotFoundError:
             return folder
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
         if (noted.log is None) != (noted.match_log is None):
             raise FormatError(f"{folder.addresses} does not say where the logs are: it names one of two")

@@ -82,7 +82,7 @@ class Quarantine:
             return msgspec.json.decode(self._path(partition, offset).read_bytes(), type=SetAside)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             # Somebody edited it, or the disk lost it: its name says which record it is.
             return SetAside(offset, "", 0, f"unknown: the file cannot be read: {error}", 0, partition)
 

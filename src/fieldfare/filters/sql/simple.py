@@ -25,6 +25,8 @@ MAX_CHARACTERS = 4_096
 """A longer text is left to the parser, and its normal form to the budget that bounds these."""
 MAX_PREDICATES = 256
 """More of them are left to the parser, which counts what a filter is made of."""
+KNOWN_CHARACTERS = 64
+"""Names that are no longer are remembered, so many that clients fill no more than 15 MB."""
 
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,17}+)(?:\.[0-9]{1,18}+)?(?![\w.])"
 _STRING = r"'[^']*+(?:''[^']*+)*+'"
@@ -145,13 +147,19 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-@lru_cache(65_536)
 def _path(text: str) -> Path | None:
     """The path that a name, or names with dots between, stand for; None if the parser has a word on it."""
+    return _path_known(text) if len(text) <= KNOWN_CHARACTERS else _path_read(text)
+
+
+def _path_read(text: str) -> Path | None:
     path = tuple(text.split("."))
     if path[0].upper() in KEYWORDS or len(path) > 32:
         return None
     return None if text.lower() in MISTAKEN_NAMES else path
+
+
+_path_known = lru_cache(4_096)(_path_read)
 
 
 def _number(text: str) -> int | Decimal:

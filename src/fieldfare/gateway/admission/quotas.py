@@ -317,7 +317,8 @@ class Quotas:
         What is appended meanwhile may count twice until the next time; it counts at least once.
         """
         with self._lock:
-            before = {space: used.later_bytes for space, used in self._used.items()}
+            # A copy: who comes first in a space is added by another thread, without the lock.
+            before = {space: used.later_bytes for space, used in list(self._used.items())}
         counted = sizes()
         with self._lock:
             for space in counted.keys() | before.keys():

@@ -192,7 +192,10 @@ class Follower:
                 if watch.changed():
                     revision = registry.revision()
                 covered = writer.manifest.revision
-                if revision > covered and (time.monotonic() >= due_s or wanted(folder.wanted) > covered):
+                # What nobody can want, as the registry has not got there, is of another registry, or rubbish.
+                if revision > covered and (
+                    time.monotonic() >= due_s or covered < wanted(folder.wanted) <= revision
+                ):
                     writer.catch_up(min(revision, covered + CHANGES_AT_ONCE))
                     due_s = time.monotonic() + PACE_S
                 elif writer.is_building:

@@ -28,7 +28,7 @@ class SuspectsFile:
         """The suspects, and whether an attempt was begun whose end nobody has noted."""
         try:
             written = msgspec.json.decode(self._path.read_bytes(), type=_Written)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return (), False
         return written.suspects, written.trying
 

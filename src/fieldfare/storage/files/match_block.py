@@ -21,6 +21,7 @@ The schema's metadata has, under ``fieldfare``, a JSON object: format, start, en
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 import threading
 import zlib
@@ -29,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self
 
 import msgspec
 import numpy as np
@@ -50,6 +51,9 @@ _CACHED_BATCHES = 8
 _OF_THIS_PROCESS = frozenset(
     (errno.EACCES, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
 )
+_ASKED = re.compile(r"of size ([0-9]+) failed")
+_NEVER_BYTES = 1 << 30
+"""No list of a batch has so much: it is a length that has rotted for which there is no memory."""
 WAITING_BATCHES = 256
 """So many batches of a block that is written wait in memory, some 20 MB; further ones in a file."""
 
@@ -81,7 +85,7 @@ class _Header(msgspec.Struct):
     matches: int
     extra: dict[str, int | float]
     checksum: int
-    spaces: dict[str, int] = {}
+    spaces: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
 
 
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
@@ -215,10 +219,13 @@ class _Batch:
 
 def _is_about_this_process(error: Exception) -> bool:
     """Whether an error of reading says nothing of what is in the file: no memory, no descriptor, no right."""
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS)
+    if isinstance(error, MemoryError):
+        asked = _ASKED.search(str(error))
+        return asked is None or int(asked[1]) < _NEVER_BYTES
+    return isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS
 
 
-_NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError)
+_NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError, UnicodeDecodeError)
 """What `_opened` raises of a file that is no block."""
 
 
@@ -238,7 +245,8 @@ def shares_of(path: Path) -> dict[str, int] | None:
             size_bytes = source.size()
     except _NO_BLOCK:
         return None
-    whole = max(1, header.matches)
+    # No checksum is over the header: what has rotted there makes no more of a file than it is.
+    whole = max(1, header.matches, sum(header.spaces.values()))
     return {space: size_bytes * matches // whole for space, matches in header.spaces.items()}
 
 

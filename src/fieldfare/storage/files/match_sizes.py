@@ -8,9 +8,11 @@ time, of the others in turns: there compaction has been, and what retention take
 from __future__ import annotations
 
 import os
+import sys
 import time
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from fieldfare.storage.files.match_block import shares_of
@@ -30,6 +32,10 @@ TURNS = 10
 """Of the folders that are older, and all known, a look asks one of so many whether it has changed."""
 
 
+Shares = tuple[tuple[str, ...], "array[int]"]
+"""Spaces, and how many bytes of a block are each one's: a week's, a dict for each block, took a gigabyte."""
+
+
 class MatchSizes:
     """The bytes by space of one partition, which is asked by one thread at a time."""
 
@@ -38,19 +44,21 @@ class MatchSizes:
         self._turn = 0
         self._settled: dict[int, int] = {}
         """When each folder changed of which all is known that is in it."""
-        self._shares: dict[int, dict[BlockFile, dict[str, int]]] = {}
-        self._sums: dict[int, Counter[str]] = {}
+        self._shares: dict[int, dict[BlockFile, Shares]] = {}
+        self._total = Counter[str]()
+        """What all of these are together: to add them up anew takes seconds where there are many spaces."""
 
     def forget(self, block: BlockFile) -> None:
         """Look at a block again: it was replaced."""
         self._settled.pop(block.shard, None)
-        self._shares.get(block.shard, {}).pop(block, None)
+        self._count(self._shares.get(block.shard, {}).pop(block, None), -1)
 
     def sizes(self) -> Counter[str]:
         """Look at what is new, and say what is known."""
         shards = list_shards(self._folder)
         for gone in self._shares.keys() - set(shards):
-            del self._shares[gone], self._sums[gone]
+            self._take_over(gone, {})
+            del self._shares[gone]
             self._settled.pop(gone, None)
         left = OPENED_AT_ONCE
         self._turn = (self._turn + 1) % TURNS
@@ -59,7 +67,8 @@ class MatchSizes:
                 left -= self._look(shard, left)
             if left <= 0:
                 break  # What older folders had the last time still counts.
-        return sum_of(self._sums.values())
+        self._total = +self._total  # without the spaces that have nothing any more
+        return self._total.copy()
 
     def _look(self, shard: int, most: int) -> int:
         """See which blocks a folder has; returns how many were opened."""
@@ -71,26 +80,35 @@ class MatchSizes:
             return 0
         is_settled = time.time_ns() - changed_ns > SETTLED_NS
         known = self._shares.get(shard, {})
-        found: dict[BlockFile, dict[str, int]] = {}
+        found: dict[BlockFile, Shares] = {}
         opened = 0
         for block in reversed(list_blocks(self._folder, shard)):
             shares = known.get(block)
             if shares is None and opened < most:
                 opened += 1
-                shares = shares_of(block.path(self._folder))
+                shares = _packed(shares_of(block.path(self._folder)))
             if shares is None:
                 is_settled = False  # Broken, which may be mended, or left for the next time.
             else:
                 found[block] = shares
-        self._shares[shard], self._sums[shard] = found, sum_of(found.values())
+        self._take_over(shard, found)
         if is_settled:
             self._settled[shard] = changed_ns
         return opened
 
+    def _take_over(self, shard: int, found: dict[BlockFile, Shares]) -> None:
+        """From now on a folder has these blocks."""
+        known = self._shares.get(shard, {})
+        self._shares[shard] = found
+        for block in known.keys() - found.keys():
+            self._count(known[block], -1)
+        for block in found.keys() - known.keys():
+            self._count(found[block], 1)
 
-def sum_of(shares: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """What spaces have together."""
-    total = Counter[str]()
-    for each in shares:
-        total.update(each)
-    return total
+    def _count(self, shares: Shares | None, times: int) -> None:
+        for space, size_bytes in zip(*shares, strict=True) if shares is not None else ():
+            self._total[space] += times * size_bytes
+
+
+def _packed(shares: Mapping[str, int] | None) -> Shares | None:
+    return None if shares is None else (tuple(map(sys.intern, shares)), array("q", shares.values()))

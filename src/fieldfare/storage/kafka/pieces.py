@@ -61,7 +61,7 @@ def header_of(message: Message, kind: type[H]) -> H | None:
         if name == HEADER and isinstance(value, bytes):
             try:
                 return msgspec.json.decode(value, type=kind)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 return None
     return None
 

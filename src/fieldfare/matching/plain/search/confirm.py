@@ -205,7 +205,7 @@ class Confirmer:
 
 @kept(2_048, characters_max=200)
 def _compiled(filter_of: CompileFilter, text: str, dialect: str) -> Any:
-    """A filter; one may take 120 bytes for each character of its text."""
+    """A filter; one may take 500 bytes for each character of its text, once it was evaluated."""
     return filter_of(text, dialect)
 
 

@@ -117,7 +117,7 @@ class ElasticLoads(msgspec.Struct):
         """The last that was said, if anything was."""
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def say(self, path: Path) -> None:
@@ -159,7 +159,7 @@ def take_wish(folder: DataFolder) -> SliceMove | None:
 def _read_wish(path: Path) -> SliceMove | None:
     try:
         move = msgspec.json.decode(path.read_bytes(), type=SliceMove)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return move if isinstance(move.to, str) else None
 

@@ -121,7 +121,7 @@ def last_loads(name: str, space: SpaceManifest, path: Path) -> tuple[LoadReport,
 def _read(path: Path) -> _SlicesFile:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_SlicesFile)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _SlicesFile()
 
 
