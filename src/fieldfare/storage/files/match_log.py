@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ from fieldfare.storage.files.match_folder import (
     range_of,
     shard_path,
 )
-from fieldfare.storage.files.match_sizes import MatchSizes, sum_of
+from fieldfare.storage.files.match_sizes import MatchSizes
 from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, LostBlock, NewMatchBlock
 
 SET_ASIDE = "set-aside"
@@ -242,7 +242,7 @@ class FileMatchLog:
         return total
 
     def sizes(self) -> dict[str, int]:
-        return sum_of(each._sizes.sizes() for each in self._all())
+        return sum((each._sizes.sizes() for each in self._all()), Counter())
 
     def _all(self) -> list[FileMatchLog]:
         """All partitions that have ever been written to."""
