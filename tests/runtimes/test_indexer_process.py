@@ -265,6 +265,7 @@ def test_while_many_subscribe_manifests_are_paced_but_for_a_batch_that_waits(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "PACE_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "REST", 1e9)
     log = open_event_log(service.folder.log_url)
     planner = BatchPlanner(service.folder, MicroBatchSettings(wait_ms=int(DEADLINE_S * 1000)))
     with following_thread(service):
@@ -285,6 +286,7 @@ def test_a_number_that_the_registry_has_not_reached_is_wanted_by_nobody(
 ) -> None:
     """Of a registry before it was restored, say: there would be a manifest for each change from then on."""
     monkeypatch.setattr(following, "PACE_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "REST", 1e9)
     looks: list[int] = []
     monkeypatch.setattr(following, "wanted", lambda path: looks.append(wanted(path)) or looks[-1])
     want(service.folder.wanted, 1 << 62)

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from functools import partial
@@ -32,7 +32,7 @@ from fieldfare.gateway.subscription_store import (
     remove_unused,
     store,
 )
-from fieldfare.gateway.turns import SharedRoom
+from fieldfare.gateway.turns import NOBODY, SharedRoom
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import (
     DEFAULT_SPACE,
@@ -189,7 +189,7 @@ class Subscriptions:
             return self._registry.create_space(name, encryption)
 
         try:
-            with self._queued(0):
+            async with self._queued(0):
                 key = await self._writer.change(create)
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
@@ -208,7 +208,7 @@ class Subscriptions:
             detail = f"The space {name!r} is always there; its subscriptions can be deleted."
             raise HttpProblem(409, "default-space", detail)
         try:
-            with self._queued(0):
+            async with self._queued(0):
                 key = await self._writer.change(delete)
         except UnknownSpaceError:  # somebody else was quicker
             raise _no_space(name) from None
@@ -243,7 +243,7 @@ class Subscriptions:
             self._registry.set_quotas(key, quotas)
 
         try:
-            with self._queued(0):
+            async with self._queued(0):
                 await self._writer.change(change, key)
         except UnknownSpaceError:  # it was deleted meanwhile
             raise _no_space(name) from None
@@ -326,7 +326,7 @@ class Subscriptions:
             so is everything that is made of it: even to free it takes long.
         """
         key = self.check_space(space)
-        with self._queued(size_bytes, key):
+        async with self._queued(size_bytes, key):
             result = PutResult()
             full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
             steps = self._judge(key, read, result, full)
@@ -435,7 +435,7 @@ class Subscriptions:
         """Remove a subscription; Problem 404 when there is none."""
         key = self.check_space(space)
         self._spend(key, 1)
-        with self._queued(0, key):
+        async with self._queued(0, key):
             work = partial(remove, self._registry, self._quotas, key, id)
             removed = await self._writer.change(work, key)
         self._let_go(key, id)
@@ -466,7 +466,7 @@ class Subscriptions:
             return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
-            with self._queued(0, key):
+            async with self._queued(0, key):
                 configured = await self._writer.change(configure, key)
         except BadSetting as bad:
             raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
@@ -498,9 +498,9 @@ class Subscriptions:
         """Return when the registry can be written."""
         await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
 
-    @contextmanager
-    def _queued(self, size_bytes: int, space: str = "") -> Iterator[None]:
-        """While this is open a request has a place in the queue; Problem 429 when its space has no more.
+    @asynccontextmanager
+    async def _queued(self, size_bytes: int, space: str = NOBODY) -> AsyncIterator[None]:
+        """While this is open a request has its turn; Problem 429 when too many of its space wait for one.
 
         Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
         is as long as somebody likes would keep everybody waiting, and memory too.
@@ -513,7 +513,8 @@ class Subscriptions:
         for each, amount in shares:
             each.take(space, amount)
         try:
-            yield
+            async with self._quotas.shares.turn(space):
+                yield
         finally:
             for each, amount in shares:
                 each.give_back(space, amount)

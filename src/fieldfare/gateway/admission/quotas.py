@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from fieldfare.gateway.admission.shares import Shares
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import space_name
 
@@ -135,9 +136,15 @@ class Quotas:
     ----------
     defaults : mapping of str to float
         What a space may where nothing is set for it, by the quota's name; 0 is no bound.
+
+    Attributes
+    ----------
+    shares : Shares
+        What part of the time its changes may take, whatever its quotas.
     """
 
     defaults: Mapping[str, float]
+    shares: Shares = field(default_factory=Shares, init=False)
     _set: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     _bounds: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     """Of each space asked for, only the quotas that bound something: of most spaces none does."""
@@ -173,6 +180,7 @@ class Quotas:
         self._bounds.pop(space, None)
         self._buckets.pop(space, None)
         self._used.pop(space, None)
+        self.shares.forget(space)
         self._changed(space)
 
     def limit(self, space: str, name: str) -> float | None:

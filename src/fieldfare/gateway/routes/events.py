@@ -114,7 +114,9 @@ class EventRoutes:
             raise _nothing_taken(decoded, is_numbered=sender.sequence is not None)
         size_bytes = len(decoded.payload)
         spent = {"events_per_s": decoded.count, "bytes_per_s": size_bytes}
-        self.quotas.spend(space, time.monotonic(), **spent)
+        now_s = time.monotonic()
+        self.quotas.spend(space, now_s, **spent)
+        self.quotas.shares.published(space, now_s)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(
             space,

@@ -2,10 +2,10 @@
 
     a change is committed ─▶ seen within 2 ms ─▶ delta, then manifest ─▶ batches may be matched with it
 
-Whoever wants a manifest that covers a stamp waits until there is one, and says so in ``run/wanted``: while
-many subscribe, there is one for each batch that waits, and besides one now and then. Old manifests go after a
-while. A task that was planned with one of those takes the newest instead, and finds the same, for that too
-has every version that counts for records which may still be matched.
+Whoever wants a manifest that covers a stamp waits until there is one, and says so in ``run/wanted``: there is
+one for each batch that waits, and besides as many as take a quarter of the indexer's time. Old manifests go
+after a while. A task that was planned with one of those takes the newest instead, and finds the same, for
+that too has every version that counts for records which may still be matched.
 
 Every second it writes ``run/indexer.json``::
 
@@ -52,8 +52,10 @@ from fieldfare.storage.sqlite.watch import SqliteWatch
 LOOK_S = 0.002
 """How often it looks whether the registry has changed, which takes some microseconds."""
 PACE_S = 0.2
-"""So far apart are manifests while many subscribe, unless a batch waits for one: they cost syncs of the disk,
-for which publishers wait too, and each worker opens what is new in them."""
+REST = 3
+"""So many times as long as a manifest took none is written that no batch waits for, but no longer than
+``PACE_S``: they cost syncs of the disk, for which publishers wait too, and time that batches would have used.
+Where few subscribe there is one before it is waited for."""
 KEPT_S = 10.0
 """So long a manifest stays when there is a newer one: far longer than a batch needs to open it."""
 TEND_S = 1.0
@@ -196,8 +198,10 @@ class Follower:
                 if revision > covered and (
                     time.monotonic() >= due_s or covered < wanted(folder.wanted) <= revision
                 ):
+                    begun_s = time.monotonic()
                     writer.catch_up(min(revision, covered + CHANGES_AT_ONCE))
-                    due_s = time.monotonic() + PACE_S
+                    now_s = time.monotonic()
+                    due_s = now_s + min(PACE_S, REST * (now_s - begun_s))
                 elif writer.is_building:
                     writer.catch_up(covered)
                 if time.monotonic() >= tended_s:
