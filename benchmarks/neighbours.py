@@ -132,8 +132,9 @@ def flood_subscriptions(address: Address) -> None:
 
 def flood_slow_readers(address: Address) -> None:
     asker, held = Asker(address), []
+    some = [{"id": f"r{number}", "filter": "data.x >= 0"} for number in range(200)]
+    asker.ask("POST", "/v1/spaces/flood/subscriptions", {"subscriptions": some})
     for number in range(200):
-        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/r{number}", {"filter": "data.x >= 0"})
         connection = socket.create_connection(address)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         path = f"/v1/spaces/flood/subscriptions/r{number}/stream?window=20000"
