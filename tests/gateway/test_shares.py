@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from doses import drawn
 from fieldfare.gateway.admission import shares as module
-from fieldfare.gateway.admission.shares import ACTIVE_S, BURST_S, DEBT_MAX_S, SHARE, WAIT_MIN_S, Shares
+from fieldfare.gateway.admission.shares import ACTIVE_S, BURST_S, DEBT_MAX_S, SHARE, WAIT_MIN_S, ChangeShares
 
 LONGEST_S = DEBT_MAX_S / SHARE + WAIT_MIN_S
 
 
-def flood(shares: Shares, took_s: float, until_s: float) -> tuple[int, float]:
+def flood(shares: ChangeShares, took_s: float, until_s: float) -> tuple[int, float]:
     """Changes one after the other, each as soon as it may: how many, and for how long one was under way."""
     now_s, changes = 0.0, 0
     while now_s < until_s:
@@ -36,18 +36,18 @@ def flood(shares: Shares, took_s: float, until_s: float) -> tuple[int, float]:
 
 @pytest.mark.parametrize("took_s", [0.0005, 0.004, 0.05])
 def test_who_floods_has_its_part_of_the_time_and_no_more(took_s: float) -> None:
-    changes, busy_s = flood(Shares(), took_s, 100.0)
+    changes, busy_s = flood(ChangeShares(), took_s, 100.0)
     assert changes > 0
     assert 0.8 * SHARE * 100 < busy_s < SHARE * 100 + BURST_S + took_s
 
 
 def test_a_long_change_is_not_paid_for_for_ever() -> None:
-    changes, _ = flood(Shares(), 5.0, 100.0)
+    changes, _ = flood(ChangeShares(), 5.0, 100.0)
     assert changes >= 100 / (5 + LONGEST_S) - 1
 
 
 def test_alone_or_beside_who_only_subscribes_nobody_waits() -> None:
-    shares = Shares()
+    shares = ChangeShares()
     for turn in range(1_000):
         now_s = turn / 100
         shares.published("flood", now_s)
@@ -59,14 +59,14 @@ def test_alone_or_beside_who_only_subscribes_nobody_waits() -> None:
 
 
 def test_who_changes_little_does_not_wait_beside_who_floods() -> None:
-    shares = Shares()
+    shares = ChangeShares()
     flood(shares, 0.004, 10.0)
     assert shares.wait_s("calm", 10.0) == 0
     assert shares.wait_s("flood", 10.0 + ACTIVE_S + LONGEST_S) == 0
 
 
 def test_who_publishes_no_more_is_not_waited_for() -> None:
-    shares = Shares()
+    shares = ChangeShares()
     shares.published("calm", 0.0)
     shares.begin("flood", 0.0)
     assert shares.wait_s("flood", ACTIVE_S * 0.9) > 0
@@ -76,7 +76,7 @@ def test_who_publishes_no_more_is_not_waited_for() -> None:
 @settings(max_examples=drawn(200))
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 2)), max_size=30))
 def test_another_one_is_active_if_any_other_published_just_now(steps: list[tuple[str, float]]) -> None:
-    shares, naive, now_s = Shares(), dict[str, float](), 0.0
+    shares, naive, now_s = ChangeShares(), dict[str, float](), 0.0
     for space, passed_s in steps:
         now_s += passed_s
         shares.published(space, now_s)
@@ -88,7 +88,7 @@ def test_another_one_is_active_if_any_other_published_just_now(steps: list[tuple
 
 
 def test_changes_under_way_together_take_the_time_of_one() -> None:
-    together, alone = Shares(), Shares()
+    together, alone = ChangeShares(), ChangeShares()
     for shares, count in ((together, 20), (alone, 1)):
         shares.published("calm", 0.0)
         for _ in range(count):
@@ -100,12 +100,12 @@ def test_changes_under_way_together_take_the_time_of_one() -> None:
 
 
 def test_a_space_that_is_deleted_leaves_nothing() -> None:
-    shares = Shares()
+    shares = ChangeShares()
     shares.published("a", 0.0)
     shares.begin("a", 0.0)
     shares.forget("a")
     shares.end("a", 1.0)
-    assert shares == Shares()
+    assert shares == ChangeShares()
 
 
 def test_every_kind_of_change_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

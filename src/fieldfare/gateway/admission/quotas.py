@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fieldfare.gateway.admission.shares import Shares
+from fieldfare.gateway.admission.shares import ChangeShares
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import space_name
 
@@ -139,12 +139,12 @@ class Quotas:
 
     Attributes
     ----------
-    shares : Shares
+    shares : ChangeShares
         What part of the time its changes may take, whatever its quotas.
     """
 
     defaults: Mapping[str, float]
-    shares: Shares = field(default_factory=Shares, init=False)
+    shares: ChangeShares = field(default_factory=ChangeShares, init=False)
     _set: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     _bounds: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     """Of each space asked for, only the quotas that bound something: of most spaces none does."""

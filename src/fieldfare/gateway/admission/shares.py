@@ -44,7 +44,7 @@ class _Time:
 
 
 @dataclass(slots=True)
-class Shares:
+class ChangeShares:
     """The time that each space has for its changes."""
 
     _times: dict[str, _Time] = field(default_factory=dict)
