@@ -263,13 +263,11 @@ class Handler(BaseHTTPRequestHandler):
             self.service.most_events_at_once = max(
                 self.service.most_events_at_once, self.service.events_at_once
             )
-        try:
-            if self.service.events_delay_s:
-                time.sleep(self.service.events_delay_s)
-            self.answer_events(body)
-        finally:
-            with self.service.changed:
-                self.service.events_at_once -= 1
+        if self.service.events_delay_s:
+            time.sleep(self.service.events_delay_s)
+        with self.service.changed:  # before the answer: who has it may ask again at once
+            self.service.events_at_once -= 1
+        self.answer_events(body)
 
     def answer_events(self, body: bytes) -> None:
         fault = self.service.faults["events"].popleft() if self.service.faults["events"] else None

@@ -73,6 +73,7 @@ def test_order_is_kept_while_requests_fail(service: FaultyService, client: Clien
 
 def test_several_requests_in_flight_lose_and_double_nothing(service: FaultyService, client: Client) -> None:
     service.fail_next("events", *[Fault("drop_after"), Fault("status", 429)] * 5)
+    service.events_delay_s = 0.005
     with client.publisher(BatchSettings(max_events=5, linger_ms=0, max_in_flight=4), SOON) as publisher:
         for n in range(300):
             publisher.publish(event(n))
