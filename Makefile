@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo checked test test-fast test-all faults simulation fuzz client lint format bench experiments clean
+.PHONY: help setup docs demo checked test test-fast test-all faults simulation fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ $(READY): $(INSTALLED)
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
 	@$(if $(filter kafka,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.kafka_broker )$(if $(filter \
 		spark://,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.spark_cluster )$(BIN)/fieldfare demo $(DEMO_OPTIONS)
+
+docs: setup  ## the pages of docs/ as a site: site/
+	@NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --quiet --strict
 
 lint: $(INSTALLED)  ## ruff, mypy, and whether the two clients are one
 	@$(BIN)/python tools/synchronous_client.py --check

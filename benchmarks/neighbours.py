@@ -20,6 +20,13 @@ early
     Batches of 20 events that are to follow others (``Fieldfare-Follows``), on fifty connections: of a hundred
     one waits for what never comes, the others are behind what has come long ago.
 
+nested
+    Six filters with ANY inside ANY, and as many events of 900 elements as are taken.
+conjunctions
+    60 filters of 16 conjunctions that all may hold, and five events of 100 bytes a second.
+pattern
+    A pattern of 21 KB that is put again every second, and eight events a second for which it is a candidate.
+
 It prints one JSON object: of each flood p99_alone_ms and p99_beside_ms, publish call to arrival, and their
 ratio; and `worst_ratio`. Goal: 1.2. Both are medians over turns (``--turns``) of so many seconds: alone,
 beside, beside, alone, and so on, so that what drifts is on both sides; `turns_alone_ms` and
@@ -64,6 +71,7 @@ ARRIVAL_WAIT_S = 60.0
 QUOTAS = {
     "events_per_s": 2_000.0,
     "bytes_per_s": 1_000_000.0,
+    "matching_ms_per_s": 100.0,
     "changes_per_s": 200.0,
     "delivered_bytes_per_s": 4_000_000.0,
     "subscriptions": 20_000.0,
@@ -172,6 +180,39 @@ def flood_early(address: Address) -> None:
         asker.ask("POST", "/v1/spaces/flood/events", body, headers)
 
 
+def flood_nested(address: Address) -> None:
+    asker = Asker(address)
+    for number in range(6):
+        filter = f"ANY x IN data.a SATISFIES (ANY y IN data.a SATISFIES (x + y = {9_999_990 + number}))"
+        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/n{number}", {"filter": filter})
+    body = json.dumps([event({"a": list(range(900))})]).encode()
+    while True:
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+
+
+def flood_conjunctions(address: Address) -> None:
+    asker = Asker(address)
+    for number in range(60):
+        parts = [f"(data.a{k} LIKE '%a_{number}%' OR data.b{k} LIKE '%_{number}_%')" for k in range(4)]
+        path = f"/v1/spaces/flood/subscriptions/c{number}"
+        asker.ask("PUT", path, {"filter": " AND ".join(parts)})
+    body = json.dumps([event({f"{name}{k}": "xab1" for k in range(4) for name in "ab"})] * 5).encode()
+    while True:
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+        time.sleep(1)
+
+
+def flood_pattern(address: Address) -> None:
+    asker = Asker(address)
+    body = json.dumps([event({f"f{k}": f"p{k}x" for k in range(400)})] * 8).encode()
+    for number in itertools.count():
+        fields = {f"f{k}": [{"wildcard": f"*a{k}_{number}*b*"}, {"prefix": f"p{k}"}] for k in range(400)}
+        some = {"filter": json.dumps({"data": fields}), "dialect": "eventbridge"}
+        asker.ask("PUT", "/v1/spaces/flood/subscriptions/p", some)
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+        time.sleep(1)
+
+
 FLOODS: dict[str, tuple[Callable[[Address], None], ...]] = {
     "events": (flood_events,) * 4,
     "filters": (flood_filters, meet_filters),
@@ -179,6 +220,9 @@ FLOODS: dict[str, tuple[Callable[[Address], None], ...]] = {
     "slow_readers": (flood_slow_readers,),
     "returning": (flood_returning,) * 20,
     "early": (flood_early,) * 50,
+    "nested": (flood_nested,) * 4,
+    "conjunctions": (flood_conjunctions,),
+    "pattern": (flood_pattern,),
 }
 """What each does, on a connection each."""
 

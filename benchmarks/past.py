@@ -45,7 +45,7 @@ from fieldfare_lab.latency import measure_latencies_s
 
 FILTER = "data.dest = 'BOS' AND data.dep_delay > 60"
 RECORD_EVENTS = 500
-RECORDS_AT_ONCE = 50
+RECORDS_BATCH_SIZE = 50
 LOOK_S = 0.02
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 
@@ -59,15 +59,15 @@ def fill(folder: DataFolder, events: pa.LargeBinaryArray, years: int) -> None:
         for start in range(0, len(events), RECORD_EVENTS):
             lines = events[start : start + RECORD_EVENTS].to_pylist()
             records.append(NewRecord("default", b"\n".join(lines) + b"\n", len(lines), appended_ms=1))
-        for start in range(0, len(records), RECORDS_AT_ONCE):
-            log.append(records[start : start + RECORDS_AT_ONCE])
+        for start in range(0, len(records), RECORDS_BATCH_SIZE):
+            log.append(records[start : start + RECORDS_BATCH_SIZE])
     open_match_log(folder.matches_url).partition(0).fill(0, log.partitions[0].end())
     log.close()
 
 
 def is_matched(http: httpx.Client, id: str) -> bool:
-    past: dict[str, Any] = http.get(f"{SUBSCRIPTIONS}/{id}").raise_for_status().json()["past"]
-    return bool(past["is_matched"])
+    replay: dict[str, Any] = http.get(f"{SUBSCRIPTIONS}/{id}").raise_for_status().json()["past"]
+    return bool(replay["is_matched"])
 
 
 def replay(url: str, expected: int) -> dict[str, float]:
@@ -109,10 +109,10 @@ def latencies_beside(url: str, events: pa.ChunkedArray) -> dict[str, float]:
         figures.update({f"{name}_p50_ms": round(float(p50_ms), 1), f"{name}_p99_ms": round(float(p99_ms), 1)})
 
     measure("alone")
-    stop, pasts = threading.Event(), 0
+    stop, replays = threading.Event(), 0
 
     def keep_matching() -> None:
-        nonlocal pasts
+        nonlocal replays
         with httpx.Client(base_url=url, timeout=60) as http:
             while not stop.is_set():
                 body = {"filter": FILTER, "start": "earliest"}
@@ -120,7 +120,7 @@ def latencies_beside(url: str, events: pa.ChunkedArray) -> dict[str, float]:
                 while not stop.wait(LOOK_S) and not is_matched(http, "beside"):
                     pass
                 http.delete(f"{SUBSCRIPTIONS}/beside").raise_for_status()
-                pasts += 1
+                replays += 1
 
     beside = threading.Thread(target=keep_matching)
     beside.start()
@@ -129,7 +129,7 @@ def latencies_beside(url: str, events: pa.ChunkedArray) -> dict[str, float]:
     finally:
         stop.set()
         beside.join()
-    return figures | {"beside_pasts": pasts}
+    return figures | {"beside_pasts": replays}
 
 
 def main() -> int:

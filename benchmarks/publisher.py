@@ -63,7 +63,7 @@ OVERLAPPED: dict[str, Callable[[int], BatchPolicy]] = {
 }
 AUTO, LOOP, LOOP_100, KAFKA = "auto", "plain loop", "plain loop, 100 events", "confluent-kafka"
 THROUGHPUT = "throughput"
-MOST_WAITING = 20_000
+WAITING_MAX = 20_000
 COLUMNS = ("round trip", "measure", AUTO, "best fixed", "worst fixed", "ratio", LOOP, LOOP_100, KAFKA)
 
 Ways = dict[str, Callable[[], Sender]]
@@ -97,7 +97,7 @@ def measure_throughput(sender: Sender, warm_s: float, seconds: float) -> float:
             before, since_s = sender.acknowledged(), now_s
         for _ in range(100):
             sender.send()
-        if sender.waiting() > MOST_WAITING:
+        if sender.waiting() > WAITING_MAX:
             time.sleep(0.002)
     return (sender.acknowledged() - before) / (time.perf_counter() - since_s)
 

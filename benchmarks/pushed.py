@@ -20,7 +20,7 @@ from fieldfare.model import DEFAULT_SPACE, Cursor, DeliverySettings, Position, P
 from fieldfare.storage import open_registry
 from fieldfare.storage.registry import Put
 
-PUT_AT_ONCE = 1_000
+PUT_BATCH_SIZE = 1_000
 LOOK_S = 0.01
 DELIVERY = DeliverySettings(push=PushSettings("http://127.0.0.1:9/"))
 
@@ -29,10 +29,10 @@ def fill(settings: GatewaySettings, count: int) -> None:
     """Make the subscriptions, and a cursor for each."""
     registry = open_registry(settings.folder.registry_url)
     registry.create_space(DEFAULT_SPACE)
-    for start in range(0, count, PUT_AT_ONCE):
+    for start in range(0, count, PUT_BATCH_SIZE):
         puts = [
             Put(DEFAULT_SPACE, f"s{n}", f"data.n = {n}", "sql", b"", delivery=DELIVERY)
-            for n in range(start, min(count, start + PUT_AT_ONCE))
+            for n in range(start, min(count, start + PUT_BATCH_SIZE))
         ]
         made = registry.apply(puts, (0,), 0)
         registry.save_cursors([(each.number, Cursor((Position(0, 0, 0),))) for each in made])  # type: ignore
@@ -46,7 +46,7 @@ async def measure(settings: GatewaySettings, count: int) -> dict[str, float]:
     longest_s = 0.0
     await gateway.start()
     try:
-        while len(gateway.pump._waiting) < count:
+        while len(gateway.deliveries._waiting) < count:
             await asyncio.sleep(LOOK_S)
             now_s = time.monotonic()
             longest_s = max(longest_s, now_s - seen_s - LOOK_S)

@@ -68,7 +68,7 @@ LINGER_MS = 20.0
 many events."""
 NEVER, SELDOM = "never-read", "seldom-read"
 
-PUBLISHED_AT_ONCE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
+PUBLISHED_BATCH_SIZE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
 PAD = "x" * 120
 
 ROLES = {
@@ -262,7 +262,7 @@ def is_equal(found: Arrivals, streams: int, count: int) -> bool:
 def publish_alone() -> float:
     """Events a second that a gateway takes in."""
     event = {"specversion": "1.0", "source": "/s", "type": "t", "data": {"number": 1, "pad": PAD}}
-    body = "".join(json.dumps(event | {"id": f"{n:06}"}) + "\n" for n in range(PUBLISHED_AT_ONCE)).encode()
+    body = "".join(json.dumps(event | {"id": f"{n:06}"}) + "\n" for n in range(PUBLISHED_BATCH_SIZE)).encode()
     with (
         tempfile.TemporaryDirectory(prefix="fieldfare-service-") as folder,
         GatewayOnly(Path(folder) / "data") as gateway,
@@ -273,7 +273,7 @@ def publish_alone() -> float:
         send(port, body, 0.5)
         began_s = time.monotonic()
         sent = sum(threads.map(lambda _: send(port, body, PUBLISH_S), range(CONNECTIONS)))
-        return sent * PUBLISHED_AT_ONCE / (time.monotonic() - began_s)
+        return sent * PUBLISHED_BATCH_SIZE / (time.monotonic() - began_s)
 
 
 def send(port: int, body: bytes, for_s: float) -> int:

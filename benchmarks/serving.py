@@ -119,7 +119,7 @@ async def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             asyncio.ensure_future(app(scope_of("GET", path, b"ack=auto"), sink.receive, sink.send))
             for path in paths
         ]
-        while gateway.pump.connected < count:
+        while gateway.deliveries.connected < count:
             await asyncio.sleep(0.05)
         took_s: list[float] = []
         for block in range(options.blocks + FIRST_BLOCKS):

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-OPENED_AT_ONCE = 200
+OPENED_BATCH_SIZE = 200
 LOOKED_EVERY_S = 0.005
 """So often the client looks what has come. One that woke for each message would take the processor from what
 is measured; messages seem to come later by so much at most."""
@@ -53,8 +53,8 @@ def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
     raise_open_files(streams)
     poll = select.epoll()
     sockets: dict[int, tuple[int, socket.socket]] = {}
-    for first in range(0, streams, OPENED_AT_ONCE):
-        some = range(first, min(first + OPENED_AT_ONCE, streams))
+    for first in range(0, streams, OPENED_BATCH_SIZE):
+        some = range(first, min(first + OPENED_BATCH_SIZE, streams))
         opened = [open_stream(address, name_of(number)) for number in some]
         for number, connection in zip(some, opened, strict=True):
             answer = b""

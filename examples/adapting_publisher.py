@@ -1,4 +1,4 @@
-"""Watch a publisher adapt: the load goes up and down, and a table shows what it does about it.
+"""Watch a publisher adapt: the load goes up and down, and a table shows the batching.
 
 python examples/adapting_publisher.py [SECONDS]      # the service of FIELDFARE_URL, else
 http://127.0.0.1:7737
@@ -20,7 +20,7 @@ LOOK_S = 0.25
 
 
 def show(load_per_s: int, before: PublisherStats, now: PublisherStats, passed_s: float) -> Table:
-    """What the publisher did since the last look, and what it goes by."""
+    """Return a table of the publisher's throughput since the last update, and its current limits."""
     events = now.acknowledged_events - before.acknowledged_events
     requests = now.requests - before.requests
     found = now.estimates
@@ -38,7 +38,7 @@ def show(load_per_s: int, before: PublisherStats, now: PublisherStats, passed_s:
 
 
 def publish(publisher: Publisher, load_per_s: int, seconds: float, live: Live) -> None:
-    """Hold one load for so long."""
+    """Publish at a constant rate for some seconds."""
     started_s = looked_s = time.monotonic()
     count, before = 0, publisher.stats()
     while (now_s := time.monotonic()) < started_s + seconds:

@@ -1,4 +1,4 @@
-"""Publish readings that must not get lost: they wait on disk while the service is away, and across runs.
+"""Publish readings that must not get lost: they wait on disk while the service is down, and across runs.
 
 python examples/outbox.py [FILE] [COUNT]  # with and without a service at FIELDFARE_URL, or http://127.0.0.1:7737
 """
@@ -23,12 +23,12 @@ def main() -> None:
         print(f"{left} events are left from earlier runs")
         for number in range(count):
             data = {"number": number, "celsius": round(chance.gauss(20, 3), 1)}
-            # Stored when this returns: kill -9 from here on loses nothing.
+            # Stored on return: a kill -9 from here on loses nothing.
             publisher.publish({"source": "/thermometer", "type": "reading", "data": data})
         try:
             publisher.flush(PATIENCE_S)
         except FlushTimeout:
-            print(f"the service is away: {publisher.stats().trouble}".splitlines()[0])
+            print(f"not all events are sent: {publisher.stats().trouble}".splitlines()[0])
     with Outbox(path) as outbox:
         now = outbox.stats()
         print(f"{left + count - now.waiting_events} events sent, {now.waiting_events} wait in {now.path}")

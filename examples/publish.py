@@ -13,7 +13,7 @@ SYMBOLS = ("YHOO", "IBM", "HAL", "MSFT")
 
 
 def quote(chance: random.Random) -> dict[str, object]:
-    """A CloudEvent; id, time and specversion are filled in by the client."""
+    """Return a CloudEvent; the client fills in id, time and specversion."""
     data = {"symbol": chance.choice(SYMBOLS), "price": round(chance.uniform(10, 30), 2)}
     return {"source": "/quotes", "type": "quote", "data": data}
 
@@ -21,10 +21,10 @@ def quote(chance: random.Random) -> dict[str, object]:
 def main() -> None:
     chance = random.Random(11)
     with Client() as client:
-        # Each call returns at once; events travel together in the background.
+        # Each call returns at once; events are sent in batches in the background.
         futures = [client.publish(quote(chance)) for _ in range(100)]
         print(f"the first is durable at {futures[0].result()}, the last at {futures[-1].result()}")
-        # Or hand over many and wait for all of them.
+        # Or publish many events and wait for all of them.
         positions = client.publish_many(quote(chance) for _ in range(900))
         print(f"{len(positions)} more are durable")
 

@@ -1,9 +1,9 @@
-"""Be sent what matches, by HTTP: a receiver of webhooks, with the standard library alone.
+"""A webhook receiver with the standard library only: the service sends it matching events by HTTP.
 
 SECRET=whsec_... python examples/receiver.py PORT
 
 The service must be allowed to call this machine (``FIELDFARE_WEBHOOK_ALLOW=127.0.0.1``), and a subscription
-have ``http://127.0.0.1:PORT/`` as its address, and the secret.
+must have the push address ``http://127.0.0.1:PORT/`` and the secret.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = base64.b64decode(os.environ["SECRET"].removeprefix("whsec_"))
 OLD_S = 300
-seen: set[str] = set()  # of the last minutes would do; a real one knows them after a restart, too
+seen: set[str] = set()  # The last minutes would suffice; a real receiver stores it across restarts.
 
 
 def is_signed(headers: Message, body: bytes) -> bool:
-    """Whether a request was made by who knows the secret, and lately."""
+    """Whether a request is recent and signed with the secret."""
     id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not at.isdecimal() or abs(time.time() - int(at)) > OLD_S:
         return False
@@ -38,7 +38,7 @@ class Receiver(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_OPTIONS(self) -> None:
-        """The service asks whether its messages are wanted here."""
+        """Answer the service's validation request: its messages are accepted."""
         self.answer(204, "WebHook-Allowed-Origin", self.headers.get("webhook-request-origin", ""))
 
     def do_POST(self) -> None:
@@ -47,7 +47,7 @@ class Receiver(BaseHTTPRequestHandler):
             self.answer(401)
             return
         id = self.headers["webhook-id"]
-        if id not in seen:  # else the service has not heard the answer to the first
+        if id not in seen:  # Otherwise it is a retry, as the first answer was lost.
             event = json.loads(body)
             print(event["id"], event["data"], flush=True)
             seen.add(id)

@@ -1,4 +1,4 @@
-"""Follow cheap Yahoo quotes as they are published, until Ctrl-C or so many have come.
+"""Print cheap Yahoo quotes as they are published, until Ctrl-C or until COUNT have arrived.
 
 python examples/subscribe.py [COUNT]  # in one terminal, then
 python examples/publish.py            # in another
@@ -16,7 +16,7 @@ FILTER = "data.symbol = 'YHOO' AND data.price < 18.5"
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else None
-    # The subscription has a name, so what comes while nobody follows is kept for the next time.
+    # The subscription has a name, so events that match while no subscriber runs are kept for the next run.
     with Client() as client, client.subscribe("cheap-yahoo", FILTER) as messages:
         print(f"following {FILTER}", flush=True)
         for message in islice(messages, count):

@@ -1,4 +1,4 @@
-"""The tables of figures in README.md and docs/papers, from the CSVs: ``python experiments/tables.py``.
+"""The tables of figures in docs/, from the CSVs: ``python experiments/tables.py``.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. Run this after an experiment
 has written its CSVs; a test fails where a page and the CSVs differ.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,11 +27,8 @@ from read_time import GROWS  # noqa: E402
 from spark_tables import spread, summarise  # noqa: E402
 
 PAGES = [
-    ROOT / "README.md",
-    *(
-        ROOT / f"docs/{name}.md"
-        for name in ("papers/bluedove", "papers/autotuned", "papers/estreamhub", "scaling")
-    ),
+    ROOT / f"docs/{name}.md"
+    for name in ("comparisons", "papers/bluedove", "papers/autotuned", "papers/estreamhub", "scaling")
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 WORKLOADS = {
@@ -167,30 +165,72 @@ def read_time() -> str:
     return markdown(["a read takes, ms", "best N at the four loads", *support.TUNERS], rows)
 
 
+def by_seeds(name: str, *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The rows of a CSV of E-StreamHub's, those that differ in their seeds only together."""
+    runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in elastic_runs.RESULTS.read(name):
+        runs.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return runs
+
+
 def elastic_loads() -> str:
-    """Figures 8 and 9, a run a row."""
+    """Figures 8 and 9: of each figure the median of the seeds, the smallest and the largest."""
     rows = []
-    figures = {"figure_8_runs": ("subscriptions", "Figure 8"), "figure_9_runs": ("day", "Figure 9")}
-    for name, (what, figure) in figures.items():
-        for row in elastic_runs.RESULTS.read(name):
-            which = f"{row[what]:,} subscriptions" if what == "subscriptions" else row[what]
-            cells = [row[field] for field in ("hosts_max", "host_seconds", "migrations")]
-            delays = [f"{1000 * row[f'delay_{share}_s']:,.0f}" for share in ("mean", "p50", "p99", "max")]
-            rows.append([figure, which, row["policy"], *cells, *delays])
-    header = ["", "", "policy", "hosts, most", "host-seconds", "migrations", "mean, ms", "p50", "p99", "most"]
-    return markdown(header, rows)
+    spread = elastic_runs.spread
+    for name, what, figure in (("figure_8_runs", "subscriptions", "8"), ("figure_9_runs", "day", "9")):
+        for (which, policy), runs in by_seeds(name, what, "policy").items():
+            words = f"{which:,} subscriptions" if what == "subscriptions" else which
+            counts = [spread(runs, field) for field in ("hosts_max", "host_seconds", "migrations")]
+            mean = spread(runs, "delay_mean_s", ".2f")
+            p99, top = spread(runs, "delay_p99_s", ".1f"), spread(runs, "period_max_s", ".1f")
+            rows.append([figure, words, policy, *counts, mean, p99, top, spread(runs, "late_periods")])
+    header = ["figure", "", "policy", "hosts, most", "host-seconds", "migrations", "mean delay, s", "p99, s"]
+    return markdown([*header, "highest mean of 30 s", "periods over 1 s"], rows)
+
+
+def knowing_yesterday() -> str:
+    """Figure 9's days: the predictive enforcer beside the paper's."""
+    runs = by_seeds("figure_9_runs", "day", "policy")
+    spread = elastic_runs.spread
+    rows = []
+    for day in elastic_runs.MARKET_DAYS[1:]:
+        papers, ours, moments = (
+            runs[day, policy]
+            for policy in (elastic_runs.PAPERS, "knows yesterday", "the same, without yesterday")
+        )
+        all_s = statistics.median(run["host_seconds"] for run in papers)
+        cells: list[object] = [day, spread(papers, "delay_p99_s", ".1f")]
+        for some in (ours, moments):
+            share = spread(some, "host_seconds", ".0f", 100 / all_s)
+            cells += [f"{share} %", spread(some, "delay_p99_s", ".1f")]
+        rows.append(cells)
+    header = ["", "the paper's: p99", "knows yesterday: host-seconds", "p99"]
+    return markdown([*header, "without yesterday: host-seconds", "p99"], rows)
 
 
 def migration_times() -> str:
-    """Table I."""
+    """Table I: of each seed the mean of 25 moves."""
     rows = []
-    for row in elastic_runs.RESULTS.read("table_1"):
-        paper = f"{row['paper_ms']:,}" if row["paper_ms"] else ""
-        ours = f"{row['move_mean_ms']:.0f} ± {row['move_deviation_ms']:.0f}"
-        stopped = f"{row['stopped_mean_ms']:.0f} ({row['stopped_p99_ms']:.0f})"
-        rows.append([row["operator"], f"{row['subscriptions_a_slice']:,}", paper, ours, stopped])
-    header = ["operator", "subscriptions a matcher's slice", "the paper, ms", "ours, ms"]
-    return markdown([*header, "of it stopped, ms (p99)"], rows)
+    spread = elastic_runs.spread
+    for (operator, size), runs in by_seeds("table_1", "operator", "subscriptions_a_slice").items():
+        paper = f"{runs[0]['paper_ms']:,}" if runs[0]["paper_ms"] else ""
+        cells = [spread(runs, f"{field}_ms") for field in ("move_mean", "move_deviation", "stopped_mean")]
+        rows.append([operator, f"{size:,}", paper, *cells])
+    header = ["operator", "subscriptions per matcher slice", "the paper, ms", "ours, mean of 25 moves, ms"]
+    return markdown([*header, "standard deviation", "of it stopped, ms"], rows)
+
+
+def static_throughput() -> str:
+    """Figure 6: the highest rates, and how many hosts' matchers bound them."""
+    rates = by_seeds("figure_6", "slices", "hosts")
+    slices = list(dict.fromkeys(name for name, _ in rates))
+    hosts = list(dict.fromkeys(count for _, count in rates))
+    rows: list[list[object]] = [["the paper", *(f"{422 * count / 12:.0f}" for count in hosts)]]
+    for name in slices:
+        rows.append(
+            [name, *(elastic_runs.spread(rates[name, count], "publications_per_s") for count in hosts)]
+        )
+    return markdown(["publications/s", *(f"{count} hosts" for count in hosts)], rows)
 
 
 def moves_on_spark() -> str:
@@ -207,8 +247,11 @@ def moves_on_spark() -> str:
         slice_ = f"{row['subscriptions_a_slice']:,}"
         paper_ms = f"{paper[row['subscriptions_a_slice']]:,}" if row["subscriptions_a_slice"] in paper else ""
         ends = [f"{row['lost']}, {row['doubled']}", f"{row['granted']:.0%}"]
-        rows.append([slice_, str(row["matchers"]), paper_ms, f"{row['took_p50_ms']:.0f}", *delays, *ends])
-    header = ["subscriptions a slice", "slices", "the paper's move, ms", "ours, asked to placed"]
+        deviation = f" ({row['took_deviation_ms']:.0f})" if row["took_deviation_ms"] else ""
+        took = f"{row['took_p50_ms']:.0f}{deviation}"
+        rows.append([row["kind"], slice_, str(row["matchers"]), paper_ms, took, *delays, *ends])
+    header = ["kind", "subscriptions a slice", "slices", "the paper's move, ms"]
+    header += ["ours, asked to placed, p50 (deviation)"]
     header += ["events come later by, p50 (p99)", "a move's longest", "as long at rest", "delay at rest"]
     return markdown([*header, "lost, doubled", "tasks where they asked"], rows)
 
@@ -244,7 +287,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "tuners": tuners,
     "read-time": read_time,
     "elastic-loads": elastic_loads,
+    "knowing-yesterday": knowing_yesterday,
     "migration-times": migration_times,
+    "static-throughput": static_throughput,
     "moves-on-spark": moves_on_spark,
     "decided-on-spark": decided_on_spark,
     "grown-on-spark": grown_on_spark,

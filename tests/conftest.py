@@ -23,7 +23,7 @@ TOGETHER = {
     ),
     "session": tuple(
         f"tests/runtimes/test_spark_{name}.py"
-        for name in ("batch", "match", "odd_tables", "past", "query", "spread")
+        for name in ("batch", "files", "match", "odd_tables", "past", "query", "distributed")
     ),
     "flights": ("tests/cli/demo/",),
     "figures": ("tests/papers/bluedove/test_section_4_simulation.py",),

@@ -27,8 +27,8 @@ FUNCTION_LINES = 70
 OUTER_FOLDERS = {"runtimes", "storage", "gateway", "client", "cli"}
 """The only folders that may read a clock, draw unseeded random numbers, sleep, or do I/O."""
 
-FILE_READERS = {"files.py", "matching/files.py", "spark.py"}
-"""Modules of the core whose purpose is a file (written whole, mapped), and one of names only."""
+FILE_READERS = {"files.py", "matching/compiled.py", "matching/files.py", "spark.py"}
+"""Modules of the core whose purpose is a file (written whole, mapped, cached), and one of names only."""
 
 OUTSIDE_MODULES = {
     *("asyncio", "concurrent", "http", "httpx", "multiprocessing", "os", "requests", "sched", "secrets"),
@@ -90,6 +90,15 @@ def draws_from_the_module(function: ast.expr) -> bool:
 
 def is_generator(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in {"Random", "default_rng"}
+
+
+def test_test_files_outside_of_packages_have_names_of_their_own() -> None:
+    """Pytest imports them by name alone: two of one name end a run of all tests, but not of one folder."""
+    found: dict[str, list[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if not (path.parent / "__init__.py").exists():
+            found.setdefault(path.name, []).append(name_of(path))
+    assert not [names for names in found.values() if len(names) > 1]
 
 
 def test_the_core_has_no_clock_no_chance_and_no_io() -> None:
@@ -157,3 +166,20 @@ def test_docstrings_say_what_a_thing_is_below_its_name() -> None:
         if re.match(r"(the|how|what|whether|where|which|when|who|its) ", entry) or entry.endswith(".")
     ]
     assert not no_types, "\n".join(no_types)
+
+
+STANDS_ONCE = {
+    *("AGES_NOTED", "BLOCK_EVENTS_MAX", "INT_DIGITS_MAX", "LENGTH_BITS", "OPEN_BLOCKS", "OPEN_BLOCKS_MAX"),
+    *("OPEN_TRIES", "PROBLEMS_MAX", "RECORD_EVENTS_MAX", "REMEMBERED_SEQUENCES", "SIZE_MAX"),
+}
+"""Constants that stood in several modules."""
+
+
+def test_a_constant_that_is_one_thing_stands_once() -> None:
+    found: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for statement in ast.parse(path.read_text()).body:
+            for target in statement.targets if isinstance(statement, ast.Assign) else ():
+                if isinstance(target, ast.Name) and target.id.strip("_") in STANDS_ONCE:
+                    found.setdefault(target.id.strip("_"), []).append(name_of(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}

@@ -9,7 +9,8 @@ acknowledged. Only that is known late: the client is woken, this thread polls.
 from __future__ import annotations
 
 from fieldfare.effects import Ask, Effect
-from fieldfare.publishing.machine import (
+from fieldfare.publishing.requests import RequestOutcome, RequestTuner
+from fieldfare_lab.publishing.machine import (
     BatchAssigned,
     Message,
     Poll,
@@ -18,7 +19,6 @@ from fieldfare.publishing.machine import (
     Setting,
     TransferCompleted,
 )
-from fieldfare.publishing.requests import RequestOutcome, RequestTuner
 
 
 class ClientPublisher:

@@ -20,7 +20,7 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, FIXED, OURS, PAPER, as_data, draw_boxes, summarise, write_picture, write_table
 
-from fieldfare.publishing import (
+from fieldfare_lab.publishing import (
     AutotunedKnobs,
     AutotunedPublisher,
     FixedPublisher,

@@ -15,7 +15,7 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, OURS, PAPER, as_data, keep, summarise, write_picture
 
-from fieldfare.publishing import AutotunedPublisher, FixedPublisher, PublishingMachine, WindowedPublisher
+from fieldfare_lab.publishing import AutotunedPublisher, FixedPublisher, PublishingMachine, WindowedPublisher
 from fieldfare_lab.simulation.publishing import SubscriberModel, SystemModel, poisson_times, simulate
 
 LOAD_PER_S = 17.5

@@ -35,7 +35,7 @@ from fieldfare.matching.files import FORMAT
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain import codes, dictionary_kernels, layout
-from fieldfare.matching.plain.build import tile_packing
+from fieldfare.matching.plain.building import tile_packing
 from fieldfare.matching.plain.search import access_kernels, kernels, lanes, left_lanes, tile_kernels, vectors
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END

@@ -22,15 +22,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from results_folder import ResultsFolder
 
 from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
-from fieldfare.partitioning import (
-    AttributeSpace,
-    Partitioning,
-    Placement,
-    Replicated,
-    numeric_axis,
-    single_attribute,
-)
+from fieldfare.partitioning import AttributeSpace, Partitioning, Placement, Replicated
 from fieldfare.planning.plans import owners_in_turn
+from fieldfare_lab.axes import numeric_axis, single_attribute
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
 from fieldfare_lab.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search

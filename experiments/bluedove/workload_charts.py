@@ -9,7 +9,7 @@ import altair as alt
 from paper_points import PAPER, marks
 from systems import table
 
-MOST_PER_S = 130_000
+PER_S_MAX = 130_000
 """The axis ends above the highest bar and its number."""
 
 
@@ -19,7 +19,7 @@ def rate_axis() -> alt.Y:
         "messages_per_s:Q",
         title="saturation rate, messages/s",
         axis=alt.Axis(format="~s"),
-        scale=alt.Scale(domain=[0, MOST_PER_S]),
+        scale=alt.Scale(domain=[0, PER_S_MAX]),
     )
 
 

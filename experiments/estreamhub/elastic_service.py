@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import threading
@@ -13,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import httpx
 import numpy as np
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
 from fieldfare_lab.cpu_group import why_no_groups
@@ -38,14 +37,20 @@ SCORES = 20_000
 
 
 class Publisher(threading.Thread):
-    """Every `EVENT_S` sends the events that are due, in one request; `sent` has when each was, by its place.
+    """Every `EVENT_S` sends the events that are due, in one request; `sent` has each one's time, by position.
 
-    `due` says how many there are, so many seconds after the first.
+    `due` gives their number, by the seconds since the first.
     """
 
-    def __init__(self, url: str, due: Callable[[float], int] = lambda _: 1) -> None:
+    def __init__(
+        self,
+        url: str,
+        due: Callable[[float], int] = lambda _: 1,
+        space: str = "default",
+        encryption: Encryption = NO_ENCRYPTION,
+    ) -> None:
         super().__init__(daemon=True)
-        self._http = httpx.Client(base_url=url, timeout=30)
+        self._client = Client(url, space, timeout_s=30, encryption=encryption)
         self._due = due
         self._enough = threading.Event()
         self.started_s = 0.0
@@ -58,30 +63,19 @@ class Publisher(threading.Thread):
             due_s = max(due_s + EVENT_S, time.monotonic() - 1.0)
             if self._enough.wait(max(0.0, due_s - time.monotonic())):
                 return
-            lines = []
+            events = []
             for _ in range(self._due(due_s - self.started_s)):
                 n += 1
                 data = {"n": n, **{f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}}
-                event = {"specversion": "1.0", "id": str(n), "source": "/e", "type": "t", "data": data}
-                lines.append(json.dumps(event) + "\n")
-            if lines:
-                self._send(lines)
-
-    def _send(self, lines: list[str]) -> None:
-        sent_s = time.monotonic()
-        answer = self._http.post(
-            "/v1/spaces/default/events",
-            content="".join(lines),
-            headers={"content-type": "application/x-ndjson"},
-        )
-        answer.raise_for_status()
-        place = answer.json()
-        for index in range(len(lines)):
-            self.sent[f"{place['partition']}-{place['offset']}-{index}"] = sent_s
+                events.append({"id": str(n), "source": "/e", "type": "t", "data": data})
+            if events:
+                sent_s = time.monotonic()
+                self.sent |= {str(position): sent_s for position in self._client.publish_many(events)}
 
     def stop(self) -> None:
         self._enough.set()
         self.join(60)
+        self._client.close()
 
 
 class Cost(NamedTuple):
@@ -205,11 +199,16 @@ def why_no_loads() -> str | None:
 
 @contextmanager
 def elastic_scene(
-    bounds: str, matchers: int = MATCHERS, worker_processors: float | None = None, **settings: str
+    bounds: str,
+    matchers: int = MATCHERS,
+    worker_processors: float | None = None,
+    index_store: str | None = None,
+    **settings: str,
 ) -> Iterator[ElasticScene]:
     """A standalone cluster of three workers of a core each, and a service with some matchers on it.
 
-    `worker_processors` is what each may have of the processor; `settings` are the service's, as variables.
+    `worker_processors` is each one's share of the processor; with an address as `index_store` executors fetch
+    the slices' files from there; `settings` are the service's, as variables.
     """
     os.environ |= {
         "FIELDFARE_MATCHERS": str(matchers),
@@ -220,7 +219,9 @@ def elastic_scene(
     with (
         tempfile.TemporaryDirectory(prefix="elastic-") as folder,
         SparkCluster(WORKERS, cpu_limit=worker_processors) as cluster,
-        Service(Path(folder) / "data", ServicePlaces(master=cluster.address)) as service,
+        Service(
+            Path(folder) / "data", ServicePlaces(master=cluster.address, index_store=index_store)
+        ) as service,
     ):
         service.wait_until_ready()
         yield ElasticScene(service)

@@ -1,9 +1,14 @@
 """Figure 9: a day of the market in 40 minutes; and beyond it, an enforcer that knows yesterday.
 
-New York's ticks of 10 October 2013 stand in for Frankfurt's. They are harder to follow: nearly nothing until
-9:30, and then, within one second of the experiment, more than one host can do. Each day's predictive enforcer
-goes by the mean of the loads that its own runs of the days before have seen; that of the first day was a run
-of the paper's policy. Its constants were chosen on the days of `CHOSEN_ON`, the others were looked at after.
+New York's ticks of 10 October 2013 stand in for Frankfurt's, with the paper's peak: 190 publications per
+second as a mean over 30 s, which is what the paper plots. They are harder to follow: next to nothing until
+9:30, and then, within one second of the experiment, several times what one host can match. After the close
+there is next to nothing again, where Frankfurt's evening keeps the paper's system at 3 hosts.
+
+Each run is repeated with several seeds of the arrivals. Each day's predictive enforcer goes by the mean of
+the loads that its own runs of the days before have seen, with the same seed; that of the first day was a run
+of the paper's policy. Its constants were chosen on the days of `CHOSEN_ON`, with one seed and less than half
+of this load; the other days were looked at afterwards.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import altair as alt
 from elastic_runs import (
     MARKET_DAYS,
     OURS,
     PAPERS,
     POLICIES,
     RESULTS,
+    SEEDS,
     SPAN_S,
     arrivals_of,
     market_rates,
@@ -30,7 +37,7 @@ from elastic_runs import (
 from numpy.typing import NDArray
 
 from fieldfare.elasticity.enforcer import Enforcer
-from fieldfare.elasticity.forecast import Forecast, PredictiveEnforcer
+from fieldfare_lab.elasticity.forecast import Forecast, PredictiveEnforcer
 from fieldfare_lab.simulation.estreamhub.cluster import ClusterModel, ElasticCluster
 
 PREDICTIVE = "knows yesterday"
@@ -38,6 +45,7 @@ MOMENTS = "the same, without yesterday"
 CHOSEN_ON = ("8 October", "9 October", "10 October")
 WAITING = "the paper's, and moves wait for the backlog"
 """As the paper has it: a new place gets what comes from now on. On the drawn day only."""
+MARKET_SEEDS = 5
 DRAWN = 3
 """10 October."""
 PAPER_HOSTS = [
@@ -72,16 +80,16 @@ def enforcers(day: int, before: Sequence[dict[int, float]]) -> dict[str, Enforce
     return found | ({WAITING: Enforcer(POLICIES[PAPERS])} if day == DRAWN else {})
 
 
-def measure(found: NDArray[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All days in a row for each policy, the drawn one for one more, and over time."""
+def week(found: NDArray[Any], seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All days in a row for each policy, and one of them over time."""
     runs, rows = [], []
     before: list[dict[int, float]] = []
     for day, name in enumerate(MARKET_DAYS):
-        arrived_s = arrivals_of(market_rates(found, day))
+        arrived_s = arrivals_of(market_rates(found, day), seed)
         for policy, enforcer in enforcers(day, before).items():
             model = ClusterModel(queues_reach_back=policy != WAITING)
             cluster = run(arrived_s, float(SPAN_S), enforcer, model=model)
-            runs.append({"day": name, "policy": policy} | summary(cluster))
+            runs.append({"day": name, "policy": policy, "seed": seed} | summary(cluster, SPAN_S))
             print(runs[-1], flush=True)
             if day == DRAWN and policy in (PAPERS, OURS, PREDICTIVE):
                 rows += [{"policy": policy, **row} for row in over_time(cluster, SPAN_S)]
@@ -91,6 +99,12 @@ def measure(found: NDArray[Any]) -> tuple[list[dict[str, Any]], list[dict[str, A
     return runs, rows
 
 
+def measure(found: NDArray[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The week with each seed, and the drawn day over time with the first."""
+    weeks = [week(found, seed) for seed in SEEDS[:MARKET_SEEDS]]
+    return [row for runs, _ in weeks for row in runs], weeks[0][1]
+
+
 def main() -> None:
     found = ticks()
     if found is None:
@@ -98,7 +112,12 @@ def main() -> None:
     kept: list[list[dict[str, Any]]] = []
     RESULTS.keep("figure_9_runs", lambda: kept.extend(measure(found)) or kept[0])
     rows = RESULTS.keep("figure_9", lambda: kept[1])
-    chart = panels(rows, "policy", PAPER_HOSTS, 8.0, "the paper: means below 1 s")
+    chart = panels(
+        *(rows, "policy", PAPER_HOSTS, alt.Scale(type="log", domain=[0.03, 100], nice=False)),
+        "the paper: below 1 s",
+        align="left",
+        dx=10,
+    )
     RESULTS.draw(
         "figure_9",
         chart.properties(title=f"Figure 9: New York on {MARKET_DAYS[DRAWN]} 2013, 40 minutes for 13 hours"),

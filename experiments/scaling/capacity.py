@@ -30,7 +30,7 @@ READ_BYTES_PER_S = 1.02e9
 """Of a log in Kafka, by one reader: ``benchmarks/logs.py``, records of 100 KB."""
 INDEX_SHARE = 0.5
 """Of a machine's memory that may be index: the rest is for the next snapshot and for tasks."""
-MOST_MACHINES = 20_000
+MACHINES_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Need:
     matchers
         Task slots that match.
     machines
-        Rented; more than `MOST_MACHINES`: it cannot be done, whatever there is.
+        Rented; more than `MACHINES_MAX`: it cannot be done, whatever there is.
     bound
         What decides their number: ``cores``, ``memory``, or why there is no number.
     """
@@ -123,7 +123,7 @@ class Need:
 
     @property
     def is_possible(self) -> bool:
-        return self.machines <= MOST_MACHINES
+        return self.machines <= MACHINES_MAX
 
 
 def held(kind: str, subscriptions: int, matchers: int) -> tuple[float, int]:
@@ -162,18 +162,18 @@ def need(partitioning: str, costs: Costs, subscriptions: int, events_per_s: floa
     room = machine.memory_bytes * INDEX_SHARE
     event_us = PARTITIONINGS[partitioning]
     machines, by_memory = 1, False
-    while machines <= MOST_MACHINES:
+    while machines <= MACHINES_MAX:
         matchers = machines * machine.cores
         us, slice_bytes = event_us(costs, subscriptions, matchers)
         a_machine = slice_bytes * (1 if partitioning == "replicated" else machine.cores)
         if a_machine > room:
             by_memory = True
             if partitioning == "replicated":
-                return Need(partitioning, us, matchers, MOST_MACHINES + 1, "a machine's memory")
+                return Need(partitioning, us, matchers, MACHINES_MAX + 1, "a machine's memory")
         elif events_per_s * us / 1e6 <= matchers * USED:
             return Need(partitioning, us, matchers, machines, "memory" if by_memory else "cores")
         else:
             by_memory = False
         machines = machines + 1 if machines < 100 else machines * 101 // 100
     why = "a machine's memory" if by_memory else "every matcher sees every event"
-    return Need(partitioning, us, matchers, MOST_MACHINES + 1, why)
+    return Need(partitioning, us, matchers, MACHINES_MAX + 1, why)

@@ -1,7 +1,7 @@
-"""A group of processes with a limit on the processor's time: a control group of Linux, where one may be made.
+"""A group of processes with a limit on CPU time: a Linux control group, where one may be created.
 
-Both versions of control groups serve. What only pins processes to a core, or stops them now and then, is no
-substitute: it limits other things. Where there are no groups `why_no_groups` says so, and nobody pretends.
+Versions 1 and 2 of control groups are supported. Pinning processes to a core, or stopping them repeatedly, is
+no substitute, because it limits other things. Without control groups `why_no_groups` returns the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 PERIOD_US = 20_000
-"""Shorter than the kernel's 100 ms: a group that has used its share waits less long for the next."""
+"""Shorter than the kernel's 100 ms, so a group that has used its share waits less."""
 
 _ROOT = Path("/sys/fs/cgroup")
 _GONE_S = 10.0
@@ -23,7 +23,7 @@ _GONE_S = 10.0
 
 @cache
 def why_no_groups() -> str | None:
-    """Why no group can be made here; None when one can."""
+    """Return why no group can be created here; None if one can."""
     try:
         CpuGroup(1.0).close()
     except OSError as error:
@@ -32,12 +32,12 @@ def why_no_groups() -> str | None:
 
 
 class CpuGroup:
-    """A group, made empty; `close` kills what is left in it.
+    """A group, empty at first; `close` kills the processes in it.
 
     Parameters
     ----------
     cores
-        So many cores' time all its processes may take together.
+        CPU time, in cores, that all its processes may use together.
     """
 
     def __init__(self, cores: float) -> None:
@@ -45,7 +45,7 @@ class CpuGroup:
         self._is_v2 = (_ROOT / "cgroup.controllers").exists()
         root = _own_group() if self._is_v2 else _ROOT / "cpu"
         self._folders = [root / name]
-        # One that counts the time used; not everywhere the same as the one that limits.
+        # The group that counts the used time; it may differ from the one that limits it.
         if not self._is_v2 and (_ROOT / "cpuacct").resolve() != root.resolve():
             self._folders.append(_ROOT / "cpuacct" / name)
         try:
@@ -57,7 +57,7 @@ class CpuGroup:
             raise
 
     def limit(self, cores: float) -> None:
-        """Let them have so much."""
+        """Set the limit, in cores."""
         quota_us, folder = round(cores * PERIOD_US), self._folders[0]
         if self._is_v2:
             (folder / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
@@ -66,12 +66,12 @@ class CpuGroup:
             (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def join(self) -> None:
-        """Have this process be in it, with all that it starts from now on."""
+        """Move this process into the group, with all processes that it starts from now on."""
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def used_s(self) -> float:
-        """How much of the processor's time its processes took so far."""
+        """Return the CPU time, in seconds, that the group's processes have used."""
         folder = self._folders[-1]
         if self._is_v2:
             lines = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
@@ -79,24 +79,24 @@ class CpuGroup:
         return int((folder / "cpuacct.usage").read_text()) / 1e9
 
     def processes(self) -> list[int]:
-        """Who is in it now."""
+        """Return the ids of the processes in the group."""
         return [int(pid) for pid in (self._folders[0] / "cgroup.procs").read_text().split()]
 
     def signal(self, number: int) -> None:
-        """Send a signal to all."""
+        """Send a signal to all processes."""
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """End all of them, as when their machine loses its power."""
+        """Kill all processes, like a power failure of their machine."""
         give_up_s = time.monotonic() + _GONE_S
         while self.processes() and time.monotonic() < give_up_s:
             self.signal(signal.SIGKILL)
             time.sleep(0.01)
 
     def close(self) -> None:
-        """End all, and remove the group."""
+        """Kill all processes, and remove the group."""
         self.kill()
         self._remove()
 
@@ -107,7 +107,7 @@ class CpuGroup:
 
 
 def _own_group() -> Path:
-    """The group of version 2 that this process is in, in which others may be made if it is delegated."""
+    """Return this process's group of version 2, in which others may be created if it is delegated."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::"):
             return _ROOT / line.removeprefix("0::").lstrip("/")

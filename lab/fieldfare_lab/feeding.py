@@ -1,4 +1,4 @@
-"""Who uses a service that loses processes: many subscriptions, a publisher that loses nothing, a reader."""
+"""Users of a service that loses processes: many subscriptions, a reliable publisher, a reader."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 import httpx
 
 from fieldfare.client import Client, NewSubscription
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 
 BULK = 5_000
 RARE = 2.3
-"""So many standard deviations above their mean are few of the sums: about one in a hundred."""
+"""Standard deviations above the mean that about one sum in a hundred exceeds."""
 
 
 class Feed(threading.Thread):
-    """Publishes an event at a time, each again until it is acknowledged.
+    """Publishes one event at a time, each repeatedly until it is acknowledged.
 
-    With so many attributes `a0`, `a1`, ..., whole numbers below `domain`.
+    An event has `attributes` attributes `a0`, `a1`, ..., with integers below `domain`.
     """
 
     def __init__(self, url: str, pause_s: float, attributes: int = 0, domain: int = 1000) -> None:
@@ -31,7 +32,7 @@ class Feed(threading.Thread):
         self._attributes, self._domain, self._random = attributes, domain, Random(2)
         self._enough = threading.Event()
         self.stands: dict[str, int] = {}
-        """What stands where."""
+        """The event's number at each position."""
 
     def run(self) -> None:
         n = 0
@@ -63,7 +64,7 @@ class Feed(threading.Thread):
             time.sleep(0.1)
 
     def stop(self) -> dict[str, int]:
-        """No more; what stands where."""
+        """Stop, and return the event's number at each position."""
         self._enough.set()
         self.join(150)
         assert not self.is_alive()
@@ -71,14 +72,17 @@ class Feed(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Pulls and acknowledges one subscription's messages, and notes when each came."""
+    """Pulls and acknowledges one subscription's messages, and records when each arrived.
 
-    def __init__(self, url: str, id: str) -> None:
+    Encrypted messages are not decrypted.
+    """
+
+    def __init__(self, url: str, id: str, space: str = "default") -> None:
         super().__init__(daemon=True)
-        self._http = httpx.Client(base_url=f"{url}/v1/spaces/default/subscriptions/{id}", timeout=30)
+        self._http = httpx.Client(base_url=f"{url}/v1/spaces/{space}/subscriptions/{id}", timeout=30)
         self._enough = threading.Event()
         self.came: dict[str, list[tuple[int, float]]] = {}
-        """By place what came, and when."""
+        """By position, the received events' numbers and times."""
 
     def run(self) -> None:
         while not self._enough.is_set():
@@ -88,7 +92,7 @@ class Reader(threading.Thread):
                 now_s = time.monotonic()
                 for message in messages:
                     came = self.came.setdefault(message["position"], [])
-                    came.append((message["event"]["data"]["n"], now_s))
+                    came.append((message["event"]["data"].get("n", 0), now_s))
                 if messages:
                     places = [message["position"] for message in messages]
                     self._http.post("/ack", json={"positions": places}).raise_for_status()
@@ -100,15 +104,24 @@ class Reader(threading.Thread):
         self.join(60)
 
     def longest_gap_s(self, from_s: float, to_s: float) -> float:
-        """The longest time between two moments in which nothing came."""
+        """Return the longest time, in seconds, without a message between two moments."""
         times = sorted(when for each in self.came.values() for _, when in each if from_s <= when <= to_s)
         return max(b - a for a, b in zip([from_s, *times], [*times, to_s], strict=True))
 
 
-def subscribe_ranges(url: str, first: int, count: int, attributes: int, domain: int, width: int) -> None:
-    """Have subscriptions to ranges, from the first up to as many; with the very first, one to everything."""
+def subscribe_ranges(
+    url: str,
+    first: int,
+    count: int,
+    attributes: int,
+    domain: int,
+    width: int,
+    space: str = "default",
+    encryption: Encryption = NO_ENCRYPTION,
+) -> None:
+    """Create subscriptions to ranges, numbered from `first` to `count`; with the first one also ``all``."""
     random = Random(first)
-    with Client(url, timeout_s=120.0) as client:
+    with Client(url, space, timeout_s=120.0, encryption=encryption) as client:
         if not first:
             client.create_subscription("data.n >= 0", "all")
         for start in range(first, count, BULK):
@@ -123,10 +136,10 @@ def subscribe_ranges(url: str, first: int, count: int, attributes: int, domain: 
 
 
 def subscribe_scores(url: str, count: int, attributes: int, domain: int) -> None:
-    """Have subscriptions that must be computed for each event.
+    """Create subscriptions that must be computed for each event.
 
-    Each weighs all attributes in its own way and asks for the sums that about one event of a hundred has.
-    Nothing narrows the search for them: what an event costs grows with how many there are.
+    Each one weighs all attributes differently and matches sums that about one event in a hundred has. Nothing
+    narrows the search for them: an event's cost grows with their number.
     """
     random = Random(count)
     with Client(url, timeout_s=120.0) as client:

@@ -1,6 +1,7 @@
-"""Hadoop on loopback, for tests: real daemons of YARN or HDFS from Maven's jars, ended by their ids.
+"""Hadoop on loopback, for tests: real daemons of YARN or HDFS from Maven's jars, killed by their ids.
 
-It needs Java and Maven; `why_no_hadoop` says what is missing. The jars lie beside those of the broker.
+It needs Java and Maven; `why_no_hadoop` tells what is missing. The jars are stored beside those of the
+broker.
 """
 
 from __future__ import annotations
@@ -63,19 +64,19 @@ _JAVA = (
 
 
 def why_no_hadoop() -> str | None:
-    """What is missing here, or None. The first call may fetch jars."""
+    """Return what is missing here, or None. The first call may download jars."""
     if shutil.which("java") is None:
         return "there is no Java"
     return fetched("hadoop-yarn", ARTIFACTS)[1]
 
 
 class _Daemons:
-    """Java processes with a configuration of Hadoop's in common; all ends with `close`.
+    """Java processes with a common Hadoop configuration; `close` kills them.
 
     Attributes
     ----------
     configuration : Path
-        What ``HADOOP_CONF_DIR`` is to name.
+        The value for ``HADOOP_CONF_DIR``.
     """
 
     def __init__(self) -> None:
@@ -88,15 +89,15 @@ class _Daemons:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its clients are to have in their environment."""
+        """The environment variables that clients need."""
         return {"HADOOP_CONF_DIR": str(self.configuration)}
 
     def logs(self) -> str:
-        """What the processes say."""
+        """Return the output of the processes."""
         return "\n".join(_said(path) for path in self.folder.glob("*.log"))
 
     def close(self) -> None:
-        """End all, and remove what was written."""
+        """Kill all processes, and remove their files."""
         for name in reversed(list(self._processes)):
             self._kill(name)
         self._held.cleanup()
@@ -152,12 +153,12 @@ class _Daemons:
 
 
 class YarnCluster(_Daemons):
-    """A ResourceManager and one NodeManager, whose containers have Python and nothing of this environment.
+    """A ResourceManager and a NodeManager, whose containers lack this environment's packages.
 
     Parameters
     ----------
     files
-        The address of the file system through which applications send what their containers need.
+        The address of the file system through which applications send files to their containers.
     """
 
     address: ClassVar[str] = "yarn"
@@ -193,7 +194,7 @@ class YarnCluster(_Daemons):
 
     @property
     def properties(self) -> dict[str, str]:
-        """What Spark is told besides: every machine has Spark's jars already."""
+        """Additional properties for Spark: every machine has Spark's jars already."""
         return {
             "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
             "spark.executor.instances": "2",
@@ -201,7 +202,7 @@ class YarnCluster(_Daemons):
         }
 
     def running(self) -> set[int]:
-        """The Java processes of the executors that run now."""
+        """Return the ids of the running executors' Java processes."""
         found = set()
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -215,17 +216,17 @@ class YarnCluster(_Daemons):
         return found
 
     def kill(self, executor: int) -> None:
-        """End one, as a power failure would."""
+        """Kill an executor, like a power failure."""
         os.kill(executor, signal.SIGKILL)
 
     def logs(self) -> str:
-        """What its processes and their containers say."""
+        """Return the output of the daemons and of their containers."""
         return "\n".join([super().logs(), *(_said(path) for path in self.folder.glob("logs/*/*/*"))])
 
     def close(self) -> None:
-        """End all, and remove what was written."""
+        """Kill all processes, and remove their files."""
         if "nodemanager" in self._processes:
-            self._kill("nodemanager")  # It would begin others.
+            self._kill("nodemanager")  # it would start others
         for pid in self.running():
             self.kill(pid)
         super().close()
@@ -239,7 +240,8 @@ class HdfsCluster(_Daemons):
         self.port = find_free_port()
         self._starts = 0
         self._configure("core-site", {"fs.defaultFS": self.address, "hadoop.tmp.dir": str(self.folder)})
-        for name in ("hdfs", "datanode"):  # Pages that the jars do not have, without which nothing starts.
+        # pages that are missing from the jars, without which nothing starts
+        for name in ("hdfs", "datanode"):
             (self.configuration / "webapps" / name).mkdir(parents=True)
         web = {f"dfs.{name}": f"127.0.0.1:{find_free_port()}" for name in _HDFS_PORTS}
         self._configure(
@@ -268,13 +270,13 @@ class HdfsCluster(_Daemons):
         return f"hdfs://127.0.0.1:{self.port}"
 
     def start_namenode(self) -> None:
-        """Start it, on what it had written; it knows where that is when this returns."""
+        """Start the NameNode on its existing files; returns when it knows all blocks."""
         self._starts += 1
         self._start("namenode", "hdfs.server.namenode.NameNode")
         self._wait_for("namenode", "hasStaleStorage: false", self._starts)
 
     def kill_namenode(self) -> None:
-        """End it, as a power failure of its process would."""
+        """Kill the NameNode, like a power failure."""
         self._kill("namenode")
 
 

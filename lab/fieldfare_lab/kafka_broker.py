@@ -1,12 +1,12 @@
-"""A Kafka broker of one node on loopback, for tests and benchmarks: fetched by Maven once, stopped by its id.
+"""A Kafka broker of one node on loopback, for tests and benchmarks: fetched by Maven once, killed by its id.
 
     python -m fieldfare_lab.kafka_broker fieldfare demo --log kafka
 
-runs a command with a broker that lasts as long as it does: `kafka` among its arguments becomes the address
-of a new topic there.
+runs a command with a broker that lasts as long as the command: the argument `kafka` is replaced by the
+address of a new topic.
 
-It needs Java and Maven; `why_no_broker` says what is missing. The jars lie in ``.kafka/jars``, which git
-ignores.
+It needs Java and Maven; `why_no_broker` tells what is missing. The jars are stored in ``.kafka/jars``, which
+git ignores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _JAVA = (
 
 
 def why_no_broker() -> str | None:
-    """What is missing here for a broker and its client, or None. The first call may fetch jars."""
+    """Return what is missing here for a broker and its client, or None. The first call may download jars."""
     if find_spec("confluent_kafka") is None:
         return "confluent-kafka is not installed"
     if shutil.which("java") is None:
@@ -70,7 +70,7 @@ def _jars() -> tuple[Path, str | None]:
 
 
 def find_free_port() -> int:
-    """A port that was free a moment ago: a broker must know its ports before it has them."""
+    """Return a port that was free just now: a broker must know its ports before it opens them."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
@@ -78,14 +78,14 @@ def find_free_port() -> int:
 
 
 class KafkaBroker:
-    """A broker with an empty log in a folder of its own, which goes when it is closed.
+    """A broker with an empty log in a folder of its own, which is removed when the broker is closed.
 
     Parameters
     ----------
     port, advertised_port
-        Where it listens, and where it says that it does: another one where something stands between.
+        The port to listen on, and the port to advertise, if a proxy is in between.
     within
-        Where its folder is made.
+        The folder in which its folder is created.
     """
 
     def __init__(
@@ -114,28 +114,28 @@ class KafkaBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended, by itself or otherwise."""
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as a power failure of its process would."""
+        """Kill it, like a power failure."""
         self._process.kill()
         self._process.wait(READY_S)
 
     def stop_answering(self) -> None:
-        """Have it do nothing, with its connections open."""
+        """Suspend it, with its connections open."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def answer_again(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def start_again(self) -> None:
-        """Start it on what it had written."""
+        """Start it on its existing files."""
         self._process = self._start()
 
     def close(self) -> None:
-        """End it, and remove what it wrote."""
+        """Kill it, and remove its files."""
         if self._process.poll() is None:
             self.answer_again()
             self.kill()
@@ -166,14 +166,15 @@ class KafkaBroker:
             except OSError:
                 time.sleep(0.05)
         process.kill()
-        raise RuntimeError(f"the Kafka broker did not start:\n{self._log()}")
+        raise RuntimeError(f"the Kafka broker did not start:\n{self.log()}")
 
-    def _log(self) -> str:
+    def log(self) -> str:
+        """Return the end of its console output."""
         return (self.folder / "broker.log").read_text(errors="replace")[-2_000:]
 
 
 def main(command: list[str]) -> int:
-    """Run a command with a broker, see above; its exit status."""
+    """Run a command with a broker, see above; return its exit status."""
     if (reason := why_no_broker()) is not None:
         print(f"there can be no Kafka broker here: {reason}", file=sys.stderr)
         return 1

@@ -27,15 +27,15 @@ LOOK_EVERY_S = 0.1
 def measure_latencies_s(url: str, events: pa.ChunkedArray) -> NDArray[np.float64]:
     """Publish single events at `EVENTS_PER_S` and time each from the publish call to its delivery.
 
-    A subscriber in another process follows all of them over server-sent events. What comes before the first
-    delivery, and `WARM_S` seconds after it, do not count.
+    A subscriber in another process receives all of them over server-sent events. Events before the first
+    delivery, and in the `WARM_S` seconds after it, do not count.
 
     Parameters
     ----------
     url
         A running service without other load.
     events
-        What to publish, in turns if there are too few.
+        The events to publish, repeated if there are too few.
 
     Returns
     -------
@@ -65,7 +65,7 @@ async def _measure(url: str, events: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 async def _connect(client: AsyncClient, followers: Followers, text: bytes) -> None:
-    """Publish one event and have it delivered: what a subscriber's start takes is not what is timed."""
+    """Publish one event and wait for its delivery, so that the subscriber's start is not measured."""
     await client.publish(text)
     deadline_s = time.monotonic() + CONNECT_WAIT_S
     while not len(followers.receive()):
@@ -77,7 +77,7 @@ async def _connect(client: AsyncClient, followers: Followers, text: bytes) -> No
 async def _publish_steadily(
     client: AsyncClient, followers: Followers, texts: list[bytes]
 ) -> tuple[list[float], list[Position], Deliveries]:
-    # An event does not wait for others here, and not for the answer to the one before.
+    # An event is not delayed for others here, nor for the answer to the previous one.
     settings = BatchSettings(linger_ms=0, max_in_flight=16)
     sent_s, futures = [], []
     async with client.publisher(settings) as publisher:

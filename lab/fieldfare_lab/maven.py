@@ -1,4 +1,4 @@
-"""Jars that tests need beside PySpark's: fetched by Maven once, kept where git does not look."""
+"""Jars that tests need in addition to PySpark's: downloaded by Maven once, into a folder that git ignores."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId><
 
 
 def fetched(name: str, artifacts: Sequence[str], *, alone: bool = False) -> tuple[Path, str | None]:
-    """The folder of these jars, and why they are not there, if they are not.
+    """Return the folder of these jars, and the reason if they are not there.
 
     Parameters
     ----------
     name
-        What the folder is called.
+        Name of the folder.
     artifacts
         ``GROUP:ARTIFACT:VERSION`` each.
     alone
-        Without what they depend on.
+        Leave out their dependencies.
     """
     jars = FOLDER / name
     if jars.is_dir():
@@ -52,6 +52,6 @@ def fetched(name: str, artifacts: Sequence[str], *, alone: bool = False) -> tupl
             return jars, f"Maven could not fetch the jars of {name}: {done.stdout.strip()[:300]}"
         try:
             (Path(folder) / "jars").rename(jars)
-        except OSError:  # Another was quicker.
+        except OSError:  # another process was faster
             return jars, None if jars.is_dir() else f"{jars} could not be written"
     return jars, None

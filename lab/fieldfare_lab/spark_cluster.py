@@ -37,7 +37,7 @@ _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 
 
 def why_no_cluster() -> str | None:
-    """What is missing here for a cluster, or None."""
+    """Return what is missing here for a cluster, or None."""
     if find_spec("pyspark") is None or not (_SPARK_HOME / "bin" / "spark-class").exists():
         return "PySpark is not installed with its jars"
     if shutil.which("java") is None:
@@ -46,7 +46,7 @@ def why_no_cluster() -> str | None:
 
 
 class _Process:
-    """A Java process of the cluster and all that it starts: a machine, as far as that goes.
+    """A Java process of the cluster with its children: represents a machine.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class _Process:
             )
 
     def _begin(self) -> None:
-        """In the new process: belong to its group, and end with who started it, however that ends."""
+        """In the new process: join its group, and exit with the parent process, however that ends."""
         if self.group is not None:
             self.group.join()
         if self._end_with_parent is not None:
@@ -95,7 +95,7 @@ class _Process:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End it and its children at once, as when its machine loses its power."""
+        """Kill it and its children, like a power failure of its machine."""
         if self._process is None:
             return
         if self.group is not None:
@@ -111,7 +111,7 @@ class _Process:
 
 
 class SparkCluster:
-    """A master and workers; all ends with `close`.
+    """A master and workers; `close` kills them.
 
     Parameters
     ----------
@@ -146,11 +146,11 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def start_master(self) -> None:
-        """Start it; after a kill, on what it had written of the cluster's state."""
+        """Start the master; after a kill, on its recorded state of the cluster."""
         recovery = {
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
-            # So long a new driver may wait for one that is gone; a minute by itself.
+            # How long a new master waits for a lost driver or worker; the default is a minute.
             "spark.deploy.recoveryTimeout": "10s",
         }
         options = " ".join(f"-D{name}={value}" for name, value in recovery.items())
@@ -171,14 +171,14 @@ class SparkCluster:
         self._master.kill()
 
     def add_worker(self) -> None:
-        """Start one more."""
+        """Start another worker."""
         number = len(self.workers)
         worker = _Process(f"worker-{number}", self.folder / f"worker-{number}", self._cpu_limit)
         self.workers.append(worker)
         self.start_worker(number)
 
     def start_worker(self, number: int) -> None:
-        """Start one again that was killed."""
+        """Restart a worker that was killed."""
         worker = self.workers[number]
         place = ["--webui-port", "0", "--work-dir", str(worker.folder / "work")]
         size = ["--cores", str(self._worker_cores), "--memory", "1g"]
@@ -187,17 +187,17 @@ class SparkCluster:
         )
 
     def kill_worker(self, number: int) -> None:
-        """End a worker with its executors, as when its machine loses its power."""
+        """Kill a worker with its executors, like a power failure of its machine."""
         self.workers[number].kill()
 
     def limit(self, cores: float) -> None:
-        """Let each worker have so much from now on, where it is limited at all."""
+        """Change the CPU limit of each worker that has one, in cores."""
         for worker in self.workers:
             if worker.group is not None:
                 worker.group.limit(cores)
 
     def wait_for_workers(self) -> None:
-        """Wait until the master knows all that run."""
+        """Wait until the master knows all running workers."""
         give_up_s = time.monotonic() + READY_S
         while time.monotonic() < give_up_s:
             if all("Successfully registered" in _tail(each.log) for each in self.workers if each.is_running):
@@ -206,7 +206,7 @@ class SparkCluster:
         raise RuntimeError("the workers did not come to the master:\n" + _tail(self.workers[-1].log))
 
     def close(self) -> None:
-        """End all, and remove what was written."""
+        """Kill all processes, and remove their files."""
         for each in (*self.workers, self._master):
             each.close()
         self._held.cleanup()
@@ -249,7 +249,7 @@ def _tail(log: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command with a cluster, see above; its exit status."""
+    """Run a command with a cluster, see above; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m fieldfare_lab.spark_cluster")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cpu-limit", type=float, default=None)

@@ -1,4 +1,4 @@
-"""fieldfare: content-based publish/subscribe for very many standing filters."""
+"""fieldfare: content-based publish/subscribe for very many subscriptions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first asked for: Spark's workers import this package too, and need no HTTP client.
+    # Imported at first access: Spark's workers import this package too, and need no HTTP client.
     if name in ("DeliverySettings", "Position", "PushSettings"):
         from fieldfare import model
 

@@ -1,14 +1,13 @@
-"""What a machine asks of whoever runs it.
+"""Effects: what a machine asks its runtime to do.
 
-A machine is a protocol or a policy without I/O, clock or chance of its own: ``start(now)`` and
-``handle(message, now)`` give a list of effects, and a runtime carries them out: the service, Spark's driver,
-or a simulation. The same few effects serve all machines; what they say to each other and what they ask for
-are their own messages.
+A machine is a protocol or a policy without I/O, clock or randomness: ``start(now)`` and
+``handle(message, now)`` return a list of effects, which a runtime (the service, Spark's driver or a
+simulation) carries out. All machines use these effects; each has its own types of messages and questions.
 
-    message, now ──▶ machine ──▶ Send    to another machine, there a Received: may be lost, doubled, late
-                                 Timer   to itself, later
-                                 Ask     for something outside: the answer comes as a message
-                                 Tell    what has come to pass: nobody answers
+    message, now ──▶ machine ──▶ Send    a message to another machine (Received): may be lost, repeated, late
+                                 Timer   a message to itself, later
+                                 Ask     for something outside; the answer (or `AskFailed`) is a message
+                                 Tell    the user of the machine about an event; without an answer
                                  Stop    the machine is done
 """
 
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message to a machine by its name; it may be lost, doubled or late."""
+    """Send a message to the machine with this name; it may be lost, repeated or late."""
 
     to: str
     message: object
@@ -28,7 +27,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """How another machine's message is handed in; a machine's own come as they are."""
+    """A message from another machine; a machine's own messages are passed without this wrapper."""
 
     sender: str
     message: object
@@ -36,7 +35,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Hand in this message at this time, as the machine's own. A time that has passed means at once."""
+    """Pass this message to the machine at this time, as its own; at once if the time has passed."""
 
     at_s: float
     message: object
@@ -44,25 +43,33 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Do or read something outside, and hand in what comes of it as the machine's own message."""
+    """Do or read something outside, and pass the result (or `AskFailed`) to the machine as its own."""
 
     question: object
 
 
 @dataclass(frozen=True, slots=True)
+class AskFailed:
+    """The answer to a question that could not be answered: its handler raised this error."""
+
+    question: object
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell whoever uses the machine that this has come to pass."""
+    """Notify the user of the machine of something that has happened."""
 
     news: object
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing depends on this machine any more: hand in no more messages."""
+    """End the machine: pass it no more messages."""
 
 
 def source(me: str, message: object) -> tuple[str, object]:
-    """Who sent a message to the machine of this name, and what."""
+    """Return the sender of a message to the machine named ``me``, and the message without its wrapper."""
     return (message.sender, message.message) if isinstance(message, Received) else (me, message)
 
 
@@ -70,10 +77,10 @@ Effect = Send | Timer | Ask | Tell | Stop
 
 
 class Machine(Protocol):
-    """What a runtime runs. Times are seconds on one clock, which may start anywhere."""
+    """A machine that a runtime can run. Times are in seconds on one clock with any starting point."""
 
     def start(self, now: float) -> list[Effect]:
-        """Begin; called once, before any message."""
+        """Start the machine; called once, before any message."""
 
     def handle(self, message: Any, now: float) -> list[Effect]:
-        """Take in a message: its own, from a `Timer` or an `Ask`, or one that was `Received`."""
+        """Process a message: its own (from a `Timer` or an `Ask`), or a `Received` one."""

@@ -1,7 +1,7 @@
-"""Packed HTTP bodies, by the names that ``Content-Encoding`` has for it: gzip and zstd.
+"""Compression of HTTP bodies, by the names in ``Content-Encoding``: gzip and zstd.
 
-A few bytes may unpack to gigabytes. So what is unpacked is bounded twice, by a size and by a ratio, and it
-is looked at while it comes: no more than one byte beyond the bound is ever made.
+A few bytes may decompress to gigabytes. So the output is bounded by a size and by a ratio, and checked while
+it is produced: never more than one byte beyond the bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 try:
     zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-except ImportError:  # A client can do without.
+except ImportError:  # Optional for clients.
     zstd = None
 
 _ERRORS: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
@@ -25,31 +25,31 @@ ENCODINGS = (GZIP, ZSTD)
 
 FREE_BYTES = 1 << 20
 RATIO_MAX = 200
-"""What unpacks to more than the first may have at most so many bytes for each packed one. JSON packs to a
-tenth, events that are all alike to a hundredth."""
+"""Maximum bytes per compressed byte in a body that decompresses to more than `FREE_BYTES`; more are refused.
+JSON compresses to about a tenth, similar events to a hundredth."""
 
 MEMBERS_MAX = 1_000
-"""Packed bodies may be put one behind the other; each one costs something, however little is in it."""
+"""Maximum concatenated compressed members in a body; more are refused, as even an empty one costs time."""
 
 WINDOW_LOG_MAX = 23
-"""8 MiB: the memory that a zstd body may ask for, as RFC 9659 bounds it."""
+"""Maximum window of a zstd body, as a power of two in bytes (8 MiB, the bound of RFC 9659)."""
 
 PIECE_BYTES = 64 << 10
 
 MADE_BYTES = 256 << 10
-"""So much comes out in one step: what the last one made is not known where it ends in an error."""
+"""Maximum output of one decompression step, in bytes. If a step fails, its output is not counted."""
 
 
 class BadPacking(ValueError):
-    """Bytes that are not packed as is said; ``size_bytes`` came out of them before that was seen."""
+    """A body that is not valid in its encoding; ``size_bytes`` were decompressed before the error."""
 
     def __init__(self, message: str, size_bytes: int = 0) -> None:
         super().__init__(message)
         self.size_bytes = size_bytes
 
 
-class TooMuchPacked(ValueError):
-    """More comes out than may; ``max_bytes`` is how much may."""
+class DecompressedTooLarge(ValueError):
+    """A body that decompresses to more than ``max_bytes``."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the body unpacks to more than {max_bytes} bytes")
@@ -67,34 +67,35 @@ class _Unpacker(Protocol):
 
 
 def can_pack(encoding: str) -> bool:
-    """Whether this Python has what an encoding needs."""
+    """Whether this Python supports an encoding."""
     return encoding == GZIP or (encoding == ZSTD and zstd is not None)
 
 
 def pack(body: bytes, encoding: str) -> bytes:
-    """Pack a body: quickly rather than as small as can be."""
+    """Compress a body, at a fast level."""
     if encoding == ZSTD:
         return bytes(zstd.compress(body, 1))
     return gzip.compress(body, 1, mtime=0)
 
 
 def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Unpack a body.
+    """Decompress a body.
 
     Parameters
     ----------
     body : bytes
-        Packed once or, as both encodings allow it, several pieces that were packed one by one.
+        One compressed member or, as both encodings allow, several in a row.
     encoding : str
         One of `ENCODINGS`.
     max_bytes : int
-        As much may come out, and less if the body is small: see `RATIO_MAX`.
+        Maximum size of the output; less for a small body, see `RATIO_MAX`.
 
     Raises
     ------
     BadPacking
-        It is not packed so, ends too early, or something stands behind its end.
+        The body is not valid in this encoding, is truncated, or has other data after its end.
     TooMuchPacked
+        The output is larger than allowed.
     """
     most_bytes = min(max_bytes, max(FREE_BYTES, RATIO_MAX * len(body)))
     pieces: list[bytes] = []
@@ -117,12 +118,12 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
                 raise BadPacking(_explained(encoding, members, error), size_bytes) from None
             size_bytes += len(piece)
             if size_bytes > most_bytes:
-                raise TooMuchPacked(most_bytes)
+                raise DecompressedTooLarge(most_bytes)
             pieces.append(piece)
             if unpacker.eof:
                 data, unpacker = unpacker.unused_data, None
                 has_more = bool(data)
-            else:  # gzip gives back what it has not looked at, zstd keeps it; either may hold something ready
+            else:  # gzip returns unread input, zstd keeps it; either may hold more output.
                 data = getattr(unpacker, "unconsumed_tail", b"")
                 has_more = len(piece) == step_bytes
     if unpacker is not None or not members:

@@ -1,7 +1,7 @@
-"""Writing a file so that it is there whole or not at all, also after the power failed.
+"""Atomic, durable writes: after a crash or a power failure a file is complete or does not exist.
 
-Every file that others read goes through here: index files, blocks, manifests, notes. So there is one name for
-what a killed writer leaves behind, and one rule that removes it.
+All files that other processes read are written here: index files, blocks, manifests, notes. So all temporary
+files have the same form of name, and `remove_abandoned` finds those of killed writers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]+" + re.escape(TEMPORARY_SUFFIX))
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Write a file under another name, make it durable, and rename it into place; returns its size.
+    """Write a file under a temporary name, sync it, and rename it into place; return its size in bytes.
 
-    Missing folders are made. What was there under this name is replaced; who has it open keeps it.
+    Missing folders are created. An existing file is replaced; processes that have it open keep the old one.
     """
     temporary = temporary_path(path)
     try:
@@ -38,15 +38,15 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
 
 
 def temporary_path(path: Path) -> Path:
-    """A name beside a file that no other writer uses."""
+    """Return a name in the file's folder that no other writer uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
 
 
 def remove_abandoned(folder: Path) -> None:
     """Delete the temporary files in a folder whose writers were killed.
 
-    How old they are says nothing, for clocks jump; their names say who writes them. Another process may have
-    been given that number since: then they stay until it ends.
+    A file's name contains its writer's process id. (Its age is no criterion, as clocks jump.) If another
+    process has that id now, the file stays until that ends.
     """
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         writer = _WRITER.fullmatch(path.name)
@@ -65,7 +65,7 @@ def _is_running(pid: int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was renamed or removed in a folder durable."""
+    """Make renames and removals in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -74,7 +74,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it that are missing, durably."""
+    """Create a folder and its missing parents, durably."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -87,5 +87,5 @@ def _create(path: Path) -> BinaryIO:
         try:
             return open(path, "xb")
         except FileNotFoundError:
-            # Also when the folder was empty, and removed for that, just before.
+            # The folder did not exist, or was removed just now because it was empty.
             make_folder(path.parent)

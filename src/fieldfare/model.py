@@ -1,34 +1,36 @@
-"""The words every part shares: an event, where it stands in the log, and a subscription."""
+"""The types that all parts share: positions in the log, subscriptions, their versions and cursors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
-Event = Mapping[str, Any]
-"""One CloudEvent as its JSON object: context attributes at the top, the payload under ``data``."""
+from msgspec import Meta
 
 Path = tuple[str | int, ...]
 """The name of an attribute: the steps from the event's top, e.g. ``("data", "price")``.
 
-A string step is a member of an object, an integer step an element of an array. What is computed from
-attributes has a path, too: see ``derived_path``.
+A string step is a member of an object, an integer step an element of an array. Derived columns, which are
+computed from attributes, have paths too: see ``derived_path``.
 """
 
 DEFAULT_SPACE = "default"
 
 _LATER = "#"
-"""No space's name has this in it."""
+"""Separates a space's name from its number in a key; no name contains it."""
 
 
 def space_key(name: str, before: int) -> str:
-    """What stands for a space in the log and the index: its name, unless there were others of it before."""
+    """Return the key of a space in the log and the index.
+
+    It is the name; if ``before`` spaces of that name were deleted, the name, ``#`` and that number.
+    """
     return f"{name}{_LATER}{before}" if before else name
 
 
 def space_name(key: str) -> str:
-    """The name of the space that a key stands for."""
+    """Return the name of the space with this key."""
     return key.partition(_LATER)[0]
 
 
@@ -36,15 +38,33 @@ Offsets = tuple[int, ...]
 """An offset in each partition of the log, by the partition's number."""
 
 OPEN_END = (1 << 63) - 1
-"""The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
+"""The ``valid_to`` of a subscription version that is not replaced or removed."""
+
+PARTITIONS_MAX = 127
+OFFSET_MAX = (1 << 42) - 1
+INDEX_MAX = (1 << 14) - 1
+"""Maximum partitions of a log, and the largest offset in one and index in a record.
+
+`delivery.keys` cannot encode any other position.
+"""
+
+RECORD_EVENTS_MAX = 10_000
+"""Maximum events of a record, which is what one request publishes; larger ones are refused."""
+
+COST_MAX = 1 << 30
+"""Maximum cost of one filter, in predicates; a higher cost counts as this.
+
+The costs of all subscriptions that can have a number (2**32) add up to less than 2**63.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One revision of the registry: a subscription's filter put (`filter` not None) or removed.
+    """One revision of the registry: a subscription's filter is stored, or removed (`filter` is None).
 
-    It counts for events whose stamp is this revision or a later one. `compiled` is what a library made of the
-    filter; without it the index has it compiled.
+    A stored filter is a *version* of its subscription: it applies to events with stamps from `revision` to
+    before `closed_by`, the revision that replaced or removed it, as far as is known. `compiled` is the filter
+    as a library has compiled it; without it, the index has it compiled.
     """
 
     revision: int
@@ -53,34 +73,35 @@ class Change:
     filter: str | None
     dialect: str | None = None
     compiled: bytes | None = None
+    closed_by: int = OPEN_END
 
 
 _DIGITS_MAX = 18
-"""What a database and an array can hold for sure."""
+"""Maximum digits of a number in a position's text; more are an error, as they may not fit into 64 bits."""
 
 _SHOWN_MAX = 80
 
 
 _DERIVED = -1
-"""The first step of no attribute: an event is an object, and arrays have no such element."""
+"""First step of the paths of derived columns. No attribute's path has it: an event is an object."""
 
 
 def derived_path(text: str) -> Path:
-    """The name of what is computed from attributes, by the text of its expression.
+    """Return the path of a derived column, from the text of its expression.
 
-    It stands where paths of attributes do: in normal forms, and in what an index compares.
+    It is used like paths of attributes, in normal forms and in indexes.
     """
     return (_DERIVED, text)
 
 
 def derived_text(path: Path) -> str | None:
-    """The text that ``derived_path`` was given; None for the path of an attribute."""
+    """Return the text of a derived column's expression; None for the path of an attribute."""
     return str(path[1]) if path[0] == _DERIVED else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where one event stands in the log: partition, offset of its record, index in the record.
+    """The place of an event in the log: partition, offset of its record, index in the record.
 
     Positions of one partition are totally ordered. As text: ``partition-offset-index``.
     """
@@ -94,7 +115,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read the text form back; ValueError says what is wrong with it."""
+        """Parse the text form; ValueError says what is wrong with it."""
         parts = text.split("-", 3)
         if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
             shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
@@ -105,66 +126,80 @@ class Position:
 
 
 def positions_text(positions: Iterable[Position]) -> str:
-    """One position for each partition of the log, as text: of a log with one, the position."""
+    """Return positions, one for each partition of the log, as text, joined by commas."""
     return ",".join(map(str, positions))
 
 
 def positions_of(text: str) -> tuple[Position, ...]:
-    """What `positions_text` wrote; ValueError if it is none."""
+    """Parse the text of `positions_text`; ValueError if it is not valid."""
     return tuple(map(Position.parse, text.split(",")))
 
 
+DEADLINE_MAX_S = 86_400.0
+UNUSED_MIN_S = 60.0
+UNUSED_MAX_S = AGE_MAX_S = 10 * 365 * 86_400.0
+ATTEMPTS_MAX = 1_000
+DELAYS_MAX = 20
+IN_FLIGHT_MAX = 20_000
+IN_FLIGHT_MAX_BYTES = 1 << 40
+PUSHED_MAX = 1_000
+"""Largest allowed `PushSettings.batch_max`, in events per request."""
+
+PUSHES_MAX = 64
+"""Largest allowed `PushSettings.requests_max`, in requests in flight per subscription."""
+
 PushMode = Literal["structured", "binary", "batch"]
+_Delay = Annotated[float, Meta(ge=0, le=DEADLINE_MAX_S)]
 
 
 @dataclass(frozen=True, slots=True)
 class PushSettings:
-    """Where a subscription's messages are sent by HTTP, and how.
+    """A subscription's webhook: the address that its messages are sent to by HTTP, and how.
 
     Attributes
     ----------
     url
         The address.
     mode
-        How the HTTP binding of CloudEvents writes them: an event as a JSON document, an event's data as body
-        and its attributes as headers, or several events as a JSON array.
+        The content mode of CloudEvents' HTTP binding: "structured" (an event as a JSON document), "binary"
+        (an event's data as the body, its attributes as headers), or "batch" (several events as a JSON array).
     batch_max
-        Events of one request, where there may be several.
+        Maximum events per request, in batch mode.
     requests_max
-        Requests under way at a time. Up: faster. Down to one: in order, but for what failed.
+        Maximum requests in flight. Higher is faster; with 1, messages are sent in order, except for retries.
     secrets
-        What requests are signed with, each of them: two while one takes the other's place.
+        The secrets that each request is signed with; two while one replaces the other.
     authorization
-        What receivers that ask for it are sent as the header of that name.
+        The value of the header Authorization.
 
-    The last two are shown to nobody; they are None where nothing was said of them.
+    ``secrets`` and ``authorization`` are never shown; None means not set, or not changed.
     """
 
     url: str
     mode: PushMode = "structured"
-    batch_max: int = 100
-    requests_max: int = 1
+    batch_max: Annotated[int, Meta(ge=1, le=PUSHED_MAX)] = 100
+    requests_max: Annotated[int, Meta(ge=1, le=PUSHES_MAX)] = 1
     secrets: tuple[str, ...] | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a push address may have secrets, and is not pickled")
 
-    def said(self) -> dict[str, Any]:
-        """What is said of it, with what is secret: for the service that is told it, and nobody else."""
+    def to_wire(self) -> dict[str, Any]:
+        """Return the settings as a client sends them to the service, secrets included."""
         given = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: value for name, value in given if value is not None}
 
-    def kept(self, before: PushSettings | None) -> PushSettings:
-        """These settings after those before: what is secret stays for the same address if nothing is said."""
+    def merged_with(self, before: PushSettings | None) -> PushSettings:
+        """Return these settings; secrets that are not set come from the ones before, for the same URL."""
         if before is None or before.url != self.url:
             return self
         secrets = before.secrets if self.secrets is None else self.secrets
         authorization = before.authorization if self.authorization is None else self.authorization
         return replace(self, secrets=secrets, authorization=authorization)
 
-    def shown(self) -> dict[str, Any]:
-        """What may be told of it: of the secrets how many there are."""
+    def to_public(self) -> dict[str, Any]:
+        """Return the settings without secrets: only how many there are."""
         shown: dict[str, Any] = {"url": self.url, "mode": self.mode}
         if self.mode == "batch":
             shown["batch_max"] = self.batch_max
@@ -175,89 +210,91 @@ class PushSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """How a subscription's messages are given; to change it takes no revision.
+    """A subscription's delivery settings; changing them needs no revision of the registry.
+
+    The bounds in its types apply to settings from clients and in a registry.
 
     Attributes
     ----------
     ack_deadline_s
-        Seconds until a message that was not acked comes again, where its reader names none. Up: slow handlers
-        see fewer repeats. Down: a dead handler's messages move on sooner. None: as the service is set.
+        Seconds until a message without an ack is redelivered, if its reader sets no deadline. Higher: fewer
+        redeliveries to slow handlers. Lower: messages of a failed handler are redelivered sooner. None: the
+        service's default.
     max_attempts
-        How often a message is given before it is given up. Up: longer troubles are survived. Down: a message
-        that nobody can handle is out of the way sooner. None: for ever.
+        Maximum delivery attempts; then a message becomes a dead letter. Higher: messages survive longer
+        outages. Lower: a message that no reader can handle is set aside sooner. None: no maximum.
     retry_delays_s
-        Seconds before a message that failed comes again: the first time, the second, and so on; the last one
-        counts for all later times. None at all: at once.
+        Seconds before a failed message is redelivered: after the first attempt, the second, and so on; the
+        last value applies to all later attempts. Empty: at once.
     max_in_flight
-        Messages that all readers together may hold unacked. Up: faster. Down: gentler to what is behind the
-        readers, and fewer attempts are used up by readers that die. None: as many as windows allow.
+        Maximum messages in flight, for all readers together. Higher: faster. Lower: less load behind the
+        readers, and fewer attempts lost with readers that fail. None: only windows bound them.
     max_in_flight_bytes
-        Bytes of messages that all readers together may hold unacked, about; a message that is larger is given
-        alone. Down: readers need less memory. None: as many as windows allow.
+        Maximum bytes of events in flight, for all readers together; a larger event is delivered alone.
+        Lower: readers need less memory. None: only windows bound them.
     dead_letter
-        Whether what is given up is kept in a list. Else nothing is left of it.
+        Whether dead letters are kept in a list; otherwise they are dropped.
     paused
-        Whether nothing is given for the time being.
+        Whether delivery is paused.
     order_by
-        An attribute of events. Of those that have the same value there, one is given at a time: the next when
-        the one before it is settled. None: messages that fail come later than younger ones.
+        An attribute of events. Events with the same value of it are delivered one at a time: the next one
+        after the previous one is settled. None: failed messages are redelivered after younger ones.
     push
-        Where messages are sent by HTTP. None: they are fetched.
+        The webhook that messages are sent to. None: readers fetch them.
     max_age_s
-        Seconds after which an event is of no use to this subscription: one that was appended longer ago is
-        not given any more. Up: less is lost to who was away. Down: who was away has less to catch up with.
-        None: as long as the log keeps it.
+        Seconds after its append for which an event is delivered. Higher: readers that were offline miss less.
+        Lower: they have less to catch up on. None: as long as the log keeps it.
     expires_unused_s
-        Seconds of the service's running time after which the subscription is removed if nobody has used it
-        meanwhile: read, settled or changed. None: it stays.
+        Seconds of the service's running time without use (reading, settling, changing) after which the
+        subscription is removed. None: never.
     paused_because
-        Why the service itself has paused it; nobody else sets it.
+        Why the service itself has paused the subscription; only the service sets it.
     """
 
-    ack_deadline_s: float | None = None
-    max_attempts: int | None = None
-    retry_delays_s: tuple[float, ...] = ()
-    max_in_flight: int | None = None
-    max_in_flight_bytes: int | None = None
+    ack_deadline_s: Annotated[float, Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] | None = None
+    retry_delays_s: Annotated[tuple[_Delay, ...], Meta(max_length=DELAYS_MAX)] = ()
+    max_in_flight: Annotated[int, Meta(ge=1, le=IN_FLIGHT_MAX)] | None = None
+    max_in_flight_bytes: Annotated[int, Meta(ge=1, le=IN_FLIGHT_MAX_BYTES)] | None = None
     dead_letter: bool = True
     paused: bool = False
     order_by: str | None = None
     push: PushSettings | None = None
-    max_age_s: float | None = None
-    expires_unused_s: float | None = None
+    max_age_s: Annotated[float, Meta(gt=0, le=AGE_MAX_S)] | None = None
+    expires_unused_s: Annotated[float, Meta(ge=UNUSED_MIN_S, le=UNUSED_MAX_S)] | None = None
     paused_because: str | None = None
 
     def changed(self) -> dict[str, Any]:
-        """Those that are not what they are by themselves."""
+        """Return the settings that differ from their defaults."""
         given = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in given.items() if value != default}
 
-    def said(self) -> dict[str, Any]:
-        """The same as a client tells them to the service."""
+    def to_wire(self) -> dict[str, Any]:
+        """Return the changed settings as a client sends them to the service, secrets included."""
         said = self.changed()
         said.pop("paused_because", None)
-        return said | ({"push": self.push.said()} if self.push is not None else {})
+        return said | ({"push": self.push.to_wire()} if self.push is not None else {})
 
-    def shown(self) -> dict[str, Any]:
-        """The same as they may be told: nothing secret, and only what can be set."""
+    def to_public(self) -> dict[str, Any]:
+        """Return the changed settings without secrets and without `paused_because`."""
         shown = self.changed()
         shown.pop("paused_because", None)
-        return shown | ({"push": self.push.shown()} if self.push is not None else {})
+        return shown | ({"push": self.push.to_public()} if self.push is not None else {})
 
     def retry_delay_s(self, attempt: int) -> float:
-        """How long a message waits after this attempt, from 1, has failed."""
+        """Return the seconds that a message waits after failed attempt number ``attempt`` (from 1)."""
         delays = self.retry_delays_s
         return delays[min(attempt, len(delays)) - 1] if delays else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One standing filter as it stands now.
+    """A subscription's current version: its filter and settings.
 
-    ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
-    is the registry revision that wrote this version. No record before ``valid_from`` meets it, but that what
-    came before the first version meets that one from ``start`` on, where it was created with one: a position
-    in each partition. ``cost`` is what the filter costs, for the quotas of its space.
+    ``number`` is the service's internal integer id, the same for all versions; ``revision`` is the registry
+    revision that wrote this version. It matches no record before ``valid_from``, except in the replay of a
+    subscription that was created with a ``start`` (a position in each partition): its first version also
+    matches what the log held from there on. ``cost`` is the filter's cost, which its space's quotas count.
     """
 
     id: str
@@ -274,7 +311,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given up: after how many attempts, why, and when (milliseconds since 1970)."""
+    """A dead letter: a message's number of attempts, and why and when (ms since 1970) it was given up."""
 
     position: Position
     attempts: int
@@ -284,23 +321,24 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscription has been acknowledged: one place for each partition of the log.
+    """The messages of a subscription that are acknowledged.
 
-    All its matches before its partition's place in ``positions`` are; of those at or after it, the ones that
-    lie in a run of ``acked``, each given by its first and its last position. Both in order; of a partition
-    without a place nothing was read.
+    In each partition of the log, all matches before the position in ``positions`` are; from there on, those
+    within a range in ``acked`` (first and last position). Both are in order. From a partition without a
+    position nothing has been read.
 
     Attributes
     ----------
     given
-        By partition: what lies before and is not acked was given once, unless ``attempts`` says how often.
+        A position per partition: messages before it without an ack were delivered once, unless ``attempts``
+        has another number.
     attempts
-        Of messages that were not given just once, how often they were.
+        Messages with another number of delivery attempts than one, and that number.
     retried
-        Messages that were given up, and are to be given all the same.
+        Dead letters that are to be redelivered.
     letters, settled
-        Only where a cursor is saved, in the same transaction: messages that were given up since, and those
-        of all given up that nothing is to be kept of any more.
+        Only in a cursor that is being saved, in the same transaction: new dead letters, and dead letters to
+        remove from the list.
     """
 
     positions: tuple[Position, ...]

@@ -1,4 +1,4 @@
-"""Columns of every type become the JSON that a plain reading of their values gives, whatever their layout."""
+"""Columns of every type become the JSON of their values, whatever their layout."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def random_value(random: Random, kind: pa.DataType) -> Any:
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:
-    """What JSON says of a value."""
+    """The JSON value of a Python value."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -111,7 +111,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
 
 @settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(randoms)
-def test_every_value_is_the_json_that_it_stands_for(random: Random) -> None:
+def test_every_value_becomes_its_json(random: Random) -> None:
     kind = random_type(random)
     values = [random_value(random, kind) for _ in range(random.randrange(1, 6))]
     column = pa.array(values, kind)
@@ -134,14 +134,14 @@ def test_every_value_is_the_json_that_it_stands_for(random: Random) -> None:
         assert [json.loads(line) for line in json_lines(events.slice(len(part) - 1))] == expected[-1:]
 
 
-def test_runs_are_written_out() -> None:
+def test_run_end_encodings_are_expanded() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 6], pa.int32()), pa.array(["a", None, "b"]))
     assert canonical(runs.slice(1, 3), "data", SizeBudget(1 << 20)).to_pylist() == ["a", None, "b"]
     numbers = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int16()), pa.array([0.5, 1]))
     assert canonical(numbers, "data", SizeBudget(1 << 20)).to_pylist() == [0.5, 0.5, 1]
 
 
-def test_rows_without_any_attribute_that_all_have_are_written_too() -> None:
+def test_rows_without_a_common_attribute_are_written() -> None:
     events = pa.record_batch({"a": pa.array([1, None, None]), "b": pa.array([None, 2, None], pa.int8())})
     assert json_lines(events) == [b'{"a":1}', b'{"b":2}', b"{}"]
     assert json_lines(events.slice(0, 0)) == []
@@ -159,13 +159,13 @@ def test_rows_without_any_attribute_that_all_have_are_written_too() -> None:
         (pa.array([(1 << 31) - 1], pa.date32()), "years 1 to 9999"),
     ],
 )  # fmt: skip
-def test_what_json_cannot_say_is_refused(column: pa.Array, words: str) -> None:
+def test_types_without_json_are_rejected(column: pa.Array, words: str) -> None:
     with pytest.raises(TableRefused, match=words):
         canonical(column, "data", SizeBudget(1 << 20))
 
 
-def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked() -> None:
-    """A dictionary, a run, a list of nothing: little to send, much to hold."""
+def test_oversized_tables_are_rejected_before_unpacking() -> None:
+    """A dictionary, a run-end encoding, a list of nulls: small to send, large in memory."""
     large = pa.array(["x" * 100_000])
     indexes = pa.array(np.zeros(10_000, np.int8))
     for column in (

@@ -1,4 +1,4 @@
-"""Whatever bytes somebody sends as an Arrow stream, they are read or refused."""
+"""Arbitrary bytes sent as an Arrow stream are read or rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stream(compression: str | None, events: pa.RecordBatch = EVENTS) -> bytes:
 
 @pytest.mark.long
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_a_damaged_stream_is_read_or_refused(compression: str | None) -> None:
+def test_a_damaged_stream_is_read_or_rejected(compression: str | None) -> None:
     good = stream(compression)
     random = Random(7)
     outcomes = set()
@@ -56,7 +56,7 @@ def test_a_damaged_stream_is_read_or_refused(compression: str | None) -> None:
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_a_small_stream_that_unpacks_to_much_is_refused(compression: str) -> None:
+def test_a_small_stream_with_a_large_unpacked_size_is_rejected(compression: str) -> None:
     body = stream(compression, pa.record_batch({"id": ["x" * (32 << 20)]}))
     assert len(body) < 1 << 20
     with pytest.raises(TableTooLarge, match="when unpacked"):

@@ -1,4 +1,4 @@
-"""What the command line's tests share."""
+"""Shared helpers of the command line's tests."""
 
 from __future__ import annotations
 

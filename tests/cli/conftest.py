@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
 from faulty_service import FaultyService
 
 from fieldfare.cli.app import app
+from fieldfare.cli.space_keys import ask_passphrase
 
 
 @pytest.fixture
@@ -31,6 +32,7 @@ def fieldfare(service: FaultyService, monkeypatch: pytest.MonkeyPatch) -> Fieldf
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments: str, input: str | bytes | None = None) -> Result:
+        ask_passphrase.cache_clear()  # a process runs one command
         result = CliRunner().invoke(app, list(arguments), input=input)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import Fieldfare
+from faulty_service import Fault, FaultyService
 from real_gateway import running_gateway
 
 from fieldfare.gateway.delivery.expiry import expiry_s
@@ -20,10 +21,10 @@ from fieldfare.storage.folder import DataFolder
 pytestmark = pytest.mark.long
 
 
-def test_events_are_published_for_later_listed_and_taken_back(fieldfare: Fieldfare, tmp_path: Path) -> None:
+def test_delayed_events_are_published_listed_and_cancelled(fieldfare: Fieldfare, tmp_path: Path) -> None:
     with running_gateway(tmp_path / "data") as gateway:
         url = ("--url", gateway.url)
-        assert fieldfare("delayed", "list", *url).stdout == "nothing waits for its time\n"
+        assert fieldfare("delayed", "list", *url).stdout == "no delayed events\n"
         lines = "\n".join(json.dumps({"source": "/s", "type": "t", "data": {"n": n}}) for n in range(5))
         said = fieldfare("publish", "--deliver-after", "900", "--batch", "2", *url, input=f"{lines}\n{{oops")
         assert said.exit_code == 1 and said.stdout.startswith("published 5 events, 1 not in ")
@@ -31,21 +32,31 @@ def test_events_are_published_for_later_listed_and_taken_back(fieldfare: Fieldfa
         found = json.loads(fieldfare("delayed", "list", "--json", *url).stdout)
         assert [each["events"] for each in found] == [2, 2, 1]
         first = found[0]["id"]
-        assert fieldfare("delayed", "cancel", first, *url).stdout == f"{first} does not come\n"
+        assert fieldfare("delayed", "cancel", first, *url).stdout == f"canceled {first}\n"
         gone = fieldfare("delayed", "cancel", first, *url)
-        assert gone.exit_code == 1 and "Nothing waits" in gone.stderr
+        assert gone.exit_code == 1 and "There are no delayed events" in gone.stderr
         assert fieldfare("delayed", "list", *url).stdout.count(" events\n") == 2
         refused = fieldfare("publish", "--deliver-after", "99999999", *url, input=lines)
-        assert refused.exit_code == 1 and "at most 2592000 s" in refused.stderr
+        assert refused.exit_code == 1 and "longer than 2592000 s" in refused.stderr
+
+
+def test_a_request_for_later_that_takes_long_is_told_of(service: FaultyService, fieldfare: Fieldfare) -> None:
+    """`publish --deliver-after` waited without a word for the two minutes that it repeats a request."""
+    line = json.dumps({"source": "/s", "type": "t"})
+    service.fail_next("events", *[Fault("status", 503, {"Retry-After": "1"})] * 50)
+    said = fieldfare("publish", "--deliver-after", "5min", "--retry-for", "2.5s", input=line)
+    assert said.exit_code == 1
+    assert "waiting for the service, for up to 2.5 s (--retry-for): " in said.stderr
+    assert said.stderr.count("waiting") == 1 and "told to fail" in said.stderr.split("--retry-for")[1]
 
 
 def test_a_table_cannot_wait(fieldfare: Fieldfare, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     said = fieldfare("publish", str(tmp_path / "x.parquet"), "--deliver-after", "9")
-    assert said.exit_code == 2 and "cannot wait for their time" in said.stderr
+    assert said.exit_code == 2 and "not available for tables" in said.stderr
 
 
-def test_events_are_given_an_end_from_when_they_come(fieldfare: Fieldfare, tmp_path: Path) -> None:
+def test_expiry_counts_from_the_delayed_publication(fieldfare: Fieldfare, tmp_path: Path) -> None:
     own = "2030-01-01T00:00:00Z"
     whole = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
     lines = [

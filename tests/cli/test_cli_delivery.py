@@ -16,7 +16,7 @@ from fieldfare.client import NewSubscription
 pytestmark = pytest.mark.long
 
 
-def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) -> None:
+def test_dead_letters_seek_pause_and_resume(fieldfare: Fieldfare, tmp_path: Path) -> None:
     with running_gateway(tmp_path / "data") as gateway, Client(gateway.url) as client:
 
         def said(*words: str) -> str:
@@ -31,8 +31,8 @@ def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) 
         assert said("pause", "a") == "a is paused\n"
         (place,) = client.publish_many([{"source": "/s", "type": "t", "id": "7", "data": {"x": 1}}])
         assert client.pull("a", wait_s=0.1) == []
-        assert said("resume", "a") == "a goes on\n"
-        assert said("dead-letters", "list", "a") == "no message was given up\n"
+        assert said("resume", "a") == "a is resumed\n"
+        assert said("dead-letters", "list", "a") == "no dead letters\n"
         assert [each.position for each in client.pull("a", wait_s=20)] == [place]
         client.nack("a", [place])
         head, event = said("dead-letters", "list", "a").splitlines()
@@ -40,11 +40,11 @@ def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) 
         assert json.loads(event)["id"] == "7"
         listed = json.loads(said("dead-letters", "list", "a", "--json"))
         assert (listed["position"], listed["event"]["data"]) == ("0-0-0", {"x": 1})
-        assert said("dead-letters", "retry", "a", "0-0-0") == "1 given again\n"
-        assert said("dead-letters", "retry", "a") == "0 given again\n"
+        assert said("dead-letters", "retry", "a", "0-0-0") == "1 to be redelivered\n"
+        assert said("dead-letters", "retry", "a") == "0 to be redelivered\n"
         client.terminate("a", [each.position for each in client.pull("a", wait_s=20)])
-        assert said("dead-letters", "clear", "a") == "1 forgotten\n"
-        assert said("seek", "a", "earliest") == "a goes on at 0-0-0\n"
+        assert said("dead-letters", "clear", "a") == "1 removed\n"
+        assert said("seek", "a", "earliest") == "a resumes at 0-0-0\n"
         assert json.loads(said("seek", "a", "latest", "--json")) == {"cursor": "0-1-0"}
         reset = said(
             "subscriptions", "set", "a", "--max-attempts", "none", "--retry-delays", "none", "--json"
@@ -65,7 +65,7 @@ def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) 
 def test_an_address_is_set_and_shown_and_secrets_are_read_from_a_file(
     fieldfare: Fieldfare, tmp_path: Path
 ) -> None:
-    """Where messages go is seen by all who may read it; what they are signed with by nobody."""
+    """Readers of a subscription see its push address; its signing secrets are never shown."""
     secret = "whsec_" + "QUJD" * 8
     (tmp_path / "secrets").write_text(f"{secret}\n")
     with running_gateway(tmp_path / "data", webhook_allow="127.0.0.0/8") as gateway:
@@ -103,3 +103,22 @@ def test_an_address_is_set_and_shown_and_secrets_are_read_from_a_file(
             assert client.get_subscription("b").document["delivery"]["push"]["signed"] == 1
             info = client.configure_subscription("b", push=PushSettings("http://127.0.0.1:9/", "binary"))
             assert info.document["delivery"]["push"]["mode"] == "binary"
+
+
+def test_times_and_sizes_of_a_delivery_may_have_units(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    """Settings of the service took units, those of a subscription none."""
+    given = {
+        "--ack-deadline": ("2min", "ack_deadline_s", 120),
+        "--retry-delays": ("500ms,1,1 min", "retry_delays_s", [0.5, 1, 60]),
+        "--max-age": ("7d", "max_age_s", 7 * 86_400),
+        "--max-in-flight-bytes": ("2MiB", "max_in_flight_bytes", 2 << 20),
+    }
+    options = [part for option, (text, _, _) in given.items() for part in (option, text)]
+    with running_gateway(tmp_path / "data") as gateway:
+        url = ("--url", gateway.url)
+        assert fieldfare("subscriptions", "create", "a", "TRUE", *url).exit_code == 0
+        shown = json.loads(fieldfare("subscriptions", "set", "a", *options, "--json", *url).stdout)
+        for _, name, value in given.values():
+            assert shown["delivery"][name] == value
+        wrong = fieldfare("subscriptions", "set", "a", "--max-age", "7 weeks", *url)
+    assert wrong.exit_code == 2 and "'7 weeks' is not a time; a time is a number of seconds" in wrong.stderr

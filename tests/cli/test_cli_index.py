@@ -13,7 +13,7 @@ from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.partitioning import HashPartitioning
 from fieldfare.pipeline.indexer import Indexer
-from fieldfare.runtimes.spark.spread.loads import MeasuredLoads
+from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads
 from fieldfare.storage import open_registry
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
@@ -93,7 +93,7 @@ def test_a_subscription_is_where_the_index_put_it(explain: Callable[..., Result]
     first, keyed, tiled = explain("either").stdout.splitlines()
     assert first == "either: data.city = 'c3' OR data.delay > 60"
     assert {keyed.split(":")[1].split()[0], tiled.split(":")[1].split()[0]} == {"found", "in"}
-    assert explain("odd").stdout.endswith("for what it finds the filter itself decides\n")
+    assert explain("odd").stdout.endswith("the filter is evaluated for its candidates\n")
     (row,) = json.loads(explain("late", "--json").stdout)["rows"]
     assert row["tile"] == 0 and row["tile_rows"] == 4 and row["exact"]
 
@@ -112,7 +112,7 @@ def test_a_subscription_found_by_a_text_says_so_in_json_too(
 
 
 def test_a_subscription_that_is_in_no_part_says_why(explain: Callable[..., Result]) -> None:
-    assert "no event can match it" in explain("never").stdout
+    assert "no event can match this filter" in explain("never").stdout
     assert "not in the index yet" in explain("new").stdout
     assert json.loads(explain("new", "--json").stdout)["rows"] is None
     for id in ("gone", "unheard"):
@@ -153,5 +153,5 @@ def test_a_folder_without_an_index_is_an_error_with_a_hint(tmp_path: Path) -> No
         command = ["subscriptions", "explain", *arguments, "--data", str(tmp_path / "nothing")]
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 1
-        assert "has no index yet" in result.stderr and "hint: --data is the directory" in result.stderr
+        assert "has no index yet" in result.stderr and "hint: --data is the data directory" in result.stderr
     assert not (tmp_path / "nothing").exists()

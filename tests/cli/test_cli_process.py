@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from faulty_service import FaultyService
 
 from fieldfare import Client
+from fieldfare.cli.follow import TEMPORARY_UNUSED_S
 
 pytestmark = pytest.mark.long
 
@@ -69,7 +71,32 @@ def test_a_temporary_subscription_goes_with_the_program_that_made_it(
     assert not service.subscriptions, "the temporary subscription is gone"
 
 
-def test_a_signal_that_somebody_had_ignored_stays_ignored(service: FaultyService) -> None:
+def test_a_temporary_subscription_expires_when_its_program_was_killed(service: FaultyService) -> None:
+    """SIGKILL leaves no program to delete it: it stood for ever, and every event was matched against it."""
+    publish(service, 1)
+    process = start(service, "subscribe", "--filter", "data >= 0")
+    assert process.stdout is not None and process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=30)
+    (left,) = service.subscriptions
+    assert service.settings[left] == {"expires_unused_s": TEMPORARY_UNUSED_S}
+
+
+def test_no_message_about_a_temporary_subscription_that_was_not_created() -> None:
+    """Where no service listens it was said that the subscription could not be deleted."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    result = subprocess.run(
+        [*COMMAND, "subscribe", "--url", url, "--filter", "data >= 0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode != 0 and result.stderr
+    assert "temporary" not in result.stderr and "deleted" not in result.stderr
+
+
+def test_an_ignored_signal_stays_ignored(service: FaultyService) -> None:
     """nohup fieldfare subscribe ... goes on when the terminal is closed."""
     publish(service, 1)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -105,7 +132,7 @@ def test_ctrl_c_ends_publish_with_what_is_durable(service: FaultyService) -> Non
 
 
 def test_lines_are_published_as_they_come(service: FaultyService) -> None:
-    """What `tail -f` gives must not wait for a batch to fill."""
+    """Lines from `tail -f` are published without waiting for a full batch."""
     process = start(service, "publish", "--type", "t")
     assert process.stdin is not None
     for count in (1, 2, 3):
@@ -116,7 +143,7 @@ def test_lines_are_published_as_they_come(service: FaultyService) -> None:
     assert process.returncode == 0 and out.startswith("published 3 events in ")
 
 
-def test_a_reader_that_goes_away_is_no_error(service: FaultyService) -> None:
+def test_a_closed_pipe_is_not_an_error(service: FaultyService) -> None:
     publish(service, 500)
     process = start(service, "subscribe", "mine", "--filter", "data >= 0")
     assert process.stdout is not None and process.stderr is not None
@@ -185,7 +212,7 @@ def test_a_command_runs_for_each_event_and_its_status_settles_it(
     rest, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert rest == ""
-    assert "0-0-1, attempt 1: the command ended with 1" in errors
+    assert "0-0-1, attempt 1: the command exited with 1" in errors
     assert errors.splitlines()[-1].startswith("2 done, ")
     lines = said.read_text().splitlines()
     assert [line.split(" ")[0] for line in lines[:3]] == ["0-0-0", "0-0-1", "0-0-2"]
@@ -251,4 +278,4 @@ def test_a_command_goes_with_a_standing_subscription_only(service: FaultyService
         process = start(service, "subscribe", *more, "--exec", "true")
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 2
-        assert "--exec goes with an ID" in errors
+        assert "--exec needs an ID" in errors

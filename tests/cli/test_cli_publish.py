@@ -6,8 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from cli_support import Fieldfare
 from faulty_service import Fault, FaultyService
+
+from fieldfare.cli import publishing
 
 SUMMARY = re.compile(r"^published ([\d,]+) events(, [\d,]+ not)? in \d+\.\d\d s \([\d,]+ events/s\)\n$")
 
@@ -68,7 +71,7 @@ def test_bad_lines_are_named_and_the_others_published(service: FaultyService, fi
     assert [each["data"]["n"] for each in service.events()] == [0, 3]
 
 
-def test_what_the_service_refuses_is_named_by_line(service: FaultyService, fieldfare: Fieldfare) -> None:
+def test_refused_lines_are_named(service: FaultyService, fieldfare: Fieldfare) -> None:
     refusal = b'{"title": "No", "refused": [{"index": 0, "detail": "bad", "pointer": "/data"}]}'
     service.fail_next("events", Fault("status", 400, body=refusal))
     result = fieldfare("publish", input=event(1))
@@ -107,3 +110,17 @@ def test_an_empty_input_publishes_nothing(fieldfare: Fieldfare) -> None:
     result = fieldfare("publish", input="")
     assert result.exit_code == 0
     assert result.stdout.startswith("published 0 events in ")
+
+
+def test_waiting_for_a_busy_service_is_told_once(
+    service: FaultyService, fieldfare: Fieldfare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`publish` waited through 429 without a word."""
+    monkeypatch.setattr(publishing, "TROUBLE_LOOK_S", 0.02)
+    busy = b'{"title": "Overloaded", "detail": "The disk is almost full."}'
+    service.faults["events"].extend(Fault("status", 429, {"retry-after": "1"}, busy) for _ in range(2))
+    result = fieldfare("publish", "--retry-for", "60", input=event(1))
+    assert result.exit_code == 0
+    assert result.stderr.count("waiting for the service, for up to 60 s (--retry-for): ") == 1
+    assert "The disk is almost full." in result.stderr
+    assert "waiting" not in fieldfare("publish", input=event(2)).stderr

@@ -11,7 +11,7 @@ from real_gateway import running_gateway
 
 from fieldfare import Client
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
 
 pytestmark = pytest.mark.long
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.long
 def test_records_set_aside_are_listed_and_published_again(fieldfare: Fieldfare, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running_gateway(data) as gateway:
-        assert fieldfare("quarantine", "list", "--url", gateway.url).stdout == "no record is set aside\n"
+        assert fieldfare("quarantine", "list", "--url", gateway.url).stdout == "no quarantined records\n"
         with Client(gateway.url) as client:
             client.publish({"source": "/s", "type": "t", "data": {"x": 1}})
         Quarantine(DataFolder(data).quarantine).add(
-            SetAside(0, "default", 1, "it cannot be matched: ValueError: [odd]", 5)
+            QuarantinedRecord(0, "default", 1, "it cannot be matched: ValueError: [odd]", 5)
         )
         shown = fieldfare("quarantine", "list", "--url", gateway.url).stdout
         assert shown == "0-0-0  default  1 events\n  matching it raised ValueError\n"

@@ -21,7 +21,7 @@ from fieldfare.runtimes.spark.elastic.record import (
     HostLoad,
     Move,
     SliceLoadNow,
-    take_wish,
+    take_move_request,
 )
 from fieldfare.storage.folder import DataFolder
 
@@ -70,19 +70,19 @@ def test_hosts_slices_loads_and_decisions_are_shown(folder: DataFolder) -> None:
     assert "host2  0% CPU  no executor yet" in said
     assert "M:1  42.5%  12.3 MB" in said
     assert "anywhere: M:2" in said
-    assert "99.5% of 200 tasks ran where they asked to" in said
-    assert "local: host1 has CPU 93%: M:2 to new host 1, 1 hosts more, release host9" in said
+    assert "99.5% of 200 tasks ran on their preferred host" in said
+    assert "local: host1 has CPU 93%: M:2 to new host 1, add 1 hosts, release host9" in said
 
 
 def test_a_dry_run_says_that_nothing_is_done(folder: DataFolder) -> None:
     say(folder, dry_run=True)
-    assert "dry run: nothing is done" in scale(folder).stdout
+    assert "dry run: decisions are not carried out" in scale(folder).stdout
 
 
-def test_of_a_service_that_is_down_it_shows_where_slices_were(folder: DataFolder) -> None:
+def test_a_stopped_service_shows_the_last_places_of_slices(folder: DataFolder) -> None:
     say(folder, age_s=60)
     said = scale(folder).stdout
-    assert "the service does not run" in said
+    assert "the service is not running" in said
     assert "host1  M:1, M:3" in said
     document = json.loads(scale(folder, "--json").stdout)
     assert document["is_running"] is False
@@ -90,11 +90,11 @@ def test_of_a_service_that_is_down_it_shows_where_slices_were(folder: DataFolder
     assert document["configuration"]["hosts"] == ["host1", "host2"]
 
 
-def test_a_move_is_asked_for_by_names_that_there_are(folder: DataFolder) -> None:
+def test_a_move_needs_an_existing_slice_and_host(folder: DataFolder) -> None:
     say(folder)
     assert scale(folder, "--move", "M:2=host1").exit_code == 0
-    assert take_wish(folder) == SliceMove("M:2", "host1")
-    assert take_wish(folder) is None
+    assert take_move_request(folder) == SliceMove("M:2", "host1")
+    assert take_move_request(folder) is None
     for text, said in (
         ("M:9=host1", "no slice 'M:9'"),
         ("M:1=host7", "no host 'host7'"),
@@ -103,36 +103,39 @@ def test_a_move_is_asked_for_by_names_that_there_are(folder: DataFolder) -> None
         refused = scale(folder, "--move", text)
         assert refused.exit_code == 1
         assert said in refused.stderr
-    assert take_wish(folder) is None
+    assert take_move_request(folder) is None
 
 
-def test_a_move_that_is_wished_before_the_last_was_begun_is_said_to_take_its_place(
+def test_a_requested_move_replaces_one_that_has_not_begun(
     folder: DataFolder,
 ) -> None:
     """Two in a row were both said to be asked for, and one was done."""
     say(folder)
-    assert "does not move" not in scale(folder, "--move", "M:2=host1").stdout
-    assert "M:2 does not move to host1: that had not begun" in scale(folder, "--move", "M:1=host2").stdout
-    assert take_wish(folder) == SliceMove("M:1", "host2")
+    assert "canceled" not in scale(folder, "--move", "M:2=host1").stdout
+    assert (
+        "canceled the move of M:2 to host1, which had not begun"
+        in scale(folder, "--move", "M:1=host2").stdout
+    )
+    assert take_move_request(folder) == SliceMove("M:1", "host2")
     assert not list(folder.run.glob("*moves*"))
 
 
-def test_nobody_is_asked_to_move_a_slice_where_nobody_would(folder: DataFolder) -> None:
+def test_a_move_is_refused_without_a_running_service_and_in_a_dry_run(folder: DataFolder) -> None:
     """It was done at the next start, days later."""
-    for fault in ("the service does not run", "it is a dry run"):
+    for fault in ("the service is not running", "the service runs with --elastic-dry-run"):
         refused = scale(folder, "--move", "M:2=host1")
         assert refused.exit_code == 1
         assert fault in refused.stderr
         say(folder, dry_run=True)
-    assert take_wish(folder) is None
+    assert take_move_request(folder) is None
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b'{"slice": "M:1", "to": 0}', b'{"slice": 1, "to": "host1"}']
 )
-def test_what_cannot_be_understood_is_nobodys_wish(folder: DataFolder, text: bytes) -> None:
+def test_an_unreadable_move_request_is_ignored(folder: DataFolder, text: bytes) -> None:
     folder.elastic_wishes.write_bytes(text)
-    assert take_wish(folder) is None
+    assert take_move_request(folder) is None
     assert not folder.elastic_wishes.exists()
 
 
@@ -164,7 +167,7 @@ def test_where_no_elastic_service_ran_it_says_so(tmp_path: Path) -> None:
         ('"to":null', '"to":"host2"'),
     ],
 )
-def test_a_record_that_no_manager_kept_is_refused(folder: DataFolder, was: str, becomes: str) -> None:
+def test_an_inconsistent_record_is_refused(folder: DataFolder, was: str, becomes: str) -> None:
     """A slice at a host that there is not was never run anywhere again, nor was anything decided."""
     text = folder.elastic.read_text()
     assert was in text
@@ -172,38 +175,38 @@ def test_a_record_that_no_manager_kept_is_refused(folder: DataFolder, was: str, 
     folder.elastic.write_text(text.replace(was, becomes))
     refused = scale(folder)
     assert refused.exit_code == 1
-    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
+    assert "elastic.json is not a valid record of slices" in " ".join(refused.stderr.split())
 
 
-def test_a_record_that_is_a_folder_is_said_by_name(folder: DataFolder) -> None:
+def test_a_record_that_is_a_folder_is_named(folder: DataFolder) -> None:
     folder.elastic.unlink()
     folder.elastic.mkdir()
     refused = scale(folder)
     assert refused.exit_code == 1
-    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
+    assert "elastic.json is not a valid record of slices" in " ".join(refused.stderr.split())
 
 
-def test_a_record_that_is_torn_is_said_by_name(folder: DataFolder) -> None:
+def test_a_torn_record_is_named(folder: DataFolder) -> None:
     folder.elastic.write_bytes(folder.elastic.read_bytes()[:99])
     refused = scale(folder)
     assert refused.exit_code == 1
-    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
+    assert "elastic.json is not a valid record of slices" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--elastic", "1..3", "--matchers", "4"], "name it with --master spark://"),
-        (["--elastic", "1..3", "--master", MASTER], "say how many with --matchers"),
+        (["--elastic", "1..3", "--matchers", "4"], "add --master spark://"),
+        (["--elastic", "1..3", "--master", MASTER], "add --matchers"),
         (["--elastic", "3..1", "--master", MASTER, "--matchers", "4"], "'3..1'"),
-        (["--elastic-dry-run"], "which is not given"),
+        (["--elastic-dry-run"], "need --elastic MIN..MAX"),
         (
             ["--elastic", "1", "--elastic-schedule", "noon=2", "--master", MASTER, "--matchers", "4"],
             "'noon=2'",
         ),
     ],
 )
-def test_what_cannot_be_elastic_is_refused_before_anything_starts(
+def test_invalid_elastic_options_are_refused_before_anything_starts(
     tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data"), *arguments])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
 from fieldfare.cli.service import slice_arguments
-from fieldfare.planning.cuts import CutSettings, Wish
+from fieldfare.planning.cuts import CutRequest, CutSettings
 from fieldfare.runtimes.indexer.__main__ import parse as parse_indexer
 from fieldfare.runtimes.spark.driver import parse as parse_driver
 
@@ -17,26 +22,107 @@ from fieldfare.runtimes.spark.driver import parse as parse_driver
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--partitioning", "mash"], "no partitioning is called 'mash': there are auto, attribute_space"),
-        (["--slices", "market"], "'market' says of no space how it is cut"),
-        (["--slices", "market=hash:many"], "'market=hash:many': 'many' is no number of matchers"),
-        (["--forwarding", "rnd"], "no forwarding policy is called 'rnd': there are adaptive"),
+        (["--partitioning", "mash"], "'mash' is not a partitioning; partitionings are auto, attribute_space"),
+        (["--slices", "market"], "'market' is not SPACE=PARTITIONING:MATCHERS"),
+        (["--slices", "market=hash:many"], "'market=hash:many': 'many' is not a number of matchers"),
+        (["--forwarding", "rnd"], "'rnd' is not a forwarding policy; policies are adaptive"),
         (["--matchers", "0"], "--matchers"),
+        (
+            ["--matcher-memory", "10XB"],
+            "'10XB' is not a size; a size is a number of bytes, or a number with a",
+        ),
+        (["--matcher-memory", "0.1"], "'0.1' is less than a byte; "),
+        (["--matcher-memory", "0"], "'0' is out of range: at least 1 bytes"),
+        (
+            ["--elastic-calm", "soon"],
+            "'soon' is not a time; a time is a number of seconds, or a number with a",
+        ),
+        (["--elastic-calm", "nan"], "'nan' is not a time; "),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_starts(
+def test_invalid_options_are_reported_before_anything_starts(
     tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data"), *arguments])
     assert result.exit_code in (1, 2)
-    assert said in " ".join(result.stderr.split())
+    assert said in " ".join(result.stderr.replace("│", "").split())
     assert not (tmp_path / "data").exists()
+
+
+def test_sizes_and_times_of_the_command_line_may_have_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--matcher-memory took bytes only, beside settings that take 10GB."""
+    commands: list[dict[str, tuple[str, ...]]] = []
+    monkeypatch.setattr(
+        "fieldfare.runtimes.service.serve.serve", lambda *_, **named: commands.append(named["commands"]) or 0
+    )
+    monkeypatch.setenv("FIELDFARE_ELASTIC_CALM", "10 min")
+    given = ("--elastic", "1..2", "--master", "spark://127.0.0.1:7077", "--matchers", "4")
+    more = ("--data", str(tmp_path / "data"), "--matcher-memory", "1.5GiB")
+    result = CliRunner().invoke(app, ["serve", *more, *given])
+    assert result.exit_code == 0, result.stderr
+    (found,) = commands
+    assert found["indexer"][-2:] == ("--matcher-memory", str(3 << 29))
+    assert "--elastic-calm=600.0" in found["pipeline"]
+
+
+def test_the_service_does_not_inherit_the_secrets_of_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell that starts a service may have exported the passphrase of a space that it must not read."""
+    monkeypatch.setenv("FIELDFARE_SPACE_PASSPHRASE", "correct horse")
+    monkeypatch.setenv("FIELDFARE_API_KEY", "ff_correct_horse")
+    inherited: list[dict[str, str]] = []
+
+    def run(*_arguments: Any, **_named: Any) -> int:
+        inherited.append(dict(os.environ))
+        return 0
+
+    monkeypatch.setattr("fieldfare.runtimes.service.serve.serve", run)
+    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data")])
+    assert result.exit_code == 0, result.stderr
+    assert len(inherited) == 1 and not any("horse" in value for value in inherited[0].values())
 
 
 def test_indexer_and_pipeline_are_told_how_spaces_are_held() -> None:
     told = slice_arguments("attribute_space", 4, ["market=hash:2", "audit=replicated"], 1 << 30, "balanced")
     options = parse_indexer(["--data", "d", *told["indexer"]])
     cuts = CutSettings.parsed(options.partitioning, options.matchers, options.slices, options.matcher_memory)
-    spaces = {"market": Wish("hash", 2), "audit": Wish("replicated", 4)}
-    assert cuts == CutSettings(Wish("attribute_space", 4), spaces, 1 << 30)
+    spaces = {"market": CutRequest("hash", 2), "audit": CutRequest("replicated", 4)}
+    assert cuts == CutSettings(CutRequest("attribute_space", 4), spaces, 1 << 30)
     assert parse_driver(["--data", "d", *told["pipeline"]]).forwarding == "balanced"
+
+
+def test_a_line_without_a_reader_is_an_error_of_the_console_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rich ended the program with it, and the service with that."""
+    said: list[Callable[[str], None]] = []
+
+    def run_service(*_: object, say: Callable[[str], None], **__: object) -> int:
+        said.append(say)
+        return 0
+
+    monkeypatch.setattr("fieldfare.runtimes.service.serve.serve", run_service)
+    assert CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data")]).exit_code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", buffering=1) as console:
+        monkeypatch.setattr(sys, "stderr", console)
+        with pytest.raises(BrokenPipeError):
+            said[0]("ready")
+        monkeypatch.undo()
+        with contextlib.suppress(BrokenPipeError):
+            console.close()
+
+
+def test_without_java_the_service_does_not_start_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gateway and indexer ran, and the pipeline was started again and again."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data")])
+    assert result.exit_code == 1
+    assert f"Spark needs Java, and in JAVA_HOME={tmp_path / 'jdk'} there is no bin/java" in result.stderr
+    assert not (tmp_path / "data").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ FILTERS = {"a": "data.x < 5", "b": "data.x BETWEEN 2 AND 3 AND data.s = 'A'", "c
 
 
 class Killed(BaseException):
-    """What no code catches."""
+    """An exception that no code catches."""
 
 
 class Steps:
@@ -66,8 +68,36 @@ def read_filters(url: str, key: SpaceKey) -> dict[str, str]:
         return {each.id: each.filter for each in client.subscriptions()}
 
 
+def test_a_typed_passphrase_is_asked_for_once_and_goes_to_no_child_process(
+    fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ``--exec`` commands and their children inherit the environment: it must not have the passphrase."""
+    monkeypatch.delenv("FIELDFARE_SPACE_PASSPHRASE", raising=False)
+    file = tmp_path / "k"
+    typed = "horse of chance 7341\n"
+    with running_gateway(tmp_path / "data") as gateway:
+        where = ("--url", gateway.url, "--space", "secret")
+        create = ("keys", "space", "create", str(file), "--number", "data.x=0:9:1")
+        assert fieldfare(*create, input=typed * 2).exit_code == 0
+        with Client(gateway.url) as admin:
+            admin.create_space("secret", encrypted=read_key(file, typed.strip()))
+        monkeypatch.setenv("FIELDFARE_SPACE_KEY", str(file))
+        commands = [("keys", "space", "rotate", str(file), *where)]  # reads two files, and writes one
+        commands += [("keys", "space", "show", str(file)), ("subscriptions", "list", *where)]
+        for command in commands:
+            done = fieldfare(*command, input=typed)
+            assert done.exit_code == 0, done.stderr
+            assert done.stderr.count("Passphrase") == 1
+            child = subprocess.run(
+                [sys.executable, "-c", "import os; print(os.environ)"], capture_output=True
+            )
+            assert b"FIELDFARE_SPACE_KEY" in child.stdout and b"horse" not in child.stdout
+        asked_again = fieldfare("keys", "space", "show", str(file), input="wrong\n")
+        assert asked_again.exit_code == 1 and "does not open" in asked_again.stderr
+
+
 @pytest.mark.parametrize("command", ["rotate", "drop"])
-def test_a_rotation_that_is_killed_anywhere_leaves_no_gap_and_is_taken_up_again(
+def test_a_rotation_killed_at_any_step_leaves_no_gap_and_can_be_resumed(
     fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, command: str
 ) -> None:
     """At each step the file's newest epoch, which publishers have, is in every filter; none is unreadable."""
@@ -107,7 +137,25 @@ def test_a_rotation_that_is_killed_anywhere_leaves_no_gap_and_is_taken_up_again(
         assert read_filters(gateway.url, read_key(file)) == FILTERS
 
 
-def test_what_is_deleted_while_filters_are_encrypted_anew_stays_deleted(
+def test_commands_say_first_what_a_key_does_not_protect(
+    fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of scheme 1 shows values, and its owner may not know that there is another scheme."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    first = json.loads((Path(__file__).parent.parent / "client" / "space_key_1.json").read_text())
+    old.write_text(json.dumps(first["key_file"]))
+    monkeypatch.setenv("FIELDFARE_SPACE_PASSPHRASE", first["passphrase"])
+    made = fieldfare("keys", "space", "create", str(new), "--number", "data.x=0:9:1")
+    for file, scheme, done in ((new, 2, made), (new, 2, None), (old, 1, None)):
+        shown = done or fieldfare("keys", "space", "show", str(file))
+        assert shown.exit_code == 0, shown.stderr
+        words = " ".join(shown.stderr.split())
+        assert "obfuscation. The service sees the order of numbers" in words
+        assert ("show the values of numbers to the service" in words) == (scheme == 1)
+        assert done or f"scheme  {scheme}\n" in shown.stdout
+
+
+def test_a_subscription_deleted_during_renew_stays_deleted(
     fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIELDFARE_SPACE_PASSPHRASE", "horse")

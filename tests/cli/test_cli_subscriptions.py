@@ -75,10 +75,10 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
     good = '{"id": "a", "filter": "x = 1"}\n'
     result = fieldfare("subscriptions", "create", "--file", "-", input=good + "{oops")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: -, line 2 is not JSON: ")
+    assert result.stderr.startswith("error: standard input, line 2 is not JSON: ")
     result = fieldfare("subscriptions", "create", "--file", "-", input=good + '{"id": "b"}')
     assert result.stderr == (
-        "error: -, line 2 is not a subscription\n"
+        "error: standard input, line 2 has no filter\n"
         'hint: one looks like {"id": "cheap", "filter": "data.price < 18.5"}\n'
     )
     assert not service.subscriptions
@@ -88,12 +88,12 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
     ("arguments", "message"),
     [
         (["subscriptions", "create"], "give an ID and a FILTER, or --file"),
-        (["subscriptions", "create", "a", "b", "--file", "-"], "--file goes without"),
-        (["subscribe", "--replace", "x"], "--replace goes with an ID and a --filter"),
+        (["subscriptions", "create", "a", "b", "--file", "-"], "--file cannot be combined with"),
+        (["subscribe", "--replace", "x"], "--replace needs an ID and a --filter"),
         (["subscribe"], "give the ID of a subscription or a --filter"),
-        (["subscribe", "x", "--start", "earliest"], "--start goes with a --filter"),
-        (["subscriptions", "create", "a", "b", "--replace", "--start", "earliest"], "--start is of a new"),
-        (["top", "--json"], "--json goes with --once"),
+        (["subscribe", "x", "--start", "earliest"], "--start needs a --filter"),
+        (["subscriptions", "create", "a", "b", "--replace", "--start", "earliest"], "--start is for new"),
+        (["top", "--json"], "--json needs --once"),
         (["top", "--once", "--url", "nonsense"], "a service's URL looks like"),
         (["subscriptions", "get"], "Missing argument"),
         (["publish", "--batch", "0"], "--batch"),
@@ -148,7 +148,7 @@ def test_a_filter_without_id_is_forgotten_at_the_end(service: FaultyService, fie
     assert not service.subscriptions
 
 
-def test_a_standing_filter_is_not_replaced_without_a_word(
+def test_a_different_filter_is_replaced_only_with_replace(
     service: FaultyService, fieldfare: Fieldfare
 ) -> None:
     """A typing error in `subscribe ID --filter F` took another team's filter away."""
@@ -158,7 +158,7 @@ def test_a_standing_filter_is_not_replaced_without_a_word(
     assert result.exit_code == 1 and result.stdout == ""
     assert result.stderr.splitlines() == [
         "error: the subscription cheap has another filter: data.price < 18.5",
-        "hint: --replace gives it this one; without --filter it is followed as it is",
+        "hint: use --replace to replace it, or leave out --filter to keep it",
     ]
     assert json.loads(fieldfare("subscriptions", "get", "cheap", "--json").stdout)["filter"] == (
         "data.price < 18.5"
@@ -189,24 +189,31 @@ def test_quotas_are_shown_and_some_of_them_set(fieldfare: Fieldfare) -> None:
     shown = fieldfare("spaces", "quotas", "default").stdout.splitlines()
     assert [line.split() for line in shown] == [
         ["events_per_s", "no", "bound"],
-        ["subscriptions", "10,000,", "set", "for", "it,", "has", "3"],
+        ["subscriptions", "10,000,", "set", "for", "this", "space,", "used", "3"],
     ]
     given = ("subscriptions=default", "events_per_s=0.5")
     assert json.loads(fieldfare("spaces", "quotas", "default", *given, "--json").stdout)["set"] == {
         "events_per_s": 0.5,
         "subscriptions": None,
     }
+    given = ("stored_event_bytes=10GB", "bytes_per_s=0.5")
+    assert json.loads(fieldfare("spaces", "quotas", "default", *given, "--json").stdout)["set"].items() >= {
+        ("stored_event_bytes", 10**10),
+        ("bytes_per_s", 0.5),
+    }
     for wrong in (
         "subscriptions",
         "subscriptions=",
         "subscriptions=many",
         "=",
+        "stored_event_bytes=10XB",
+        "events_per_s=10MB",
         "events_per_s:5",
         "x=nan",
         "x=-inf",
     ):
         result = fieldfare("spaces", "quotas", "default", wrong)
-        assert result.exit_code == 1 and "sets no quota" in result.stderr
+        assert result.exit_code == 1 and "QUOTA=VALUE" in result.stderr
 
 
 def test_top_shows_the_figures_once(fieldfare: Fieldfare) -> None:

@@ -81,7 +81,7 @@ def test_bytes_that_are_no_text_are_an_error_in_words() -> None:
     found = subprocess.run(
         [*COMMAND, "subscriptions", "get", b"\xff"], capture_output=True, timeout=60, env=environment
     )
-    assert (found.returncode, found.stderr) == (1, b"error: an argument is no valid UTF-8\n")
+    assert (found.returncode, found.stderr) == (1, b"error: an argument is not valid UTF-8\n")
 
 
 def test_a_list_that_is_piped_has_a_line_for_each_subscription(
@@ -101,8 +101,8 @@ def test_a_list_that_is_piped_has_a_line_for_each_subscription(
     "arguments",
     [["--help"], ["subscriptions", "list"], ["subscriptions", "list", "--json"], ["filter", "-h"]],
 )
-def test_a_reader_that_has_gone_is_no_error(service: FaultyService, arguments: list[str]) -> None:
-    """`| head -1` closes the pipe: nothing to say, and the exit status of who has done what was wanted."""
+def test_a_closed_pipe_is_not_an_error(service: FaultyService, arguments: list[str]) -> None:
+    """`| head -1` closes the pipe: the command prints no error and exits with 0."""
     with Client(service.url) as client:
         for number in range(3):
             client.create_subscription("TRUE OR " * 1000 + "TRUE", id=f"s{number}")
@@ -140,7 +140,7 @@ def test_no_service_is_one_line_and_a_hint() -> None:
 
 
 def test_ctrl_c_while_it_starts_is_not_a_traceback() -> None:
-    """Whoever mistyped presses Ctrl-C at once, while Python is still importing."""
+    """Ctrl-C right after the start, while Python is still importing."""
     program = "import sys; print('started', flush=True); from fieldfare.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "filter", "check", "-"],
@@ -195,6 +195,9 @@ def test_help_imports_neither_client_nor_filters() -> None:
         "fieldfare.cli.app",
         "fieldfare.cli.output",
         "fieldfare.cli.streams",
+        "fieldfare.runtimes",
+        "fieldfare.runtimes.files",
+        "fieldfare.runtimes.files.kinds",
     ]
     assert len(imported) < 450
 

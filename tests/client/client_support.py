@@ -1,4 +1,4 @@
-"""What the client's tests share."""
+"""Shared helpers of the client's tests."""
 
 from __future__ import annotations
 

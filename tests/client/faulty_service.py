@@ -1,7 +1,7 @@
-"""A service of a few lines that speaks the HTTP contract and fails on command.
+"""A minimal service with the HTTP API that fails on command.
 
-What a real service cannot be told to do: append and then drop the connection, refuse with 429 or 500 a
-chosen number of times, cut a stream in the middle. Every event matches every subscription.
+It does what a real service cannot be told to do: append and then drop the connection, refuse with 429 or 500
+a chosen number of times, cut a stream in the middle. Every event matches every subscription.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOLD_S = 0.3
 
 @dataclass
 class Fault:
-    """What to do with the next request of a kind."""
+    """A fault for the next request of a kind."""
 
     kind: str  # "drop_before", "drop_after", "status"
     status: int = 500
@@ -40,11 +40,15 @@ class FaultyService:
         self.appended: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
         self.duplicates = 0
         self.subscriptions: dict[str, dict[str, Any]] = {}
+        self.settings: dict[str, dict[str, Any]] = {}
+        """Of the delivery of each subscription."""
         self.acked: dict[str, set[str]] = {}
         self.nacked: dict[str, deque[str]] = {}
         self.faults: dict[str, deque[Fault]] = {"events": deque(), "ack": deque(), "stream": deque()}
         self.requests: list[tuple[str, str]] = []
         self.events_delay_s = 0.0  # How long each request with events is held up before it is answered.
+        self.answers_events = threading.Event()  # While it is clear, requests with events get no answer.
+        self.answers_events.set()
         self.most_events: int | None = None  # More than that in a request are refused with 413.
         self.most_taken = 0
         self.keeps_order = True  # An older service has never heard of what a request follows.
@@ -94,7 +98,7 @@ class FaultyService:
             assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
 
     def wait_for_requests(self, path: str, count: int) -> None:
-        """Wait until so many requests for a path have come."""
+        """Wait until ``count`` requests for a path have arrived."""
         self.wait_for(lambda: sum(each == path for _, each in self.requests) >= count)
 
     def append(
@@ -147,7 +151,7 @@ class FaultyService:
         return max((sequence for name, sequence in self.appended if name == producer), default=-1)
 
     def waiting(self, id: str) -> list[tuple[str, bytes]]:
-        """Messages that nobody has acked."""
+        """Return the messages without an ack."""
         acked = self.acked[id]
         return [
             (position, line)
@@ -263,9 +267,10 @@ class Handler(BaseHTTPRequestHandler):
             self.service.most_events_at_once = max(
                 self.service.most_events_at_once, self.service.events_at_once
             )
+        self.service.answers_events.wait(30)
         if self.service.events_delay_s:
             time.sleep(self.service.events_delay_s)
-        with self.service.changed:  # before the answer: who has it may ask again at once
+        with self.service.changed:  # Before the answer: the client may send the next request at once.
             self.service.events_at_once -= 1
         self.answer_events(body)
 
@@ -314,7 +319,10 @@ class Handler(BaseHTTPRequestHandler):
         problem = check_filter(value["filter"])
         if problem is not None:
             return self.answer(400, problem)
-        return self.answer(status, self.service.put(id, value["filter"], value.get("dialect", "sql")))
+        made = self.service.put(id, value["filter"], value.get("dialect", "sql"))
+        return self.answer(
+            status, made | {"delivery": self.service.settings.setdefault(id, value.get("delivery", {}))}
+        )
 
     def subscription(self, method: str, id: str, verb: str, body: bytes, query: dict[str, str]) -> None:
         if method == "PUT":

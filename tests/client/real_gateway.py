@@ -16,11 +16,11 @@ import numpy as np
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.model import Change
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.registry import Version
 
 READY = "ready on "
 
@@ -59,7 +59,7 @@ class RealGateway:
         self._port = int(self.url.rsplit(":", 1)[1])
 
     def loaded(self) -> str:
-        """What the process has mapped, libraries among it."""
+        """Return the process's memory map, which includes loaded libraries."""
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/maps").read_text()
 
@@ -117,7 +117,7 @@ class NaivePipeline:
             start = end
 
 
-def _match(start: int, end: int, records: list[Record], versions: list[Version]) -> NewMatchBlock:
+def _match(start: int, end: int, records: list[Record], versions: list[Change]) -> NewMatchBlock:
     filters = {version.filter: compile_filter(version.filter) for version in versions}
     lengths, numbers = [], []
     for record in records:

@@ -111,7 +111,7 @@ def test_a_cancelled_publisher_call_does_not_disturb_the_others(service: FaultyS
     run(service, story)
 
 
-def test_a_subscriber_goes_on_where_it_was(service: FaultyService) -> None:
+def test_a_subscriber_resumes_at_its_cursor(service: FaultyService) -> None:
     async def story(client: AsyncClient) -> None:
         found = await client.publish_many(event(n) for n in range(2000))
         got: list[Position] = []

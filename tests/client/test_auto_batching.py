@@ -44,12 +44,12 @@ def test_a_publisher_tunes_itself_unless_told_otherwise(client: Client) -> None:
         assert publisher.stats().estimates is None
 
 
-def test_a_word_that_is_no_policy_is_refused(client: Client) -> None:
+def test_an_unknown_policy_is_refused(client: Client) -> None:
     with pytest.raises(ValueError, match="'fast'"):
         client.publisher(batch="fast")  # type: ignore[arg-type]
 
 
-def test_a_single_event_does_not_wait_for_company(service: FaultyService, client: Client) -> None:
+def test_a_single_event_does_not_linger(service: FaultyService, client: Client) -> None:
     publisher = client.publisher()
     publisher.publish(event(0)).result(10)
     for n in range(1, 6):
@@ -181,7 +181,7 @@ def test_a_bound_on_latency_is_given_in_milliseconds() -> None:
 def test_every_knob_can_be_set() -> None:
     policy = AutoBatching(max_in_flight=3, knobs=RequestKnobs(most_events=700, least_events=10))
     assert policy.limits().max_events == 700
-    with pytest.raises(ValueError, match="max_events is from 1 to 10,000"):
+    with pytest.raises(ValueError, match="max_events must be 1 to 10,000"):
         AutoBatching(knobs=RequestKnobs(most_events=20_000))
 
 

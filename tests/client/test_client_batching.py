@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.doses import drawn
 
 from fieldfare.client.batching import (
-    MAX_SEQUENCE_SPREAD,
+    SEQUENCE_SPREAD_MAX,
     SEQUENCE_STEP,
     Batch,
     BatchSettings,
@@ -27,8 +27,8 @@ from fieldfare.model import Position
 TAKEN = PublishAnswer([Position(0, 0, 0)], keeps_order=True)
 
 
-class Heard:
-    """What a receiver was told."""
+class CommandReader:
+    """A receiver that records its results and errors."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -66,7 +66,7 @@ def test_every_event_goes_out_once_in_order_within_the_limits(
     calls: list[list[bytes]], max_events: int, max_bytes: int
 ) -> None:
     queue = make_queue(BatchSettings(max_events=max_events, max_bytes=max_bytes))
-    heard = [Heard() for _ in calls]
+    heard = [CommandReader() for _ in calls]
     for lines, listener in zip(calls, heard, strict=True):
         queue.add(lines, sum(map(len, lines)), listener.many(len(lines)), 0, 0.0)
     sent: list[bytes] = []
@@ -85,24 +85,24 @@ def test_every_event_goes_out_once_in_order_within_the_limits(
         assert listener.results == [[next(where) for _ in lines]]
 
 
-def test_an_event_waits_for_company_but_not_longer_than_its_linger() -> None:
+def test_an_event_waits_for_others_at_most_for_its_linger() -> None:
     queue = make_queue(BatchSettings(max_events=3, linger_ms=5))
     assert queue.due_in_s(10.0) is None
-    queue.add([b"a"], 1, Heard().one(), 0, 10.0)
+    queue.add([b"a"], 1, CommandReader().one(), 0, 10.0)
     assert queue.due_in_s(10.0) == pytest.approx(0.005)
-    queue.add([b"b"], 1, Heard().one(), 0, 10.004)
+    queue.add([b"b"], 1, CommandReader().one(), 0, 10.004)
     assert queue.due_in_s(10.004) == pytest.approx(0.001)
     assert queue.due_in_s(10.006) == 0.0
 
 
 def test_a_full_batch_and_a_hurried_one_wait_for_nothing() -> None:
     queue = make_queue(BatchSettings(max_events=2, linger_ms=1000))
-    queue.add([b"a"], 1, Heard().one(), 0, 0.0)
+    queue.add([b"a"], 1, CommandReader().one(), 0, 0.0)
     assert queue.due_in_s(0.0) == 1.0
     queue.hurry()
     assert queue.due_in_s(0.0) == 0.0
     first = queue.take()
-    queue.add([b"a", b"b"], 2, Heard().many(2), 0, 0.0)
+    queue.add([b"a", b"b"], 2, CommandReader().many(2), 0, 0.0)
     assert queue.due_in_s(0.0) is None  # One request at a time.
     queue.finish(first, TAKEN)
     assert queue.due_in_s(0.0) == 0.0
@@ -111,10 +111,10 @@ def test_a_full_batch_and_a_hurried_one_wait_for_nothing() -> None:
 def test_requests_do_not_run_too_far_ahead_of_one_that_keeps_failing() -> None:
     """The service knows a producer's last 1,000 sequences; an older one's repeat would be appended twice."""
     queue = make_queue(BatchSettings(max_events=1, linger_ms=0, max_in_flight=2))
-    queue.add([b"x"] * (MAX_SEQUENCE_SPREAD + 2), 1, Heard().many(MAX_SEQUENCE_SPREAD + 2), 0, 0.0)
+    queue.add([b"x"] * (SEQUENCE_SPREAD_MAX + 2), 1, CommandReader().many(SEQUENCE_SPREAD_MAX + 2), 0, 0.0)
     queue.finish(queue.take(), TAKEN)
     stuck = queue.take()
-    for _ in range(MAX_SEQUENCE_SPREAD - 1):
+    for _ in range(SEQUENCE_SPREAD_MAX - 1):
         assert queue.due_in_s(0.0) == 0.0
         queue.finish(queue.take(), TAKEN)
     assert queue.due_in_s(0.0) is None
@@ -122,9 +122,9 @@ def test_requests_do_not_run_too_far_ahead_of_one_that_keeps_failing() -> None:
     assert queue.due_in_s(0.0) == 0.0
 
 
-def test_each_future_hears_of_its_own_event_in_a_partial_batch() -> None:
+def test_each_future_gets_the_outcome_of_its_event_in_a_partial_batch() -> None:
     queue = make_queue(BatchSettings(linger_ms=0))
-    first, second = Heard(), Heard()
+    first, second = CommandReader(), CommandReader()
     queue.add([b"good"], 4, first.one(), 0, 0.0)
     queue.add([b"bad"], 3, second.one(), 0, 0.0)
     answer = PublishAnswer([Position(0, 7, 0), None], {1: Refusal(1, "no source", "/source")})
@@ -135,7 +135,7 @@ def test_each_future_hears_of_its_own_event_in_a_partial_batch() -> None:
 
 def test_a_call_that_went_in_several_requests_accounts_for_every_event() -> None:
     queue = make_queue(BatchSettings(max_events=2))
-    heard = Heard()
+    heard = CommandReader()
     queue.add([b"a", b"b"], 2, receiver := heard.many(5), 0, 0.0)
     queue.add([b"c", b"d", b"e"], 3, receiver, 2, 0.0)
     one, two, three = take_all(queue)
@@ -156,7 +156,7 @@ def test_a_call_that_went_in_several_requests_accounts_for_every_event() -> None
     "wrong",
     [{"max_events": 0}, {"max_events": 10_001}, {"max_bytes": 0}, {"linger_ms": -1}, {"max_in_flight": 0}],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         BatchSettings(**wrong)
 
@@ -177,6 +177,6 @@ def test_the_service_is_left_alone_for_as_long_as_it_asks() -> None:
     assert wait_s is not None and 3.0 <= wait_s <= 3.1
 
 
-def test_an_error_that_will_not_pass_is_final_at_once() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     backoff = Backoff(RetrySettings(), 0.0, random.Random(7))
     assert backoff.next_wait_s(ApiError(404, {}), 0.0) is None

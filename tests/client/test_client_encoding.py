@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import uuid
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from cloudevents.v1.http import CloudEvent as Version1CloudEvent
+from cloudevents.v1.http import to_json
+from cloudevents.v1.pydantic import CloudEvent as PydanticCloudEvent
 
 from fieldfare.client.encoding import decode_event, encode_event
 from fieldfare.client.errors import InvalidEvent
 
 
-def test_what_every_cloudevent_needs_is_filled_in() -> None:
+def test_required_attributes_are_filled_in() -> None:
     event = json.loads(encode_event({"source": "/quotes", "type": "quote"}))
     assert event["specversion"] == "1.0"
     assert uuid.UUID(event["id"]).version == 4
     assert datetime.fromisoformat(event["time"]).tzinfo is not None
 
 
-def test_what_the_program_has_set_is_kept() -> None:
+def test_trace_context_set_by_the_program_is_kept() -> None:
     given = {
         "source": "/a",
         "type": "b",
@@ -43,6 +50,43 @@ def test_dates_and_uuids_have_their_usual_text() -> None:
     key = uuid.uuid4()
     line = encode_event({"source": "a", "type": "b", "data": [moment, date(2026, 1, 2), key]})
     assert json.loads(line)["data"] == ["2026-01-02T03:04:05Z", "2026-01-02", str(key)]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_data_of_bytes_is_sent_as_data_base64(kind: type) -> None:
+    """A picture was published as a JSON string of base64: to a subscriber it was a text."""
+    picture = bytes(range(256))
+    event = json.loads(encode_event({"source": "a", "type": "b", "data": kind(picture)}))
+    assert event["data_base64"] == b64encode(picture).decode() and "data" not in event
+    with pytest.raises(InvalidEvent, match="data or data_base64, not both"):
+        encode_event({"source": "a", "type": "b", "data": picture, "data_base64": "AA=="})
+    empty = json.loads(encode_event({"source": "a", "type": "b", "data": b""}))
+    assert empty["data_base64"] == ""
+
+
+SDK_ATTRIBUTES = {"source": "/a", "type": "b", "id": "7", "specversion": "1.0", "subject": "s", "mine": "x"}
+
+
+@pytest.mark.parametrize("data", [{"price": 18.5}, ["x", None], "text", b"\x00\xff", None, 0])
+def test_events_of_the_cloudevents_sdk_are_sent_as_the_sdk_writes_them(data: Any) -> None:
+    """A program that makes its events with the SDK had to take each one apart for `publish`."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    new = CloudEvent({**SDK_ATTRIBUTES, "time": moment}, data)
+    assert read_moments(encode_event(new)) == read_moments(JSONFormat().write(new))
+    old = Version1CloudEvent({**SDK_ATTRIBUTES, "time": moment.isoformat()}, data)
+    assert read_moments(encode_event(old)) == without_nulls(read_moments(to_json(old)))
+    typed = PydanticCloudEvent.create({**SDK_ATTRIBUTES, "time": moment}, data)
+    assert read_moments(encode_event(typed)) == read_moments(encode_event(new))
+
+
+def read_moments(line: bytes) -> dict[str, Any]:
+    """An event whose `time` is a datetime: there are several texts for one moment."""
+    event = json.loads(line)
+    return {**event, "time": datetime.fromisoformat(event["time"])}
+
+
+def without_nulls(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if value is not None}
 
 
 @pytest.mark.parametrize(

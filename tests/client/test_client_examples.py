@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_what_one_example_publishes_the_other_receives(tmp_path: Path) -> None:
+def test_the_subscribe_example_receives_from_the_publish_example(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "data") as gateway:
         environment = {**os.environ, "FIELDFARE_URL": gateway.url}
         environment.pop("FIELDFARE_SPACE", None)
@@ -65,7 +65,7 @@ def test_readings_wait_on_disk_while_the_service_is_away(tmp_path: Path) -> None
     (tmp_path / "data").mkdir()
     gateway = RealGateway(tmp_path / "data")
     gateway.start()
-    gateway.stop()  # Its address is known now, and nobody answers there.
+    gateway.stop()  # Its address is known now, and no process listens there.
 
     def run(patience_s: float) -> list[str]:
         program = f"import outbox; outbox.PATIENCE_S = {patience_s}; outbox.main()"
@@ -83,7 +83,7 @@ def test_readings_wait_on_disk_while_the_service_is_away(tmp_path: Path) -> None
 
     first = run(0.1)
     assert first[0] == "0 events are left from earlier runs"
-    assert first[1].startswith("the service is away: ")
+    assert first[1].startswith("not all events are sent: ")
     assert first[2] == f"0 events sent, 50 wait in {tmp_path / 'outbox'}"
     gateway.start()
     try:

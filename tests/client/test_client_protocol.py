@@ -11,8 +11,8 @@ import pytest
 from fieldfare.client import protocol
 from fieldfare.client.errors import ApiError, SubscriptionsRefused, UnexpectedAnswer
 from fieldfare.client.protocol import Answer
-from fieldfare.client.records import NewSubscription
-from fieldfare.client.verbs import MAX_BULK_CHARS, cut_bulk
+from fieldfare.client.records import BulkStored, NewSubscription
+from fieldfare.client.verbs import BULK_CHARS_MAX, BulkTally, cut_bulk
 from fieldfare.model import Position
 
 CALL = protocol.publish_lines("default", [b"{}", b"{}"], "p", 4)
@@ -61,7 +61,7 @@ def test_a_batch_with_no_good_event_is_a_refusal_of_each(status: int) -> None:
     assert [result.refused[index].detail for index in (0, 1)] == ["too large", "all were refused"]
 
 
-def test_a_request_that_is_wrong_as_a_whole_is_an_error() -> None:
+def test_a_request_that_is_refused_as_a_whole_is_an_error() -> None:
     with pytest.raises(ApiError, match="Bad request: Fieldfare-Sequence is a whole number"):
         CALL.interpret(
             answer(400, {"title": "Bad request", "detail": "Fieldfare-Sequence is a whole number."})
@@ -78,7 +78,7 @@ def test_a_request_that_is_wrong_as_a_whole_is_an_error() -> None:
         {"partition": 0, "offset": "x", "count": 2},
     ],
 )
-def test_an_answer_of_another_form_is_not_taken_for_success(body: Any) -> None:
+def test_an_answer_of_unknown_form_is_not_a_success(body: Any) -> None:
     with pytest.raises(UnexpectedAnswer):
         CALL.interpret(answer(200, body))
 
@@ -122,11 +122,11 @@ def test_retry_after_is_read_in_both_its_forms() -> None:
     assert [getattr(error, "retry_after_s", "") for error in (seconds, date, nonsense)] == [2.0, 5.0, None]
 
 
-def test_a_page_of_something_else_says_so() -> None:
+def test_an_answer_of_another_server_is_an_error() -> None:
     error = protocol.read_error(answer(404, b"<html>nginx</html>"))
     assert isinstance(error, UnexpectedAnswer)
     assert str(error) == (
-        "something that is not fieldfare answered (status 404): '<html>nginx</html>'\nhint: check the URL"
+        "the answer (status 404) is not from fieldfare: '<html>nginx</html>'\nhint: check the URL"
     )
 
 
@@ -136,11 +136,15 @@ def test_ids_and_spaces_are_quoted_in_paths() -> None:
 
 
 def test_a_bulk_call_counts_what_is_stored_and_names_what_is_not() -> None:
-    call = protocol.create_subscriptions("default", [NewSubscription("a = 1", "x")] * 3)
-    assert call.interpret(answer(200, {"created": 1, "replaced": 1, "unchanged": 1, "refused": []})) == 3
+    items = [NewSubscription("a = 1", "x")] * 3
+    call = protocol.create_subscriptions("default", items)
+    found = call.interpret(answer(200, {"created": 1, "replaced": 1, "unchanged": 1, "refused": []}))
+    assert found == BulkStored(3)
     refused = [{"index": 2, "id": "x", "detail": "unknown name", "line": 1, "column": 3, "hint": "try b"}]
+    tally = BulkTally()
+    tally.add(items, call.interpret(answer(200, {"created": 2, "refused": refused})))
     with pytest.raises(SubscriptionsRefused) as caught:
-        call.interpret(answer(200, {"created": 2, "refused": refused}))
+        tally.result()
     assert caught.value.stored == 2
     assert str(caught.value) == (
         "1 of 3 subscriptions were refused: item 2 (x) at line 1, column 3: unknown name (hint: try b)"
@@ -149,12 +153,12 @@ def test_a_bulk_call_counts_what_is_stored_and_names_what_is_not() -> None:
 
 def test_bulk_calls_are_cut_by_number_and_by_size() -> None:
     assert [len(piece) for piece in cut_bulk([("a", "x")] * 10_001)] == [10_000, 1]
-    long = "x" * (MAX_BULK_CHARS // 2 + 1)
+    long = "x" * (BULK_CHARS_MAX // 2 + 1)
     assert [len(piece) for piece in cut_bulk([("a", long)] * 3)] == [1, 1, 1]
 
 
-def test_a_bulk_item_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="a subscription has a filter"):
+def test_an_invalid_bulk_item_is_refused() -> None:
+    with pytest.raises(ValueError, match="a subscription needs filter"):
         list(cut_bulk([{"id": "x", "filtre": "a"}]))
 
 

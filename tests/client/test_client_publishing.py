@@ -92,9 +92,7 @@ def test_an_older_service_gets_one_request_at_a_time(service: FaultyService, cli
     assert service.most_events_at_once == 1
 
 
-def test_whoever_follows_a_request_that_is_refused_is_sent_again_without_it(
-    service: FaultyService, client: Client
-) -> None:
+def test_a_request_behind_a_refused_one_is_sent_again(service: FaultyService, client: Client) -> None:
     """One event a request, every fifth is bad: those behind it were to follow what never comes."""
     with client.publisher(BatchSettings(max_events=1, linger_ms=0, max_in_flight=5), SOON) as publisher:
         futures = [publisher.publish(b"{oops" if n % 5 == 3 else event(n)) for n in range(40)]
@@ -141,7 +139,7 @@ def test_an_unknown_space_is_an_error_at_once(service: FaultyService) -> None:
     assert caught.value.status == 404
 
 
-def test_trying_ends_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_end_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -151,7 +149,7 @@ def test_trying_ends_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
             assert isinstance(caught.value.__cause__, ConnectionFailed)
             assert "fieldfare serve" in str(caught.value)
             assert client.publisher().stats().trouble is None
-    assert "1 events are given up: not acknowledged within 0.2 s" in caplog.text
+    assert "publishing 1 events failed: not acknowledged within 0.2 s" in caplog.text
 
 
 def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Client) -> None:
@@ -237,6 +235,6 @@ def test_importing_fieldfare_is_light() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:7737", "ftp://x", "http://", "127.0.0.1"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="a service's URL looks like http://127"):
         Client(url)

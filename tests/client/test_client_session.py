@@ -98,7 +98,7 @@ def test_an_ack_outweighs_a_nack_of_the_same_message() -> None:
 
 
 @pytest.mark.parametrize("verb", ["nack", "terminate"])
-def test_a_message_that_failed_is_not_kept_because_it_was_to_be_kept_for_longer(verb: str) -> None:
+def test_a_late_extend_does_not_override_a_nack(verb: str) -> None:
     """`process` extends what is handled from a thread of its own: a terminated message came again."""
     buffer = AckBuffer()
     buffer.say(HERE, Verdict("extend", 10.0), 0.0)

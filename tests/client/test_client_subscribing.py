@@ -40,9 +40,7 @@ def test_messages_come_in_order_with_their_events(service: FaultyService, client
     assert repr(got[0]).startswith('Message(0-0-0, b\'{"specversion"')
 
 
-def test_a_subscriber_goes_on_where_it_was_when_the_stream_breaks(
-    service: FaultyService, client: Client
-) -> None:
+def test_a_subscriber_resumes_after_a_broken_stream(service: FaultyService, client: Client) -> None:
     """Nothing is lost, and what the program still holds, or acked a moment ago, is not shown again."""
     found = publish(client, 3000)
     got: list[Position] = []
@@ -88,7 +86,7 @@ def test_acks_are_durable_after_close_and_sent_soon_without_it(
         last = next(messages)
         last.ack()
     assert service.acked["mine"] == {"0-0-0", "0-0-1"}
-    with pytest.raises(ClientClosed, match="this subscriber is closed; the message will come again"):
+    with pytest.raises(ClientClosed, match="this subscriber is closed; the message will be redelivered"):
         last.ack()
 
 
@@ -101,7 +99,7 @@ def test_acks_are_repeated_while_the_service_is_in_trouble(service: FaultyServic
     assert service.acked["mine"] == {"0-0-0"}
 
 
-def test_a_refused_ack_is_told_by_flush(service: FaultyService, client: Client) -> None:
+def test_flush_raises_the_error_of_a_refused_ack(service: FaultyService, client: Client) -> None:
     publish(client, 1)
     service.fail_next("ack", Fault("status", 404, body=b'{"title": "Not found", "detail": "gone"}'))
     with client.subscribe("mine", "data.n >= 0") as messages:
@@ -119,7 +117,7 @@ def test_a_flush_that_is_too_slow_says_so(service: FaultyService, client: Client
             messages.flush(0.2)
 
 
-def test_a_nacked_message_comes_again(service: FaultyService, client: Client) -> None:
+def test_a_nacked_message_is_redelivered(service: FaultyService, client: Client) -> None:
     publish(client, 1)
     with client.subscribe("mine", "data.n >= 0") as messages:
         first = next(messages)
@@ -257,7 +255,7 @@ def test_spaces_and_stats(client: Client) -> None:
 
 
 def test_very_many_acks_are_sent_in_requests_that_the_service_takes(service: FaultyService) -> None:
-    """A program that held 25,000 messages and acknowledged all at once: so long a list is refused."""
+    """25,000 messages are acked in one call; the service refuses a request with that many."""
     positions = [Position(0, number // 1_000, number % 1_000) for number in range(25_000)]
     with Client(service.url) as client:
         client.create_subscription("data = 1", id="mine")

@@ -17,6 +17,7 @@ from real_gateway import RealGateway, running_gateway
 
 from fieldfare import ApiError, AsyncClient, Client, ConnectionFailed, Position, PublishError
 from fieldfare.client import ClientClosed, DeliveryTimeout, InvalidEvent, MissingPyarrow, Publisher
+from fieldfare.client.endpoint import Endpoint
 from fieldfare.client.protocol import Answer, ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.tables import TABLE_MAX_BYTES, TablePieces, as_data
@@ -45,7 +46,9 @@ class Service:
         self.requests = 0
         self.rows = 0
 
-    def __call__(self, call: ApiCall[PublishAnswer]) -> PublishAnswer:
+    endpoint = Endpoint.chosen("http://nowhere", 1.0, None, None, None)
+
+    def perform(self, call: ApiCall[PublishAnswer]) -> PublishAnswer:
         rows = rows_of(call.content)
         self.requests += 1
         self._fail(self.requests, rows.num_rows)
@@ -70,7 +73,7 @@ def test_a_table_is_cut_by_rows_and_by_bytes_and_keeps_its_order() -> None:
     )
 
 
-def test_what_every_event_has_is_filled_in() -> None:
+def test_missing_columns_are_filled_in() -> None:
     (piece,) = TablePieces(quotes(3), 10, NOW)
     rows = rows_of(piece.body)
     assert rows.column("specversion").to_pylist() == ["1.0"] * 3
@@ -81,7 +84,7 @@ def test_what_every_event_has_is_filled_in() -> None:
     assert rows_of(piece.body).equals(given)
 
 
-def test_what_is_no_table_of_events_is_refused_before_anything_is_sent() -> None:
+def test_an_invalid_table_is_refused_before_anything_is_sent() -> None:
     for wrong, words in (
         ({"source": []}, "not dict"),
         (pa.table({"type": ["t"]}), "needs a column 'source'"),
@@ -146,7 +149,7 @@ def test_requests_that_fail_in_passing_are_repeated_under_their_own_number() -> 
             raise ConnectionFailed("gone", "http://nowhere")
 
     service = Service(fail)
-    with Publisher(service, "http://nowhere", "default", retry=QUICK) as publisher:
+    with Publisher(service, "default", retry=QUICK) as publisher:
         positions = publisher.publish_table(quotes(5), max_events=2)
         assert positions == [Position(0, number // 2, number % 2) for number in range(5)]
         again = publisher.publish_table(quotes(1))
@@ -165,19 +168,19 @@ def test_a_request_that_is_too_large_is_sent_in_two() -> None:
             raise ApiError(413, {"detail": "too large"})
 
     service = Service(fail)
-    with Publisher(service, "http://nowhere", "default", retry=QUICK) as publisher:
+    with Publisher(service, "default", retry=QUICK) as publisher:
         assert len(publisher.publish_table(quotes(9))) == 9
     assert [rows.num_rows for _, rows in service.calls] == [2, 2, 2, 1, 2]
     prices = [row["price"] for _, rows in service.calls for row in rows.column("data").to_pylist()]
     assert prices == [float(number) for number in range(9)]
 
 
-def test_what_a_table_did_not_bring_into_the_log_is_accounted_for() -> None:
+def test_failed_rows_of_a_table_are_accounted_for() -> None:
     def fail(number: int, rows: int) -> None:
         if number == 2:
             raise ApiError(404, {"detail": "no such space"})
 
-    with Publisher(Service(fail), "http://nowhere", "default", retry=QUICK) as publisher:
+    with Publisher(Service(fail), "default", retry=QUICK) as publisher:
         with pytest.raises(PublishError) as caught:
             publisher.publish_table(quotes(6), max_events=2)
         assert [index for index, _ in caught.value.accepted] == [0, 1]
@@ -187,9 +190,7 @@ def test_what_a_table_did_not_bring_into_the_log_is_accounted_for() -> None:
     def fail_always(number: int, rows: int) -> None:
         raise ConnectionFailed("gone", "http://nowhere")
 
-    publisher = Publisher(
-        Service(fail_always), "http://nowhere", "default", retry=RetrySettings(0.001, 0.001, 0.01)
-    )
+    publisher = Publisher(Service(fail_always), "default", retry=RetrySettings(0.001, 0.001, 0.01))
     with pytest.raises(DeliveryTimeout):
         publisher.publish_table(quotes(6), max_events=2)
     publisher.close()
@@ -205,7 +206,7 @@ def test_a_publisher_that_is_closed_meanwhile_ends_between_two_requests() -> Non
         reached.set()
         assert go_on.wait(60)
 
-    publisher = Publisher(Service(fail), "http://nowhere", "default", retry=QUICK)
+    publisher = Publisher(Service(fail), "default", retry=QUICK)
     errors: list[PublishError] = []
 
     def work() -> None:
@@ -246,7 +247,7 @@ def test_a_table_is_delivered_as_its_events(gateway: RealGateway, tmp_path: Path
         with pytest.raises(PublishError) as caught:
             client.publish_table(quotes(3, id=["a", "", "c"]))
         assert [(each.index, each.place) for each in caught.value.refused] == [(1, "/id")]
-        with pytest.raises(ApiError, match=r"/subject.*must be one of strings, not of the type int64"):
+        with pytest.raises(ApiError, match=r"/subject.*must be one of strings, not of type int64"):
             client.publish_table(quotes(1, subject=[1]))
 
 

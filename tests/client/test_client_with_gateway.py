@@ -15,8 +15,10 @@ import pytest
 from client_support import SOON
 from faulty_service import wait_until
 from real_gateway import RealGateway, running_gateway
+from typer.testing import CliRunner
 
 from fieldfare import ApiError, AsyncClient, BatchSettings, Client, DeliverySettings, Position, PublishError
+from fieldfare.cli.app import app
 from fieldfare.client import SubscriptionDeleted, SubscriptionsRefused
 from fieldfare.client.verdict import Verdict
 
@@ -33,7 +35,7 @@ def quotes(*prices: float) -> list[dict[str, object]]:
     return [{"source": "/quotes", "type": "quote", "data": {"price": price}} for price in prices]
 
 
-def test_what_is_published_after_subscribing_is_delivered_and_acked_for_good(client: Client) -> None:
+def test_events_after_subscribing_are_delivered_and_durably_acked(client: Client) -> None:
     with client.subscribe("cheap", "data.price < 18.5") as messages:
         found = client.publish_many(quotes(17, 19, 18, 20))
         for price in (17, 18):
@@ -49,7 +51,7 @@ def test_what_is_published_after_subscribing_is_delivered_and_acked_for_good(cli
 def test_a_gateway_that_reads_matches_and_tables_loads_no_pandas(
     gateway: RealGateway, client: Client
 ) -> None:
-    """pyarrow takes it along where it is installed: 45 MB that nobody uses."""
+    """pyarrow imports pandas if it is installed: 45 MB without any use."""
     with client.subscribe("light", "data.price = 55", auto_ack=True) as messages:
         table = pa.table({"source": ["/q"], "type": ["q"], "data": [{"price": 55}]})
         client.publisher().publish_table(table)
@@ -58,7 +60,7 @@ def test_a_gateway_that_reads_matches_and_tables_loads_no_pandas(
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_what_is_sent_packed_arrives_as_it_was(
+def test_compressed_requests_arrive_unchanged(
     gateway: RealGateway, monkeypatch: pytest.MonkeyPatch, compression: Any
 ) -> None:
     """Over a slow line it takes a tenth of the bytes; what would not become smaller is sent as it is."""
@@ -84,7 +86,7 @@ def test_what_is_sent_packed_arrives_as_it_was(
     assert sizes[0][1] < 50_000
 
 
-def test_a_compression_that_there_is_not_is_refused(gateway: RealGateway) -> None:
+def test_an_unknown_compression_is_refused(gateway: RealGateway) -> None:
     with pytest.raises(ValueError, match="gzip, zstd"):
         Client(gateway.url, compression="br")  # type: ignore[arg-type]
 
@@ -174,7 +176,7 @@ def test_pull_ack_and_nack(client: Client) -> None:
     assert client.pull("pulled", wait_s=0) == []
 
 
-def test_what_fails_is_counted_given_up_listed_and_given_all_the_same(client: Client) -> None:
+def test_failing_messages_become_dead_letters_and_are_redelivered(client: Client) -> None:
     settings = DeliverySettings(max_attempts=3, retry_delays_s=(0.0, 600.0))
     created = client.create_subscription("data.price = 88", "failing", delivery=settings)
     assert created.delivery == settings == client.get_subscription("failing").delivery
@@ -210,7 +212,7 @@ def test_what_fails_is_counted_given_up_listed_and_given_all_the_same(client: Cl
         client.configure_subscription("failing", max_attempts=0)
 
 
-def test_who_follows_a_subscription_that_is_set_back_gets_again_what_it_has_acked(client: Client) -> None:
+def test_after_a_seek_back_a_subscriber_gets_acked_messages_again(client: Client) -> None:
     client.create_subscription("data.price = 99", "sought")
     (found,) = client.publish_many(quotes(99))
     with client.subscribe("sought") as messages:
@@ -231,7 +233,7 @@ def test_deleting_a_subscription_ends_its_stream(client: Client) -> None:
             next(messages)
 
 
-def test_spaces_are_worlds_of_their_own(gateway: RealGateway, client: Client) -> None:
+def test_spaces_are_isolated(gateway: RealGateway, client: Client) -> None:
     client.create_space("other")
     assert {"default", "other"} <= set(client.spaces())
     with Client(gateway.url, space="other") as other, other.subscribe("all", "data.price > 0") as messages:
@@ -290,3 +292,30 @@ def test_nothing_is_lost_or_doubled_while_the_gateway_is_killed(tmp_path: Path) 
         with client.subscribe("all") as rest:
             last = client.publish(quotes(1)[0]).result(30)
             assert next(rest).position == last, "every ack is durable"
+
+
+def test_filter_warnings_are_in_the_result_or_the_log(
+    gateway: RealGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A forgotten `data.` was stored without a word and never matched."""
+    with Client(gateway.url) as admin:
+        admin.create_space("warned")
+    with Client(gateway.url, "warned", retry=SOON) as client:
+        client.publish({"source": "/s", "type": "t", "data": {"temperature": 31}}).result(20)
+        made = client.create_subscription("temperature > 30", "a")
+        assert [warning.hint for warning in made.warnings] == ["did you mean data.temperature?"]
+        assert client.get_subscription("a").warnings == ()
+        assert client.create_subscription("data.temperature > 30", "b").warnings == ()
+        assert not caplog.records
+        assert client.create_subscriptions([("c", "temperature > 20")]) == 1
+        with client.subscribe("d", "temperature > 10"):
+            pass
+        logged = [record.getMessage() for record in caplog.records]
+        assert len(logged) == 2 and all("did you mean data.temperature?" in text for text in logged)
+        assert logged[0].startswith("subscription c: ") and logged[1].startswith("subscription d: ")
+
+    runner = CliRunner(env={"FIELDFARE_URL": gateway.url, "FIELDFARE_SPACE": "warned"})
+    shown = runner.invoke(app, ["subscriptions", "create", "e", "temperature > 5"])
+    assert shown.exit_code == 0 and shown.stdout.startswith("created e")
+    assert "warning: no event of the sample has temperature" in shown.stderr
+    assert "hint: did you mean data.temperature?" in shown.stderr

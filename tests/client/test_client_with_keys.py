@@ -84,7 +84,7 @@ def test_a_key_comes_from_the_program_the_environment_or_a_file(
         assert "default" in client.spaces()
 
 
-def test_what_holds_no_key_is_refused_without_being_shown(
+def test_an_invalid_key_is_refused_without_being_shown(
     gateway: RealGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A header must not be made of what stands in a file, whatever that is; nor an error."""
@@ -96,18 +96,20 @@ def test_what_holds_no_key_is_refused_without_being_shown(
     with pytest.raises(ValueError, match="missing cannot be read: No such file"):
         Client(gateway.url)
     (tmp_path / "missing").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match="it is no text"):
+    with pytest.raises(ValueError, match="it is not text"):
         Client(gateway.url)
 
 
-def test_a_client_shows_nobody_its_key(gateway: RealGateway, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_in_no_text_form_of_a_client(
+    gateway: RealGateway, caplog: pytest.LogCaptureFixture
+) -> None:
     with Client(gateway.url, key=ADMIN) as client:
-        shown = [repr(client), str(vars(client)), repr(client._http.headers)]
+        shown = [repr(client), str(vars(client)), repr(client._connection.http.headers)]
         assert not any(ADMIN in text for text in shown)
         with pytest.raises(TypeError):
             pickle.dumps(client)
     Client("http://events.example.com", key=ADMIN).close()
-    assert "in the clear" in caplog.text and ADMIN not in caplog.text
+    assert "unencrypted" in caplog.text and ADMIN not in caplog.text
 
 
 def test_the_command_line_makes_lists_and_revokes_keys(gateway: RealGateway, tmp_path: Path) -> None:

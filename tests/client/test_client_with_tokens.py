@@ -70,7 +70,7 @@ def test_a_subscriber_outlives_its_tokens(gateway: RealGateway) -> None:
         assert time.monotonic() < until_s
 
 
-def test_a_token_that_has_expired_is_final_where_nobody_gives_another(gateway: RealGateway) -> None:
+def test_an_expired_token_is_a_final_error_without_a_callable(gateway: RealGateway) -> None:
     with Client(gateway.url, key=lasting(-5), retry=SOON) as client:
         with pytest.raises(ApiError, match="has expired") as refused:
             client.publish(EVENT).result(20)
@@ -101,7 +101,7 @@ def test_an_asyncio_program_awaits_its_tokens(gateway: RealGateway) -> None:
     assert asked >= 4
 
 
-def test_who_gives_tokens_may_be_away_for_a_moment(gateway: RealGateway) -> None:
+def test_a_failing_token_callable_is_retried(gateway: RealGateway) -> None:
     away = 3
 
     def give() -> str:
@@ -114,13 +114,13 @@ def test_who_gives_tokens_may_be_away_for_a_moment(gateway: RealGateway) -> None
     with Client(gateway.url, key=give, retry=SOON) as client:
         assert client.publish(EVENT).result(20)
         away = 1
-        with pytest.raises(ConnectionFailed, match=r"no key for .* \(OSError\)") as caught:
+        with pytest.raises(ConnectionFailed, match=r"API key of .* raised OSError") as caught:
             client.get_subscription("any")
         assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [None, 17, "", "two\nlines", b"bytes"])
-def test_what_is_no_token_is_not_sent(gateway: RealGateway, given: object) -> None:
+def test_an_invalid_token_is_not_sent(gateway: RealGateway, given: object) -> None:
     with (
         Client(gateway.url, key=lambda: given) as client,  # type: ignore[arg-type, return-value]
         pytest.raises(FieldfareError, match="holds no API key"),

@@ -36,7 +36,7 @@ def held_up(service: FaultyService) -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_events": 3}, {"max_bytes": 3 * len(encode_event(event(0)))}])
-def test_who_would_rather_hear_than_wait_is_told(
+def test_when_full_raise_raises_queue_full(
     service: FaultyService, client: Client, bound: dict[str, int]
 ) -> None:
     """A request handler of a web page has no second to spare: it answers that it is busy."""
@@ -48,7 +48,9 @@ def test_who_would_rather_hear_than_wait_is_told(
     for number in range(1, 4):
         taken.append(publisher.publish(event(number)))
     for number in range(4, 9):
-        with pytest.raises(QueueFull, match=r"^3 events of \d+ bytes wait already"):
+        with pytest.raises(
+            QueueFull, match=r"^the queue is full \(3 events, \d+ bytes\); this event is not sent"
+        ):
             publisher.publish(event(number))
     assert time.monotonic() - began_s < 0.9
     assert [future.result(20).offset for future in taken] == [0, 1, 2, 3]
@@ -65,7 +67,7 @@ def until_in_flight(publisher: Any) -> None:
         time.sleep(0.001)
 
 
-def test_readings_that_find_no_room_are_dropped_and_counted(
+def test_events_are_dropped_and_counted_when_the_queue_is_full(
     service: FaultyService, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     held_up(service)
@@ -84,9 +86,7 @@ def test_readings_that_find_no_room_are_dropped_and_counted(
     assert len(told) == 1, "not a line for each"
 
 
-def test_all_of_many_events_are_sent_however_full_the_queue_is(
-    service: FaultyService, client: Client
-) -> None:
+def test_publish_many_sends_all_events_through_a_full_queue(service: FaultyService, client: Client) -> None:
     """`publish_many` waits for its events anyway."""
     settings = QueueSettings(max_events=1, when_full="drop")
     with client.publisher(BatchSettings(max_events=50, linger_ms=0), SOON, queue=settings) as publisher:
@@ -94,7 +94,7 @@ def test_all_of_many_events_are_sent_however_full_the_queue_is(
     assert sorted(numbers(service)) == list(range(2000))
 
 
-def test_who_blocks_waits_for_room(service: FaultyService, client: Client) -> None:
+def test_when_full_block_waits_for_room(service: FaultyService, client: Client) -> None:
     held_up(service)
     publisher = client.publisher(ONE_BY_ONE, queue=QueueSettings(max_events=1))
     publisher.publish(event(0))
@@ -134,21 +134,21 @@ def test_an_asyncio_program_too(
     assert not caplog.records
 
 
-def test_settings_that_make_no_sense_are_refused(tmp_path: Any, client: Client) -> None:
+def test_invalid_settings_are_refused(tmp_path: Any, client: Client) -> None:
     for wrong in ({"max_events": 0}, {"max_bytes": 0}, {"when_full": "panic"}):
         with pytest.raises(ValueError):
             QueueSettings(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="bounds of its own"):
+    with pytest.raises(ValueError, match="a publisher with an outbox has no queue"):
         client.publisher(outbox=tmp_path / "outbox", queue=QueueSettings())
     assert not (tmp_path / "outbox").exists()
 
 
-def test_drops_are_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_drops_are_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     queue = PublisherQueue("http://x", "s", "auto", None, None, QueueSettings(max_events=1, when_full="drop"))
     for now_s in (0.0, 5.0, 9.9, 10.0, 12.0, 20.5):
-        queue.turn_away(now_s)
-    assert [record.getMessage().split(" so far")[0] for record in caplog.records] == [
-        "events are dropped, 1",
-        "events are dropped, 4",
-        "events are dropped, 6",
+        queue.refuse_when_full(now_s)
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "events dropped since the start: 1",
+        "events dropped since the start: 4",
+        "events dropped since the start: 6",
     ]

@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from memory_log import MemoryEventLog
 
-from fieldfare.client.batching import MAX_RECORD_EVENTS, Batch, BatchSettings, OneEvent
+from fieldfare.client.batching import Batch, BatchSettings, OneEvent
 from fieldfare.client.dispatch import BatchDelivery, PublisherQueue
 from fieldfare.client.errors import ApiError, ConnectionFailed, FieldfareError, KeptInOutbox, OutboxError
 from fieldfare.client.in_flight import FIRST, InFlight
 from fieldfare.client.protocol import Answer, ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
-from fieldfare.model import Position
+from fieldfare.model import RECORD_EVENTS_MAX, Position
 from fieldfare.storage.event_log import NewRecord, OutOfOrder
 
 STEPS_MAX = 20_000
@@ -34,7 +34,7 @@ STEPS_MAX = 20_000
 
 @dataclass(eq=False)
 class Sent:
-    """A request in the network; nobody waits for its answer any more when `delivery` is None."""
+    """A request in the network; with `delivery` None its answer has no waiter."""
 
     call: ApiCall[PublishAnswer]
     delivery: BatchDelivery | None
@@ -54,7 +54,7 @@ class World:
         self.retry = RetrySettings(0.05, 1.0, deadline_s=self.random.choice((3.0, 1e9)))
         self.trouble = self.random.choice((0.0, 0.1, 0.4))
         self.log = MemoryEventLog(1, seed=seed, holes=0)
-        self.taken_most = MAX_RECORD_EVENTS
+        self.taken_most = RECORD_EVENTS_MAX
         self.taken: set[tuple[str, int]] = set()
         self.now_s = 0.0
         self.published = 0
@@ -147,7 +147,7 @@ class World:
             self.hear(sent, found)
 
     def serve(self, call: ApiCall[PublishAnswer]) -> Answer:
-        """What the gateway would answer that holds nobody."""
+        """Return the answer of a gateway that does not wait for the request that this one follows."""
         headers = dict(call.headers)
         lines = (call.content or b"").splitlines()
         if self.random.random() < self.trouble / 4:
@@ -202,9 +202,9 @@ class World:
         del self.working[delivery]
 
     def wake(self) -> None:
-        """Somebody's wait is over, or time passes until one's is."""
+        """End the wait of one delivery, advancing the time if necessary."""
         for delivery, (until_s, is_early) in self.resting.items():
-            if self.now_s >= until_s or (is_early and delivery.may_go_on()):
+            if self.now_s >= until_s or (is_early and delivery.has_progressed()):
                 self.send(delivery)
                 return
         self.now_s = min(until_s for until_s, _ in self.resting.values())
@@ -257,7 +257,7 @@ def test_events_are_in_the_log_once_and_in_order_whatever_becomes_of_requests(fi
 
 
 @pytest.mark.parametrize("seed", range(drawn(25)))
-def test_what_an_outbox_kept_comes_before_all_that_is_new(seed: int, tmp_path: Path) -> None:
+def test_events_kept_in_an_outbox_are_sent_before_new_ones(seed: int, tmp_path: Path) -> None:
     """Publishers end in the middle of several requests, of which some arrive later than the next one's."""
     world = World(seed, tmp_path)
     for _ in range(3):
@@ -282,7 +282,7 @@ def test_what_an_outbox_kept_comes_before_all_that_is_new(seed: int, tmp_path: P
 
 
 def one_by_one(count: int) -> World:
-    """A world without trouble, in which so many requests are under way behind a first that was answered."""
+    """A world without faults, with ``count`` requests in flight behind a first one that was answered."""
     world = World(0, None)
     world.trouble = 0.0
     world.settings = BatchSettings(max_events=1, linger_ms=0, max_in_flight=count)
@@ -325,21 +325,21 @@ def test_requests_overlap_once_the_service_has_shown_that_it_keeps_order() -> No
     assert follows == ["9999", *sequences[:2]]
 
 
-def test_who_came_early_is_sent_again_when_the_first_has_been_answered() -> None:
+def test_an_early_request_is_sent_again_once_the_first_is_answered() -> None:
     world = one_by_one(3)
     arrive(world, 2)
     arrive(world, 1)
-    assert len(world.resting) == 2 and not any(each.may_go_on() for each in world.resting)
+    assert len(world.resting) == 2 and not any(each.has_progressed() for each in world.resting)
     arrive(world, 0)
-    assert all(each.may_go_on() for each in world.resting)
+    assert all(each.has_progressed() for each in world.resting)
     live(world, 0, 0.0)
     world.check()
     assert len(world.acknowledged) == 4
     assert world.dispatch.trouble is None, "that one came early is no trouble"
 
 
-def test_whoever_follows_one_that_was_given_up_goes_on_without_it(caplog: pytest.LogCaptureFixture) -> None:
-    """It has arrived, though nobody heard of it; or it has not, and then it must never."""
+def test_a_request_behind_a_failed_one_does_not_wait_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The request arrived and its answer was lost; or it did not arrive, and must never be appended later."""
     for has_arrived in (True, False):
         world = one_by_one(2)
         lost = world.network.pop(0)
@@ -385,7 +385,7 @@ def test_a_request_that_is_too_large_goes_in_parts_before_all_that_is_behind_it(
     assert len(world.acknowledged) == 13
 
 
-def test_what_is_kept_in_an_outbox_is_not_overtaken_by_what_was_under_way_behind_it(tmp_path: Path) -> None:
+def test_a_request_kept_in_an_outbox_is_not_overtaken_by_later_requests(tmp_path: Path) -> None:
     world = World(0, tmp_path)
     world.trouble, world.settings = 0.0, BatchSettings(max_events=1, linger_ms=0, max_in_flight=3)
     world.dispatch.queue.close()
@@ -409,7 +409,7 @@ def test_what_is_kept_in_an_outbox_is_not_overtaken_by_what_was_under_way_behind
     assert world.log.partitions[0].end() == 4
 
 
-def test_a_disk_that_fails_while_a_request_is_cut_in_two_holds_up_nobody(
+def test_a_disk_failure_while_a_request_is_split_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(0, tmp_path)

@@ -14,7 +14,7 @@ from fieldfare.client import AsyncClient, AsyncPublisher, AsyncSubscriber, Clien
 ROOT = Path(__file__).parents[2]
 
 
-def test_nobody_mended_one_client_and_forgot_the_other() -> None:
+def test_the_generated_client_is_up_to_date() -> None:
     """A fix was made in ``client/synchronous``, and the next ``make client`` would have undone it."""
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "synchronous_client.py", "--check"], capture_output=True, text=True

@@ -38,7 +38,7 @@ STEPS = st.one_of(
 
 
 class Model:
-    """What an outbox should hold: lists of lines."""
+    """A model of an outbox's expected content: lists of lines."""
 
     def __init__(self) -> None:
         self.uncut: list[bytes] = []
@@ -68,7 +68,7 @@ class Model:
 
 @settings(derandomize=True, max_examples=drawn(60), deadline=None)
 @given(steps=st.lists(STEPS, max_size=25))
-def test_whatever_happens_it_holds_what_was_added_and_not_answered(
+def test_an_outbox_equals_its_model_after_any_operations(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
 ) -> None:
     path = tmp_path_factory.mktemp("outbox") / "outbox"
@@ -148,7 +148,7 @@ def test_it_belongs_to_one_space_of_one_service(path: Path) -> None:
 
 def test_a_broken_file_is_named(path: Path) -> None:
     path.write_bytes(b"this was never a database, and is long enough to show it" * 20)
-    with pytest.raises(OutboxError, match=f"{path} is broken: file is not a database"):
+    with pytest.raises(OutboxError, match=f"{path} is corrupt: file is not a database"):
         Outbox(path, URL, SPACE)
 
 
@@ -158,7 +158,7 @@ def test_damage_in_the_middle_is_found_when_it_is_opened(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 4096] = b"\xff" * 4096
     path.write_bytes(content)
-    with pytest.raises(OutboxError, match=f"{path} is broken"):
+    with pytest.raises(OutboxError, match=f"{path} is corrupt"):
         Outbox(path, URL, SPACE)
 
 
@@ -178,7 +178,7 @@ def test_files_of_others_and_of_other_versions_are_left_alone(path: Path) -> Non
     connection.execute("CREATE TABLE precious (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(OutboxError, match="is an SQLite file of something else"):
+    with pytest.raises(OutboxError, match="is an SQLite file of another program"):
         Outbox(path, URL, SPACE)
     assert path.read_bytes() == before
     path.unlink()
@@ -195,15 +195,15 @@ def test_a_folder_that_is_missing_is_an_error_with_the_path(tmp_path: Path) -> N
         Outbox(tmp_path / "missing" / "outbox", URL, SPACE)
 
 
-def test_a_full_outbox_takes_nothing_more(path: Path) -> None:
+def test_a_full_outbox_accepts_no_event(path: Path) -> None:
     with Outbox(OutboxSettings(path, max_bytes=100), URL, SPACE) as outbox:
         add(outbox, b"x" * 100)
-        with pytest.raises(OutboxFull, match="100 bytes of events wait in it, 100 may"):
+        with pytest.raises(OutboxFull, match="it holds 100 bytes of events, and max_bytes is 100"):
             add(outbox, b"y")
         outbox.cut(1, 100, "p", 0)
         outbox.answered("p", 0, {})
         add(outbox, b"y")
-    with pytest.raises(ValueError, match="max_bytes is at least 1"):
+    with pytest.raises(ValueError, match="max_bytes must be at least 1"):
         OutboxSettings(path, max_bytes=0)
 
 

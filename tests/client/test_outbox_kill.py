@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).with_name("outbox_program.py")
 
 
 def run_and_kill(kind: str, url: str, outbox: Path, round_number: int, kill_after: int | None) -> int:
-    """Run the program, kill it when so many events were published; how many it said it had."""
+    """Run the program, kill it after ``kill_after`` events; return how many it reported."""
     count = 10_000 if kill_after is not None else 20
     process = subprocess.Popen(
         [sys.executable, PROGRAM, kind, url, outbox, str(round_number), str(count)], stdout=subprocess.PIPE
@@ -34,7 +34,7 @@ def run_and_kill(kind: str, url: str, outbox: Path, round_number: int, kill_afte
         if kill_after is not None and len(said) > kill_after:
             process.kill()
             break
-    said += process.stdout.read().splitlines(keepends=True)  # What it said before it died.
+    said += process.stdout.read().splitlines(keepends=True)  # Its output before the kill.
     process.stdout.close()
     process.wait(60)
     if kill_after is None:
@@ -54,7 +54,7 @@ def check(log: list[dict[str, Any]], taken: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("sync", 1), ("sync", 2), ("async", 3)])
-def test_what_publish_took_is_in_the_log_once_and_in_order(
+def test_accepted_events_are_in_the_log_once_and_in_order(
     service: FaultyService, tmp_path: Path, kind: str, seed: int
 ) -> None:
     """Six lives of a program against a service that drops requests before and after it appends them."""
@@ -72,7 +72,7 @@ def test_what_publish_took_is_in_the_log_once_and_in_order(
     assert service.duplicates > 0, "no answer was lost: the test has become too kind"
 
 
-def test_programs_and_the_real_gateway_are_killed_in_turn(tmp_path: Path) -> None:
+def test_events_survive_kills_of_programs_and_gateway(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     gateway = RealGateway(data)

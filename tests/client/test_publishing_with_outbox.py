@@ -1,4 +1,4 @@
-"""Publishers with an outbox: events wait on disk for as long as it takes, for whoever opens it next."""
+"""Publishers with an outbox: events stay on disk until they are sent, if need be by the next publisher."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "outbox"
 
 
-def test_what_the_service_does_not_take_is_sent_by_the_next_publisher_first(
+def test_unsent_events_are_sent_first_by_the_next_publisher(
     service: FaultyService, client: Client, path: Path
 ) -> None:
     """The service is away until the program has ended; the next one sends the old events before its own."""
@@ -215,7 +215,7 @@ def test_closing_in_time_leaves_a_slow_request_to_the_next_publisher(
     assert numbers(service) == list(range(6))
 
 
-def test_what_was_sent_survives_a_power_failure(
+def test_batches_survive_a_power_failure(
     service: FaultyService, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk holds only what was synced. Power fails when the first request was appended, not answered."""
@@ -247,7 +247,7 @@ def test_what_was_sent_survives_a_power_failure(
     assert service.duplicates == 1
 
 
-def test_a_disk_in_trouble_is_tried_again(
+def test_a_failing_disk_is_retried(
     service: FaultyService, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatching, "DISK_RETRY_S", 0.01)

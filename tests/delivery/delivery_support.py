@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fieldfare.delivery.delivery import Delivery, Session
-from fieldfare.delivery.frontier import (
+from fieldfare.delivery.keys import keys_at
+from fieldfare.delivery.read_scheduler import (
     Expire,
-    Front,
-    Frontier,
-    Look,
-    LookAgain,
-    Looked,
     Matched,
     Message,
+    ReadDone,
+    ReadGroup,
+    ReadMatches,
+    ReadScheduler,
     Ready,
+    RetryRead,
     StopWaiting,
     Wait,
 )
-from fieldfare.delivery.keys import keys_at
 from fieldfare.effects import Ask, Effect, Tell, Timer
 
 
@@ -38,7 +38,7 @@ class Block:
 class Seen:
     """A look that has read who waits, and what for, and has not answered yet."""
 
-    look: Look
+    look: ReadMatches
     joined: int
     found: list[tuple[int, list[int]]]
     end: int | None
@@ -55,22 +55,22 @@ class Readers:
     now: float = 0.0
     unreadable: set[int] = field(default_factory=set)
     kept_from: int = 0
-    looks: list[Look] = field(default_factory=list)
+    looks: list[ReadMatches] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     timers: list[tuple[float, Expire]] = field(default_factory=list)
     looked: int = 0
 
     def __post_init__(self) -> None:
-        self.frontier = Frontier((0,) * self.partitions)
-        self.carry_out(self.frontier.start(0.0))
+        self.scheduler = ReadScheduler((0,) * self.partitions)
+        self.carry_out(self.scheduler.start(0.0))
 
     def hand_in(self, message: Message) -> None:
-        self.carry_out(self.frontier.handle(message, self.now))
+        self.carry_out(self.scheduler.handle(message, self.now))
 
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Ask):
-                assert isinstance(effect.question, Look)
+                assert isinstance(effect.question, ReadMatches)
                 self.looks.append(effect.question)
             elif isinstance(effect, Timer):
                 assert isinstance(effect.message, Expire)
@@ -107,7 +107,7 @@ class Readers:
 
     def mend(self) -> None:
         self.unreadable.clear()
-        self.hand_in(LookAgain())
+        self.hand_in(RetryRead())
 
     def pass_time(self, seconds: float) -> None:
         end = self.now + seconds
@@ -122,16 +122,16 @@ class Readers:
         """Looks that can be had are had: nobody hears of it yet."""
         left = []
         for look in self.looks:
-            front = look.front
-            joined, members = front.joined, set(front.members)
-            block = self._block_at(front)
+            group = look.group
+            joined, members = group.joined, set(group.members)
+            block = self._block_at(group)
             if block is not None and block.start not in self.unreadable:
                 found = [(number, block.keys[number]) for number in sorted(members & block.keys.keys())]
                 self.seen.append(Seen(look, joined, found, block.end))
                 self.looked += 1
             elif look.follow:
                 left.append(look)
-            elif front.offset < self.kept_from:
+            elif group.offset < self.kept_from:
                 self.seen.append(Seen(look, joined, [], self.kept_from))
             else:
                 self.seen.append(Seen(look, joined, [], None))
@@ -142,12 +142,12 @@ class Readers:
         """The frontier hears what was seen."""
         seen, self.seen = self.seen, []
         for each in seen:
-            front = each.look.front
+            group = each.look.group
             if each.end is not None:
                 for number, keys in each.found:  # one at a time: others may come and go in between
                     array = np.array(keys, np.int64)
-                    self.hand_in(Matched(front, [(number, array)], each.end))
-            self.hand_in(Looked(front, each.joined, each.end))
+                    self.hand_in(Matched(group, [(number, array)], each.end))
+            self.hand_in(ReadDone(group, each.joined, each.end))
 
     def look(self) -> None:
         """All looks that can be had, to their end."""
@@ -155,10 +155,10 @@ class Readers:
         while self.see():
             self.answer()
 
-    def _block_at(self, front: Front) -> Block | None:
-        if front.offset < self.kept_from:
+    def _block_at(self, group: ReadGroup) -> Block | None:
+        if group.offset < self.kept_from:
             return None
         for block in self.blocks:
-            if block.partition == front.partition and block.start <= front.offset < block.end:
+            if block.partition == group.partition and block.start <= group.offset < block.end:
                 return block
         return None

@@ -15,7 +15,7 @@ import pytest
 
 from doses import drawn
 from fieldfare.delivery import sessions
-from fieldfare.delivery.delivery import Delivery, Mark, Session
+from fieldfare.delivery.delivery import CursorSnapshot, Delivery, Session
 from fieldfare.delivery.keys import key_of, position_of
 from fieldfare.model import Cursor, DeliverySettings, Position
 
@@ -31,13 +31,16 @@ class Registry:
         self.cursor: Cursor | None = None
         self.letters: dict[int, list[bool]] = {}
         """Whether it is to be given again; a new list for each time that it was given up."""
+        self.refused: set[int] = set()
+        """Those that a reader nacked or terminated."""
 
     def save(self, cursor: Cursor) -> None:
         self.cursor = cursor
         for place in cursor.settled:
             self.letters.pop(key_of(place), None)
         for letter in cursor.letters:
-            self.letters[key_of(letter.position)] = [False]
+            self.letters[key := key_of(letter.position)] = [False]
+            (self.refused.add if letter.reason in ("nacked", "why") else self.refused.discard)(key)
 
     def load(self) -> Cursor | None:
         again = tuple(position_of(key) for key, (is_again,) in sorted(self.letters.items()) if is_again)
@@ -80,13 +83,16 @@ class Walk:
         self.old: dict[int, object] = {}
         """Letters from before a seek, which say nothing of what became of the message since."""
         self.leases: dict[int, tuple[Session, float]] = {}
+        self.sizes: dict[int, int] = {}
         self.due: dict[int, float] = {}
         self.known: list[int] = []
-        self.marks: list[Mark] = []
+        self.marks: list[CursorSnapshot] = []
         self.start()
 
     def start(self) -> None:
         self.delivery = Delivery.from_cursor(1, self.registry.load(), (0,))
+        self.delivery.tries.listed = len(self.registry.listed())
+        self.delivery.tries.unheard = self.registry.listed() - self.registry.refused
         self.delivery.configure(self.settings)
         self.sessions = [self.session(), self.session()]
         self.marks.clear()
@@ -133,7 +139,7 @@ class Walk:
                 self.died(key)
 
     def owes(self, key: int) -> bool:
-        return self.delivery.lanes[0].owes(key) or key in self.delivery.tries.retried
+        return self.delivery.partitions[0].owes(key) or key in self.delivery.tries.retried
 
     # Steps
 
@@ -182,7 +188,19 @@ class Walk:
             assert self.told[key] <= (self.settings.max_attempts or 1_000), "given too often"
             self.leases[key] = (session, self.now + lease_s)
             self.known.append(key)
-            self.delivery.weigh([key], [self.rng.choice([10, 100, 300])])
+            size_bytes = self.rng.choice([10, 100, 300])
+            if self.delivery.weigh(key, size_bytes):
+                self.sizes[key] = size_bytes
+            else:
+                self.delivery.give_back(session, [key])
+                self.given_back(key)
+        self.check_bytes()
+
+    def check_bytes(self) -> None:
+        """The limit on bytes in flight holds exactly, except for one message that is larger alone."""
+        limit, leased = self.settings.max_in_flight_bytes, [self.sizes[key] for key in self.leases]
+        if limit is not None and not self.has_auto:
+            assert sum(leased) <= limit or len(leased) == 1, leased
 
     def name(self, session: Session) -> None:
         """What is asked for is told, sometimes late or by two at once."""
@@ -220,14 +238,27 @@ class Walk:
                 assert self.state[key] == OWED
                 self.state[key] = ACKED
                 self.settled(key)
+            elif self.state[key] == DEAD:
+                self.late(key)
         self.answered()
+
+    def late(self, key: int) -> None:
+        """It was acked after it had been given up: no retry brings it back, and no restart lists it."""
+        self.state[key] = ACKED
+        if self.delivery.is_saved:
+            assert key not in self.registry.listed()
 
     def up_to(self) -> None:
         if not self.known:
             return
         last = self.rng.choice(self.known)
+        unsaved = self.delivery.tries.letters.items()
+        heard = self.registry.refused - dict(unsaved).keys()
+        heard |= {key for key, letter in unsaved if letter.reason in ("nacked", "why")}
         self.delivery.ack_up_to(last)
         for key in self.keys:
+            if key <= last and self.state[key] == DEAD and key not in heard:
+                self.late(key)
             if key <= last and self.state[key] == OWED and key not in self.delivery.tries.retried:
                 self.state[key] = ACKED
                 self.settled(key)
@@ -272,9 +303,15 @@ class Walk:
         if self.leases:
             key = self.rng.choice(list(self.leases))
             self.delivery.give_back(self.leases[key][0], [key])
-            self.settled(key)
+            self.given_back(key)
+
+    def given_back(self, key: int) -> None:
+        self.settled(key)
+        self.told[key] -= 1
+        if self.crashes:
+            self.is_sure[key] = False  # after a crash it counts as given
+        else:
             self.attempts[key] -= 1
-            self.told[key] -= 1
 
     def time(self) -> None:
         self.now += self.rng.choice([0.5, 1.0, 4.0, 20.0])
@@ -384,6 +421,8 @@ class Walk:
         assert self.delivery.cursor_keys == (self.end,)
         assert OWED not in self.state.values(), "lost"
         assert {key for key, state in self.state.items() if state == DEAD} <= self.registry.listed()
+        acked = {key for key, state in self.state.items() if state == ACKED}
+        assert not acked & self.registry.listed() - set(self.old), "a retry would bring it back"
         assert self.registry.listed() == set(self.registry.letters), "would come again after a restart"
 
 

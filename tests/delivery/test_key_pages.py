@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldfare.delivery.given import Given
+from fieldfare.delivery.in_flight_window import InFlightWindow
 from fieldfare.delivery.pages import PAGE_KEYS, KeyQueue, KeySet
 
 few = st.integers(0, 5)
@@ -54,7 +54,7 @@ def test_a_set_of_keys_is_a_set(steps: list[tuple[bool, int]], is_full: bool) ->
     assert list(keys) == sorted(naive)
 
 
-class NaiveGiven:
+class NaiveInFlightWindow:
     def __init__(self) -> None:
         self.acked: dict[int, bool] = {}
 
@@ -78,8 +78,8 @@ class NaiveGiven:
         return found
 
     def pass_front(self) -> None:
-        while self.acked and (front := next(iter(self.acked))) is not None and self.acked[front]:
-            del self.acked[front]
+        while self.acked and (first := next(iter(self.acked))) is not None and self.acked[first]:
+            del self.acked[first]
 
     def runs(self) -> set[tuple[int, int]]:
         runs, last = dict[int, int](), None
@@ -96,7 +96,7 @@ class NaiveGiven:
     st.lists(st.tuples(st.sampled_from(("extend", "ack", "ack_up_to")), st.integers(0, 300)), max_size=300)
 )
 def test_what_was_given_is_a_list_with_flags(steps: list[tuple[str, int]]) -> None:
-    given_keys, naive, next_key = Given(), NaiveGiven(), 0
+    given_keys, naive, next_key = InFlightWindow(), NaiveInFlightWindow(), 0
     for step, number in steps:
         if step == "extend":
             fresh = [next_key + 3 * at for at in range(number % (2 * PAGE_KEYS))]

@@ -19,7 +19,7 @@ A story is commands, one a line:
     looks at what was given up (which nobody saves here)
 ``break OFFSET``, ``mend``, ``keep OFFSET``
     the block that begins there cannot be read; it can again; retention takes what lies before
-``fronts``
+``groups``
     who waits where
 
 To record the traces anew after a change that was meant:
@@ -43,8 +43,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from delivery_support import Readers
 
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.frontier import StopWaiting
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
+from fieldfare.delivery.read_scheduler import StopWaiting
 from fieldfare.model import DeliverySettings
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -78,7 +78,7 @@ class Story(Readers):
             self.lines.append(f"         given {self._said(given)}")
         elif verb in ("ack", "nack"):
             delivery = self.deliveries[int(words[0])]
-            self.frontier.bring(delivery)
+            self.scheduler.bring(delivery)
             keys_said = [key_said(word) for word in words[1:]]
             count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said, self.now)
             cursors = self._said(delivery.cursor_keys).strip("[]")
@@ -127,9 +127,9 @@ class Story(Readers):
 
     def _show_fronts(self) -> None:
         places: dict[int, list[int]] = {}
-        for fronts in self.frontier.fronts:
-            for number, front in fronts.front_of.items():
-                places.setdefault(front.key, []).append(number)
+        for groups in self.scheduler.groups:
+            for number, group in groups.front_of.items():
+                places.setdefault(group.key, []).append(number)
         for key in sorted(places):
             at = self._said([key]).strip("[]")
             self.lines.append(f"         at {at}: {', '.join(map(str, sorted(places[key])))}")

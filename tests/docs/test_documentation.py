@@ -1,6 +1,6 @@
 """What README.md and docs/ say is true: their examples run, their tables are the code's.
 
-A shell block is followed by what it prints, where that is shown. The commands of docs/filters.md are
+A shell block is followed by what it prints, where that is shown. The commands of docs/filter-tools.md are
 tested here, the rest of it with the filters.
 """
 
@@ -26,6 +26,22 @@ ENVIRONMENT = {
     "TERM": "dumb",
 }
 PAGE_BREAK = "== the next page"
+SERVICE_PAGES = [
+    f"docs/{name}.md"
+    for name in (
+        *("service", "kafka", "cluster", "elastic", "publishing", "subscriptions", "webhooks"),
+        *("dead-letters", "filter-help", "http-api", "metrics", "faults", "settings"),
+    )
+]
+"""The pages about the service, in the order in which their examples run: each goes on from those before."""
+PAGE_WORDS_MAX = 3_000
+README_LINES_MAX = 150
+README_FIGURES_MAX = 10
+LONG_PAGES = {
+    *("docs/matching.md", "docs/security.md"),
+    *(f"docs/papers/{name}.md" for name in ("autotuned", "bluedove", "estreamhub")),
+}
+"""Pages above ``PAGE_WORDS_MAX`` that are still to be split."""
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -51,9 +67,9 @@ def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, st
 
 
 @pytest.mark.long
-def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
-    examples = list(shell_examples("docs/service.md", f"{DEFAULT_URL}/"))
-    assert len(examples) > 15
+def test_the_requests_of_the_service_pages_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
+    examples = [example for page in SERVICE_PAGES for example in shell_examples(page, f"{DEFAULT_URL}/")]
+    assert len(examples) == 34
     for script, shown_as, shown in examples:
         answer = run_shell(script.replace(DEFAULT_URL, gateway_url), tmp_path)
         if shown_as == "json":
@@ -63,43 +79,47 @@ def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str
 
 
 @pytest.mark.long
-def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
-    program = "\n".join(text for language, text in blocks("docs/service.md") if language == "python")
+def test_the_tables_of_the_publishing_page_are_published(gateway_url: str) -> None:
+    program = "\n".join(text for language, text in blocks("docs/publishing.md") if language == "python")
     names: dict[str, object] = {"url": gateway_url}
     exec(program, names)
     assert [str(position) for position in names["positions"]] == ["0-1-0", "0-1-1"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.long
-def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) -> None:
-    (events,) = (script for language, script in blocks("docs/filters.md") if "cat >" in script)
+def test_the_commands_of_the_filter_tools_page_print_what_is_shown(tmp_path: Path) -> None:
+    (events,) = (script for language, script in blocks("docs/filter-tools.md") if "cat >" in script)
     run_shell(events, tmp_path)
-    examples = list(shell_examples("docs/filters.md", "fieldfare filter"))
+    examples = list(shell_examples("docs/filter-tools.md", "fieldfare filter"))
     assert {script.split()[2] for script, _, _ in examples} == {"check", "explain", "test", "convert"}
     for script, _, shown in examples:
         assert run_shell(script, tmp_path) == shown, script
 
 
 @pytest.mark.long
-def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
-    examples = list(shell_examples("README.md", "fieldfare filter"))
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_filter_commands_of_a_first_page_print_what_is_shown(page: str, tmp_path: Path) -> None:
+    examples = list(shell_examples(page, "fieldfare filter"))
     assert examples
     for script, _, shown in examples:
         assert run_shell(script, tmp_path) == shown, script
 
 
-def test_the_limits_of_help_with_filters_are_in_the_service_page() -> None:
-    from fieldfare.gateway.routes.filters import MAX_EVENTS, MAX_SAMPLE_BYTES
+def test_the_limits_of_help_with_filters_are_documented() -> None:
+    from fieldfare.gateway.event_samples import SampleSize
+    from fieldfare.gateway.routes.filters import EVENTS_MAX
 
-    text = (ROOT / "docs" / "service.md").read_text()
-    assert f"and of a sample | {MAX_EVENTS:,}; a sample also ends at {MAX_SAMPLE_BYTES >> 20} MiB |" in text
-    assert f"up to {MAX_EVENTS:,} `events`" in text
+    size_mib = SampleSize(EVENTS_MAX).size_bytes >> 20
+    limits = (ROOT / "docs" / "settings.md").read_text()
+    assert f"and of a sample | {EVENTS_MAX:,}; a sample also ends at {size_mib} MiB |" in limits
+    assert f"up to {EVENTS_MAX:,} `events`" in (ROOT / "docs" / "filter-help.md").read_text()
 
 
-def test_every_route_is_in_the_service_page() -> None:
+def test_every_route_is_in_the_http_api_page() -> None:
     from fieldfare.gateway.openapi.document import DOCUMENT
 
-    shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE)
+    text = (ROOT / "docs" / "http-api.md").read_text()
+    shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", text, re.MULTILINE)
     routes = [
         (method.upper(), path)
         for path, item in DOCUMENT["paths"].items()
@@ -109,10 +129,10 @@ def test_every_route_is_in_the_service_page() -> None:
     assert sorted(shown) == sorted(routes)
 
 
-def test_every_setting_is_in_the_service_page_with_its_default() -> None:
+def test_every_setting_is_in_the_settings_page_with_its_default() -> None:
     from fieldfare.gateway.settings import GatewaySettings
 
-    text = (ROOT / "docs" / "service.md").read_text()
+    text = (ROOT / "docs" / "settings.md").read_text()
     shown = re.findall(r"^\| `FIELDFARE_(\w+)` \| (\S+) \| (.*) \|$", text, re.MULTILINE)
     assert [(name.lower(), default, meaning) for name, default, meaning in shown] == [
         (name, _default_text(name, field.default), field.description)
@@ -130,10 +150,10 @@ def _default_text(name: str, default: object) -> str:
     return f"{default:,}" if isinstance(default, int) and name != "port" else str(default)
 
 
-def test_every_metric_is_in_the_service_page() -> None:
+def test_every_metric_is_in_the_metrics_page() -> None:
     from fieldfare.gateway.metrics import Metrics
 
-    text = (ROOT / "docs" / "service.md").read_text()
+    text = (ROOT / "docs" / "metrics.md").read_text()
     shown = re.findall(r"^\| `(fieldfare_\w+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
     assert shown == [
         (family.name + "_total" * (family.type == "counter"), family.type, family.documentation)
@@ -141,12 +161,28 @@ def test_every_metric_is_in_the_service_page() -> None:
     ]
 
 
-def test_every_kind_of_problem_is_in_the_service_page() -> None:
-    text = (ROOT / "docs" / "service.md").read_text()
+def test_every_kind_of_problem_is_in_the_http_api_page() -> None:
+    text = (ROOT / "docs" / "http-api.md").read_text()
     sources = "".join(path.read_text() for path in (ROOT / "src/fieldfare/gateway").rglob("*.py"))
     kinds = set(re.findall(r"Problem\(\s*(?:\d+|status),\s*\"([a-z-]+)\"", sources)) - {"http"}
     assert len(kinds) > 15
     assert not {kind for kind in kinds if f"`{kind}`" not in text}
+
+
+@pytest.mark.long
+def test_the_quick_start_prints_what_is_shown(
+    gateway_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "FIELDFARE_URL", gateway_url)
+    time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+    examples = list(shell_examples("docs/quickstart.md", "fieldfare "))[1:]  # but `pip` and `serve`
+    assert [shown_as for _, shown_as, _ in examples] == ["text", "", "text"]
+    for script, shown_as, shown in examples:
+        printed = run_shell(script, tmp_path)
+        assert not shown_as or time.sub("", printed) == time.sub("", shown), script
+    (program,) = (text for language, text in blocks("docs/quickstart.md") if language == "python")
+    (tmp_path / "example.py").write_text(program.replace(DEFAULT_URL, gateway_url))
+    assert run_shell(f"{sys.executable} example.py", tmp_path) == "{'sensor': 'roof', 'temperature': 41}\n"
 
 
 @pytest.mark.long
@@ -215,3 +251,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_stays_short_and_has_one_table_of_figures() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES_MAX
+    tables = [line for line in lines if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", line)]
+    assert len(tables) == 1
+    assert len([line for line in lines if line.startswith("|")]) - 2 <= README_FIGURES_MAX
+
+
+def test_pages_stay_short() -> None:
+    words = {page.relative_to(ROOT).as_posix(): len(page.read_text().split()) for page in PAGES}
+    long = {name for name, count in words.items() if name.startswith("docs/") and count > PAGE_WORDS_MAX}
+    assert long == LONG_PAGES

@@ -9,7 +9,6 @@ import simpy
 
 from fieldfare.effects import Effect, Machine
 from fieldfare.elasticity.configuration import Configuration
-from fieldfare.elasticity.host import OUTSIDE, SliceHost
 from fieldfare.elasticity.manager import (
     ConfigurationKept,
     ConfigurationRead,
@@ -22,24 +21,21 @@ from fieldfare.elasticity.messages import (
     ClusterProbes,
     HostAdded,
     HostReleased,
-    KeepSlice,
     MigrationRequest,
+    ReleaseHost,
+    SliceMove,
+)
+from fieldfare.elasticity.operators import Operators
+from fieldfare_lab.elasticity.host import OUTSIDE, SliceHost
+from fieldfare_lab.elasticity.messages import (
+    KeepSlice,
     Offered,
     RecallSlice,
-    ReleaseHost,
     SliceKept,
-    SliceMove,
     SliceRecalled,
     SliceState,
 )
-from fieldfare.elasticity.operators import (
-    Notification,
-    Operators,
-    Outputs,
-    Publication,
-    Registration,
-    operator_of,
-)
+from fieldfare_lab.elasticity.operators import Notification, Outputs, Publication, Registration, operator_of
 from fieldfare_lab.simulation.network import Network
 
 OPERATORS = Operators(2, {"M": 3}, 2)
@@ -94,7 +90,7 @@ class Sink:
 
 
 class Store:
-    """What outlives crashes. Of a slice, an epoch that is over is refused."""
+    """The state that survives crashes; a slice's state of an old epoch is refused."""
 
     def __init__(self) -> None:
         self.configuration: Configuration | None = None
@@ -170,7 +166,7 @@ class Cluster:
     def _add(self, name: str, machine: Machine) -> None:
         self.network.add(name, machine)
 
-    # What happens to it
+    # Events
 
     def start_host(self, name: str) -> None:
         self.hosts[name] = SliceHost(name, lambda each: operator_of(each, OPERATORS, lambda _: Ranges()))
@@ -200,7 +196,7 @@ class Cluster:
         self.published += 1
 
     def ask(self, *moves: SliceMove, new_hosts: int = 0, released: tuple[str, ...] = ()) -> None:
-        """What an enforcer would."""
+        """Request moves, as an enforcer would."""
         self.network.hand_in("manager", MigrationRequest(moves, new_hosts, released, "asked for"))
 
     def run(self, seconds: float) -> None:
@@ -227,7 +223,7 @@ class Cluster:
     def stopped(self, name: str) -> None:
         raise AssertionError(f"{name} stops")
 
-    # What is so
+    # State
 
     def stored(self) -> set[int]:
         """The subscriptions that have been kept at their matchers."""

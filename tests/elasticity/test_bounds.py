@@ -19,7 +19,7 @@ def test_the_first_part_of_a_day_that_has_a_minute_counts() -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "0..3", "4..3", "1..1001", "1...3", "a..b", "-1..3", "1,3", "9" * 30]
 )
-def test_what_are_no_bounds_is_refused_by_name(text: str) -> None:
+def test_invalid_bounds_are_refused_with_the_text(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
         HostSchedule.parsed(text)
 
@@ -28,6 +28,6 @@ def test_what_are_no_bounds_is_refused_by_name(text: str) -> None:
     "text",
     ["9:00-17:00=2", "09:00-17:00", "09:00-09:00=2", "25:00-26:00=2", "09:60-10:00=2", "09:00-10:00=0"],
 )
-def test_what_is_no_part_of_a_day_is_refused_by_name(text: str) -> None:
+def test_an_invalid_span_is_refused_with_the_text(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
         HostSchedule.parsed("1..2", [text])

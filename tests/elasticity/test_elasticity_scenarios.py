@@ -1,10 +1,10 @@
 """Moves as text: ``scenarios/*.txt`` hold what happens; below ``----`` who says what.
 
-A story is commands, one a line: ``publish N`` (so many, a tenth of a second apart), ``move SLICE HOST``,
+A story is commands, one a line: ``publish N`` (N events, a tenth of a second apart), ``move SLICE HOST``,
 ``move SLICE new``, ``release HOST``, ``crash HOST``, ``restart manager``, ``run SECONDS``, ``places``,
 ``heard`` (how many publications were notified, and how often twice). ``crash NAME when HEARER hears
 MESSAGE`` and ``restart manager when ...`` wait for that moment. The trace has what a move is made of; no
-items, heartbeats or what is kept. To record them anew after a change that was meant:
+items, heartbeats or what is kept. To record them again after an intended change:
 ``PYTHONPATH=src:lab:tests/stories:. python tests/elasticity/test_elasticity_scenarios.py``; review the diff.
 """
 
@@ -33,12 +33,11 @@ from fieldfare.elasticity.messages import (
     RestoreSlice,
     SendCopy,
     SliceActive,
-    SliceCopy,
     SliceMove,
-    SliceRecalled,
     Wired,
     Wiring,
 )
+from fieldfare_lab.elasticity.messages import SliceCopy, SliceRecalled
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 TOLD = (
@@ -143,7 +142,7 @@ class Story(Cluster):
             self.befall(verb, words[0])
 
     def befall(self, verb: str, name: str) -> None:
-        """Somebody dies."""
+        """Let a machine die."""
         self.lines.append(f"{self.now:6.2f}  {name} dies" + (", another begins" if verb == "restart" else ""))
         if verb == "restart":
             self.restart_manager()

@@ -11,9 +11,9 @@ from tests.doses import drawn
 
 from fieldfare.effects import Received, Send
 from fieldfare.elasticity.enforcer import ClusterLoad, ElasticityPolicy, Enforcer, decide, scale_in
-from fieldfare.elasticity.forecast import COARSEST, Forecast, PredictiveEnforcer, spread
 from fieldfare.elasticity.messages import ClusterProbes, MigrationRequest, Probe
 from fieldfare.elasticity.rules import PARTS, SliceLoad, first_fit, least_state
+from fieldfare_lab.elasticity.forecast import COARSEST, Forecast, PredictiveEnforcer, spread
 
 slices = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 20)), max_size=9).map(
     lambda found: [
@@ -72,7 +72,7 @@ def even(loads: dict[str, list[float]], memory: int = 1) -> ClusterLoad:
 
 
 def after(load: ClusterLoad, asked: MigrationRequest) -> dict[str | int, float]:
-    """What hosts have when it is done."""
+    """Return the hosts' CPU after a request is carried out."""
     places: dict[str, str | int] = {name: each.host for name, each in load.slices.items()}
     places |= {move.slice: move.to for move in asked.moves}
     hosts = [*load.hosts, *range(asked.new_hosts)]
@@ -91,7 +91,7 @@ def test_coarse_slices_bring_no_more_hosts_than_the_target_asks_for() -> None:
 
 
 def test_a_host_with_one_slice_is_left_alone() -> None:
-    """However much it has, to move it helps nobody."""
+    """Moving its only slice helps no host, however high its load is."""
     assert decide(even({"h1": [0.95], "h2": [0.3, 0.2]}), ElasticityPolicy()) is None
 
 
@@ -145,7 +145,7 @@ def test_nothing_is_asked_while_slices_move_nor_in_the_grace_after() -> None:
     assert first[0] == 81.0 + 30
 
 
-def test_what_was_added_is_not_released_before_it_is_calm() -> None:
+def test_added_hosts_are_not_released_during_the_calm_time() -> None:
     enforcer = Enforcer(ElasticityPolicy(calm_s=200.0))
     assert len(feed(enforcer, [0.8] * 31, 0.0)) == 1
     (first, *_) = feed(enforcer, [0.1] * 250, 31.0)
@@ -158,9 +158,7 @@ hosts_of_slices = st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=8)
 
 @settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(hosts_of_slices, st.integers(1, 6))
-def test_a_spread_leaves_so_many_hosts_and_none_much_fuller_than_the_others(
-    parts: list[list[int]], count: int
-) -> None:
+def test_a_spread_gives_the_requested_hosts_similar_loads(parts: list[list[int]], count: int) -> None:
     """But for a slice that alone is more than a host's share, and for what no host has room for."""
     load = even({f"h{i}": [each / PARTS for each in found] for i, found in enumerate(parts)})
     asked = spread(load, count, ElasticityPolicy(), "more")
@@ -192,7 +190,7 @@ def test_the_predictive_enforcer_keeps_hosts_for_what_is_about_to_come() -> None
         assert any(each.released for _, each in asked) is not is_kept
 
 
-def test_the_predictive_enforcer_goes_by_what_is_there_where_yesterday_was_quiet() -> None:
+def test_the_predictive_enforcer_follows_the_load_after_a_quiet_yesterday() -> None:
     """And where there was no yesterday."""
     for forecast in (Forecast(range(200), [0.01] * 200), Forecast((), ())):
         asked = feed(PredictiveEnforcer(forecast), [0.45] * 20 + [1.0] * 20, 0.0)
@@ -205,7 +203,7 @@ def test_a_load_between_the_least_and_the_most_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("today", "ratio"), [(0.5, 1.0), (2.0, 2.0), (0.0, 2 / 3)])
-def test_today_is_yesterday_in_proportion_and_little_of_both_says_little(today: float, ratio: float) -> None:
+def test_the_forecast_scales_yesterday_and_ignores_tiny_loads(today: float, ratio: float) -> None:
     forecast = Forecast(range(100), [0.5] * 100)
     assert forecast.ratio([today] * 50, 50.0) == pytest.approx(ratio)
     assert forecast.coming([today] * 50, 50.0) == pytest.approx(0.5 * ratio)

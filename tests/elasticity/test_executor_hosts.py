@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
+from fieldfare.effects import Ask, AskFailed, Effect, Machine, Received, Send, Tell, Timer
 from fieldfare.elasticity import Configuration, Enforcer, Manager, ManagerSettings, Operators
 from fieldfare.elasticity.enforcer import RECENT_S, ElasticityPolicy, LoadWindow
 from fieldfare.elasticity.executor_hosts import (
@@ -89,14 +89,14 @@ class Engine:
             for _ in range(min(self.room, self.wanted) - len(self.executors) - coming):
                 heappush(self._waiting, (self.now + START_S, next(self._ticks), "come", None))
             share = self.cpu_per_s * STEP_S / len(OPERATORS.slices)
-            self._hand_in("hosts", Worked(dict.fromkeys(OPERATORS.slices, share), {}, {}))
+            self._dispatch("hosts", Worked(dict.fromkeys(OPERATORS.slices, share), {}, {}))
             while self._waiting and self._waiting[0][0] <= self.now:
                 _, _, what, message = heappop(self._waiting)
                 if what == "come":
                     self.executors[str(next(self.started))] = 1
                     self._seen()
                 else:
-                    self._hand_in(what, message)
+                    self._dispatch(what, message)
 
     def lose(self, executor: str) -> None:
         del self.executors[executor]
@@ -113,12 +113,12 @@ class Engine:
         self.ask(MigrationRequest(tuple(moves), 0, (host,), ""))
 
     def ask(self, request: MigrationRequest) -> None:
-        self._hand_in("manager", Received("enforcer", request))
+        self._dispatch("manager", Received("enforcer", request))
 
     def _seen(self) -> None:
-        self._hand_in("hosts", ExecutorsSeen(dict(self.executors)))
+        self._dispatch("hosts", ExecutorsSeen(dict(self.executors)))
 
-    def _hand_in(self, name: str, message: object) -> None:
+    def _dispatch(self, name: str, message: object) -> None:
         self._carry_out(name, self.machines[name].handle(message, self.now))
 
     def _later(self, after_s: float, name: str, message: object) -> None:
@@ -188,11 +188,40 @@ class Engine:
         assert sorted(self.executors) == sorted(executor for executor, _, _ in bodies.values())
 
 
-def test_it_begins_with_as_many_executors_as_hosts_and_gives_the_others_back() -> None:
+def test_it_starts_with_one_executor_per_host_and_releases_the_others() -> None:
     engine = Engine(hosts=2)
     engine.run(30)
     engine.check_settled()
     assert len(engine.executors) == 2
+
+
+def test_what_could_not_be_done_is_requested_again() -> None:
+    """Slices of an executor that could not be told to map them were never mapped."""
+    hosts = ExecutorHosts(OPERATORS.slices)
+    hosts.start(0.0)
+    hosts.handle(HostsWanted(("host1",)), 0.0)
+    asked = [effect.question for effect in hosts.handle(ExecutorsSeen({"0": 1, "1": 1}), 0.0)]
+    assert asked == [MapSlices("0", ()), DecommissionExecutor("1")]
+    for question in (*asked, RequestExecutors(1)):
+        assert hosts.handle(AskFailed(question, OSError("no answer")), 1.0) == []
+    again = [effect.question for effect in hosts.handle(ExecutorsSeen({"0": 1, "1": 1}), 1.0)]
+    assert again == [RequestExecutors(1), DecommissionExecutor("1")]
+    assert Ask(MapSlices("0", ())) in hosts.handle(Pulse(), 2.0)
+
+
+def test_a_configuration_that_cannot_be_read_is_requested_again() -> None:
+    """Without it the manager does nothing: not even a pulse."""
+    manager = Manager(Configuration(OPERATORS, {}).begun(1))
+    (first,) = manager.start(0.0)
+    assert first == Ask(ReadConfiguration())
+    (timer,) = manager.handle(AskFailed(first.question, OSError("no disk")), 0.0)
+    assert isinstance(timer, Timer)
+    assert manager.handle(timer.message, timer.at_s) == [first]
+    *_, keep = manager.handle(ConfigurationRead(None), timer.at_s)
+    assert isinstance(keep.question, KeepConfiguration)
+    assert manager.handle(AskFailed(keep.question, OSError("no space")), 3.0) == []
+    effects = manager.handle(Pulse(), 10.0)
+    assert keep in effects, "it is stored at a later pulse"
 
 
 def test_a_slice_moves_to_where_it_is_mapped_and_nowhere_in_between() -> None:
@@ -220,7 +249,7 @@ def test_a_slice_moves_to_where_it_is_mapped_and_nowhere_in_between() -> None:
         max_size=8,
     )
 )
-def test_moves_are_done_or_undone_whoever_is_killed(script: list[tuple[str, str, int, float]]) -> None:
+def test_moves_are_completed_or_undone_after_any_kill(script: list[tuple[str, str, int, float]]) -> None:
     """Drivers and executors die with any step of a move under way: in the end all slices have one place."""
     engine = Engine(hosts=3)
     engine.run(30)
@@ -240,9 +269,7 @@ def test_moves_are_done_or_undone_whoever_is_killed(script: list[tuple[str, str,
 
 
 def test_a_host_whose_slices_can_go_nowhere_is_no_longer_leaving() -> None:
-    """Who was to take them died: the host that was to be released kept them, and nothing was decided ever
-    after, as its release was still to come.
-    """
+    """The host that should receive its slices died, and its pending release blocked all further decisions."""
     engine = Engine(hosts=3)
     engine.run(30)
     engine.release("host3", to="host2")
@@ -319,7 +346,7 @@ def test_an_executor_that_may_use_half_a_processor_is_full_with_half_a_core_of_w
     assert sum(each.cpu for each in hosts.probes.values()) == pytest.approx(0.8)
 
 
-def test_what_a_cluster_does_not_have_is_not_waited_for_all_the_time() -> None:
+def test_unavailable_hosts_are_not_waited_for_continually() -> None:
     """A floor above what there is: each try held up all moves until its hosts were given up, and was made
     again at once, so a host with four of six slices was never relieved.
     """
@@ -355,9 +382,7 @@ def test_floors_and_ceilings_are_kept_without_any_load() -> None:
 
 @pytest.mark.parametrize("batch_s", [0.25, 1.0, 4.0, 12.0])
 def test_a_jump_is_sized_by_the_load_however_long_batches_are(batch_s: float) -> None:
-    """What batches of twelve seconds took was all in one heartbeat: the load of the last five seconds, by
-    which a jump is sized, was twice what it was, and as many hosts were added.
-    """
+    """The work of a batch of twelve seconds was counted in one heartbeat, which doubled the jump's size."""
     hosts, window = ExecutorHosts(OPERATORS.slices), LoadWindow(30.0)
     now, cpu = 0.0, 0.1
     hosts.start(now)

@@ -1,4 +1,4 @@
-"""A slice moves while events flow, and whoever dies on the way: an event finds what it would have found."""
+"""A slice moves while events flow, and machines die meanwhile: every event finds the same matches."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from elasticity_support import OPERATORS, Cluster, Ranges
 from fieldfare.effects import Effect, Machine, source
 from fieldfare.elasticity.messages import (
     CopyPrepared,
-    Measured,
     PrepareCopy,
     Probe,
     Pulse,
     RemoveSlice,
     SendCopy,
     SliceActive,
-    SliceCopy,
-    SliceKept,
     SliceMove,
     Wired,
     Wiring,
 )
+from fieldfare_lab.elasticity.messages import Measured, SliceCopy, SliceKept
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +36,7 @@ RANGES = [(number, number * 3 % 40, number * 3 % 40 + 9) for number in range(30)
 
 
 def begun(seed: int, keep_most_s: float = 0.02) -> Cluster:
-    """Two hosts in which the subscriptions are stored; to keep something takes so long at most."""
+    """Return two hosts in which the subscriptions are stored; storing a state takes at most `keep_most_s`."""
     cluster = Cluster(seed, keep_most_s=keep_most_s)
     cluster.run(3)
     for stored in RANGES:
@@ -161,7 +159,7 @@ STEPS = {
 @pytest.mark.parametrize(
     "name", ["M:1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AP:1", "EP:2"))]
 )
-def test_whoever_dies_at_whatever_step(name: str, hears: str, step: type, before: bool, victim: str) -> None:
+def test_any_machine_dies_at_any_step(name: str, hears: str, step: type, before: bool, victim: str) -> None:
     """Figure 3's steps, each with a death just before and just behind it: the move is done or undone."""
     cluster = begun(3)
     cluster.run(1)
@@ -182,7 +180,7 @@ def test_whoever_dies_at_whatever_step(name: str, hears: str, step: type, before
 
 
 def test_a_host_that_was_only_taken_for_dead_lets_go() -> None:
-    """It was paused for a minute; its slices run elsewhere. What it still keeps is refused."""
+    """It was paused for a minute; its slices run elsewhere. Its attempts to store states are refused."""
     cluster = begun(4)
     cluster.network.cut(["host1"])
     events = [i * 7 % 45 for i in range(40)]

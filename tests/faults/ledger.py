@@ -92,7 +92,7 @@ class Ledger:
     waiting: dict[Key, dict[int, set[Position]]] = field(default_factory=dict)
     refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
     acknowledged: int = 0
-    pasts: int = 0
+    replays: int = 0
     """How many subscriptions that began in the past have had all that they were owed."""
     _early: dict[tuple[Key, int], set[Position]] = field(default_factory=dict)
     _offsets: list[int] = field(default_factory=list)

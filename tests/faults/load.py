@@ -431,7 +431,7 @@ class Load:
         repeated = sum(reader.repeated for reader in self.readers.values())
         print(
             f"{self.ledger.acknowledged} events in {len(self.ledger.records)} records, {self._confirmed()}"
-            f" messages confirmed, {repeated} came again unacked, {self.ledger.pasts} pasts read,"
+            f" messages confirmed, {repeated} came again unacked, {self.ledger.replays} pasts read,"
             f" {sum(each.came_early for each in self.publishers)} requests came too early,"
             f" refused: {dict(self.ledger.refusals)}"
         )

@@ -29,10 +29,10 @@ SWALLOWED_S = 60.0
 SPOKEN = "cloudevents.json"
 CHANGED = "changed"
 """What stands in every space under filters that change, and is read all the time too."""
-PAST_BYTES = 300_000
+REPLAY_BYTES = 300_000
 """About so far back goes who begins in the past: retention must not overtake him."""
-PAST_S = 120.0
-PAST_FILTER = "data.word LIKE 'a%' OR data.bulk < 2"
+REPLAY_S = 120.0
+REPLAY_FILTER = "data.word LIKE 'a%' OR data.bulk < 2"
 
 
 class Stopped(Exception):
@@ -372,15 +372,15 @@ class Historian(Actor):
         super().stop()
 
     def act(self) -> None:
-        start = self.ledger.place_before(PAST_BYTES)
+        start = self.ledger.place_before(REPLAY_BYTES)
         if start is None:
             self.stopping.wait(RETRY_S)
             return
         id = f"past-{self.random.randrange(1 << 60)}"
-        made = {"filter": PAST_FILTER, "start": f"0-{start}-0"}
+        made = {"filter": REPLAY_FILTER, "start": f"0-{start}-0"}
         answer, _ = self.call("PUT", f"/subscriptions/{id}", json=made)
         assert answer.status_code in (200, 201), answer.text
-        owed = self.ledger.owed_since(self.space, start, PAST_FILTER)
+        owed = self.ledger.owed_since(self.space, start, REPLAY_FILTER)
         given: dict[Position, int] = {}
         asked_s = time.monotonic()
         while not (owed.keys() <= given.keys() or self.stopping.is_set()):
@@ -400,7 +400,7 @@ class Historian(Actor):
                 )
                 given[position] = event["data"]["n"]
             missing = sorted(owed.keys() - given.keys())
-            if time.monotonic() > max(asked_s, self.load.in_peace_s) + PAST_S:
+            if time.monotonic() > max(asked_s, self.load.in_peace_s) + REPLAY_S:
                 lacks = f"{self.space}/{id} from {start} lacks {len(missing)} of {len(owed)}: {missing[:3]}"
                 raise Fault("lost", lacks)
             positions = [message["position"] for message in answer.json()["messages"]]
@@ -408,6 +408,6 @@ class Historian(Actor):
                 self.call("POST", f"/subscriptions/{id}/ack", json={"positions": positions})
         hold(len(set(given.values())) == len(given), "doubled", f"{self.space}/{id}: an event at two places")
         with self.ledger.lock:
-            self.ledger.pasts += owed.keys() <= given.keys()
+            self.ledger.replays += owed.keys() <= given.keys()
         self.call("DELETE", f"/subscriptions/{id}")
         self.stopping.wait(1.0)

@@ -24,7 +24,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
-from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.files.match_folder import BlockFile
@@ -72,7 +72,7 @@ def test_a_block_that_cannot_be_opened_for_want_of_file_descriptors_is_not_calle
     until(lambda: log.end(0) == 2 and _is_settled(log.folder))
     with no_more_files(), pytest.raises((MatchLogError, OSError)) as raised:
         log.block_at(0)
-    assert not isinstance(raised.value, BrokenBlockError), raised.value
+    assert not isinstance(raised.value, CorruptBlockError), raised.value
 
 
 def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_broken_block(
@@ -102,7 +102,7 @@ def test_a_block_for_which_memory_is_short_is_not_called_broken(
     monkeypatch.setattr(pa.ipc, "open_file", fail)
     with pytest.raises((MatchLogError, MemoryError)) as raised:
         log.block_at(0)
-    assert not isinstance(raised.value, BrokenBlockError), raised.value
+    assert not isinstance(raised.value, CorruptBlockError), raised.value
 
 
 HEAVY = """

@@ -10,15 +10,17 @@ import httpx
 import pytest
 import readers
 from ledger import Fault, Ledger
-from readers import PAST_BYTES, Historian
+from readers import REPLAY_BYTES, Historian
 
 
 @pytest.mark.parametrize("end", ["pause", "stop"])
 def test_a_past_that_was_begun_is_looked_at_to_its_end(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """After each burst of kills all rested, and what was lost of a past that was being read went unseen."""
-    monkeypatch.setattr(readers, "PAST_S", 0.05)
+    monkeypatch.setattr(readers, "REPLAY_S", 0.05)
     ledger = Ledger()
-    ledger.acknowledge("a", 3, 0, [{"data": {"n": 1, "bulk": 0}}, {"data": {"n": 2, "bulk": 5}}], PAST_BYTES)
+    ledger.acknowledge(
+        "a", 3, 0, [{"data": {"n": 1, "bulk": 0}}, {"data": {"n": 2, "bulk": 5}}], REPLAY_BYTES
+    )
     load: Any = SimpleNamespace(ledger=ledger, url="http://127.0.0.1:9", in_peace_s=float("inf"))
     historian = Historian(load, "a", "seed")
     has_asked = threading.Event()

@@ -1,7 +1,7 @@
-"""The grammar of docs/filters.md, read from the page: makes filters of it, and says what it allows.
+"""The grammar of docs/filter-grammar.md, parsed from the page: a generator and a recognizer of filters.
 
-A filter is a list of tokens here. What the grammar spells out by characters (numbers, strings, names)
-is a terminal; the samples of it are in ``TERMINALS``.
+A filter is a list of tokens here. Tokens that the grammar defines by characters (numbers, strings, names)
+are terminals; samples of them are in ``TERMINALS``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.sql.lexer import KEYWORDS
 from fieldfare.filters.sql.operands import ALIASES
 
-PAGE = Path(__file__).parents[2] / "docs" / "filters.md"
+PAGE = Path(__file__).parents[2] / "docs" / "filter-grammar.md"
 
 NAMES = ("a", "b", "data", "time", "item", "any", "all", "day", "timestamp", "interval", "from", "é_1")
-"""Names of attributes; some of them have another use elsewhere."""
+"""Names of attributes; some of them are words with a meaning in other places."""
 
 _FUNCTION_NAMES = frozenset((*FUNCTIONS, *ALIASES)) - {"CASE", "EQUAL_NULL"}
-"""Those that are called as functions are; the two have rules of their own."""
+"""Functions with the syntax of calls; two others have rules of their own."""
 
 
 def _is_name(token: str) -> bool:
@@ -35,7 +35,7 @@ def _is_word(token: str) -> bool:
 
 @dataclass(frozen=True)
 class Terminal:
-    """Tokens that the grammar describes by their characters."""
+    """A kind of tokens that the grammar defines by their characters."""
 
     samples: tuple[str, ...]
     allows: Callable[[str], bool]
@@ -77,7 +77,7 @@ TERMINALS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A piece of a rule.
+    """A part of a rule.
 
     ``kind`` is ``text`` (quoted in the page), ``rule`` (its name), ``all``, ``any``, ``maybe`` or ``many``.
     """
@@ -90,7 +90,7 @@ class Node:
 _PATH = Node("rule", "path")
 
 _DEEP = 30
-"""From this depth on a filter that is made takes the shortest way to its end."""
+"""Maximum depth of random choices; beyond, a generated filter takes the shortest alternatives."""
 
 _ENDLESS = 1_000_000
 
@@ -103,7 +103,7 @@ class Grammar:
     leasts: dict[str, int] = field(default_factory=dict)
 
     def derive(self, rng: random.Random, name: str = "filter", depth: int = 0) -> Iterator[str]:
-        """The tokens of a random filter."""
+        """Return the tokens of a random filter."""
         if name in TERMINALS:
             yield rng.choice(TERMINALS[name].samples)
         else:
@@ -127,13 +127,13 @@ class Grammar:
                     break
 
     def _choice(self, parts: tuple[Node, ...], rng: random.Random, depth: int) -> Node:
-        """One of several: often an attribute, which may be of any type, so that many filters are taken."""
+        """Choose an alternative: often an attribute, which may have any type, so that many filters parse."""
         if depth >= _DEEP:
             return min(parts, key=self.least)
         return _PATH if _PATH in parts and rng.random() < 0.6 else rng.choice(parts)
 
     def least(self, node: Node) -> int:
-        """How many tokens it has at least."""
+        """Return the minimum number of tokens."""
         if node.kind in ("text", "maybe", "many"):
             return int(node.kind == "text")
         if node.kind == "rule":
@@ -145,12 +145,12 @@ class Grammar:
         return min(sizes) if node.kind == "any" else sum(sizes)
 
     def allows(self, tokens: list[str]) -> bool:
-        """Whether the tokens are a filter."""
+        """Return whether the tokens are a filter."""
         return len(tokens) in _Recognizer(self, tokens).ends(Node("rule", "filter"), 0)
 
 
 class _Recognizer:
-    """Where each piece of the grammar can end that starts at a token."""
+    """A recognizer: for each part of the grammar and each first token, the possible ends."""
 
     def __init__(self, grammar: Grammar, tokens: list[str]) -> None:
         self.grammar = grammar
@@ -190,7 +190,7 @@ class _Recognizer:
 
 
 def read_grammar(text: str) -> Grammar:
-    """The grammar that a page has in its ``ebnf`` block, up to the rules for single characters."""
+    """Parse the grammar in a page's ``ebnf`` block, up to the rules for single characters."""
     (block,) = re.findall(r"```ebnf\n(.*?)```", text, re.DOTALL)
     rules, _ = block.split("\n\n")
     return Grammar(
@@ -205,7 +205,7 @@ _BRACKETS = {"(": (")", ""), "[": ("]", "maybe"), "{": ("}", "many")}
 
 
 class _Reader:
-    """Reads the right side of a rule."""
+    """A parser of the right side of a rule."""
 
     def __init__(self, body: str) -> None:
         self.tokens = [*re.findall(r"\"[^\"]*\"|\w+|[^\s\w]", body), ""]

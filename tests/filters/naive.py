@@ -1,6 +1,6 @@
-"""The semantics of filters, written straight from docs/filters.md: slow, plain, the evaluator's twin.
+"""A naive interpreter of filters, written from the pages on filters, for comparison with the evaluator.
 
-Values: ABSENT and None (null) are no values; booleans, numbers and strings are; all else is `other`.
+Values: ABSENT and None (null) are no values; booleans, numbers and strings are; all others are `other`.
 Conditions: True, False, None for unknown. Numbers are Fractions, or an infinity as it is.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from fieldfare.filters import expression as ast
 from fieldfare.filters.derived import value_getter
-from fieldfare.filters.exact import MAX_BITS, SUM_BITS
+from fieldfare.filters.exact import BITS_MAX, SUM_BITS
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import ABSENT
@@ -25,7 +25,7 @@ NO_VALUE = (ABSENT, None)
 
 
 def read(event: Any, path: tuple[str | int, ...]) -> Any:
-    """The value of an attribute, or ABSENT."""
+    """Return the value of an attribute, or ABSENT."""
     value = event
     for step in path:
         if isinstance(step, str) and isinstance(value, Mapping) and step in value:
@@ -40,7 +40,7 @@ def read(event: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def evaluate(e: ast.Expression, event: Any) -> Any:
-    """The value of an expression; a condition's is True, False or None."""
+    """Return the value of an expression; that of a condition is True, False or None."""
     match e:
         case ast.Literal(value):
             return value
@@ -97,12 +97,12 @@ def evaluate(e: ast.Expression, event: Any) -> Any:
 
 
 def call(name: str, values: list[Any]) -> Any:
-    """The functions' results; see ``naive_functions``."""
+    """Return the result of a function; see ``naive_functions``."""
     return naive_functions.call(name, values)
 
 
 def condition(e: ast.Expression, event: Any) -> bool | None:
-    """An expression as a condition: what is neither true nor false is unknown."""
+    """Return the value of an expression as a condition: unknown unless it is true or false."""
     value = evaluate(e, event)
     return value if isinstance(value, bool) else None
 
@@ -120,7 +120,7 @@ def disjunction(values: list[bool | None]) -> bool | None:
 
 
 def number(value: Any) -> Fraction | float | None:
-    """A number exactly, or None if the value is no number."""
+    """Return a number exactly, or None if the value is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction) or value != value:
         return None
     if not isinstance(value, int) and value in (INFINITY, -INFINITY):
@@ -146,7 +146,7 @@ def calculate(operator: str, left: Any, right: Any) -> Fraction | None:
 
 
 def is_long(value: Fraction) -> bool:
-    bits = SUM_BITS if isinstance(value, naive_functions.Sum) else MAX_BITS
+    bits = SUM_BITS if isinstance(value, naive_functions.Sum) else BITS_MAX
     return max(abs(value.numerator), value.denominator) >= 2**bits
 
 
@@ -175,7 +175,7 @@ def pattern_characters(pattern: ast.Pattern) -> Any:
 
 
 def fits(pattern: tuple[Any, ...], text: str) -> bool:
-    """The textbook table: row by row, which beginnings of the text fit the pattern so far."""
+    """Return whether a text matches a pattern, by dynamic programming over prefixes of both."""
     reach = [True] + [False] * len(text)
     for part in pattern:
         if part is ast.Wild.RUN:
@@ -188,7 +188,7 @@ def fits(pattern: tuple[Any, ...], text: str) -> bool:
 
 
 def candidates(form: NormalForm, event: Any) -> list[Conjunction]:
-    """The conjunctions of a normal form that an event fits."""
+    """Return the conjunctions of a normal form that an event fits."""
     return [
         conjunction
         for conjunction in form.conjunctions
@@ -198,12 +198,12 @@ def candidates(form: NormalForm, event: Any) -> list[Conjunction]:
 
 
 def read_any(event: Any, path: tuple[str | int, ...]) -> Any:
-    """The value of an attribute or of a derived column."""
+    """Return the value of an attribute or of a derived column."""
     return value_getter(path, lambda attribute: lambda event: read(event, attribute))(event)
 
 
 def has_needle(value: Any, needle: Needle) -> bool:
-    """Whether a value is a string with a needle, place by place."""
+    """Return whether a value is a string with a needle, by comparison at each position."""
     if not isinstance(value, str):
         return False
     text = "".join(character.casefold() for character in value) if needle.kind & 1 else value

@@ -1,4 +1,4 @@
-"""The functions, written straight from the tables in docs/filters.md: slow, plain, their twins."""
+"""Naive implementations of the functions, written from the tables in docs/filter-functions.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from fieldfare.filters.exact import MAX_BITS, SUM_BITS
-from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.exact import BITS_MAX, SUM_BITS
+from fieldfare.filters.functions.table import CHARACTERS_MAX
 from fieldfare.filters.values import ABSENT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,11 +19,11 @@ CYCLE_S = 146_097 * 86_400
 
 
 class NoValue(Exception):
-    """There is no result."""
+    """Raised if a function has no result."""
 
 
 def call(name: str, values: list[Any]) -> Any:
-    """A function's result, or None where it has no value for these operands."""
+    """Return a function's result, or None if it has no value for the operands."""
     if name in OF_ANY_TYPE:
         return OF_ANY_TYPE[name]([None if value is ABSENT else value for value in values])
     try:
@@ -34,7 +34,7 @@ def call(name: str, values: list[Any]) -> Any:
 
 
 class Sum(Fraction):
-    """A sum or a difference, or its absolute value: it may be longer than other results."""
+    """A sum or a difference, or its absolute value, which may be longer than other results."""
 
     def __abs__(self) -> Sum:
         return Sum(super().__abs__())
@@ -42,7 +42,7 @@ class Sum(Fraction):
 
 def bounded(value: Fraction) -> Fraction:
     if max(abs(value.numerator), value.denominator) >= 2 ** (
-        SUM_BITS if isinstance(value, Sum) else MAX_BITS
+        SUM_BITS if isinstance(value, Sum) else BITS_MAX
     ):
         raise NoValue
     return value
@@ -55,7 +55,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> Fraction:
-    """A number that is short enough to calculate with."""
+    """Return a number that is short enough for arithmetic."""
     return bounded(exactly(value))
 
 
@@ -85,7 +85,7 @@ def numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def not_too_long(result: str, least: int = 0) -> str:
-    if len(result) > max(MAX_CHARACTERS, least):
+    if len(result) > max(CHARACTERS_MAX, least):
         raise NoValue
     return result
 
@@ -155,7 +155,7 @@ def as_number(value: Any) -> Fraction:
 
 
 def seconds_of(text_of_time: Any) -> Fraction:
-    """A timestamp by way of ``datetime``, which reads most of them, and knows no leap seconds."""
+    """Parse a timestamp with ``datetime``, which supports most of them, but no leap seconds."""
     value = text(text_of_time)
     if re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
         value += "T00:00:00"
@@ -192,7 +192,7 @@ def date_of(seconds: Fraction) -> date:
 
 
 def local_clock(part: Callable[[datetime, Fraction, int], Any]) -> Callable[..., Any]:
-    """Of a local time: a ``datetime``, the fraction of its second, the cycles of 400 years left out."""
+    """Compute from a local time: a ``datetime``, its fraction of a second, omitted cycles of 400 years."""
 
     def compute(instant: Any, offset: Any = "Z") -> Any:
         seconds = number(instant) + ahead_of_utc(text(offset))
@@ -211,7 +211,7 @@ def since_midnight(value: Any) -> Fraction:
 
 
 def distance(*place: Fraction) -> Fraction:
-    """By the angle between two vectors, which is exact near the poles and the antipodes too."""
+    """Compute the distance by the angle between two vectors, which is exact near poles and antipodes too."""
     latitude, longitude, latitude_2, longitude_2 = place
     if max(abs(latitude), abs(latitude_2)) > 90 or max(abs(longitude), abs(longitude_2)) > 180:
         raise NoValue
@@ -227,7 +227,7 @@ def vector(latitude: Fraction, longitude: Fraction) -> tuple[float, float, float
 
 
 def within_box(*values: Any) -> bool | None:
-    """Three-valued: latitude and longitude are tested one by one, as by BETWEEN."""
+    """Test latitude and longitude one by one with three-valued logic, as with BETWEEN."""
     south, west, north, east = map(number, values[2:])
 
     def tested(value: Any, test: Callable[[Any], bool]) -> bool | None:
@@ -272,7 +272,7 @@ def as_decimal(value: Any, *digits: Any) -> Fraction:
 
 
 def as_string(value: Any) -> str:
-    """The digits one by one; a fraction that never ends has no value."""
+    """Format a number digit by digit; an infinite fraction has no value."""
     if isinstance(value, str | bool):
         return str(value).lower() if isinstance(value, bool) else value
     exact = number(value)
@@ -281,7 +281,7 @@ def as_string(value: Any) -> str:
     while rest:
         digit, rest = divmod(rest * 10, 1)
         digits += str(digit)
-        if len(digits) > MAX_CHARACTERS:
+        if len(digits) > CHARACTERS_MAX:
             raise NoValue
     return f"{'-' * (exact < 0)}{whole_part}{'.' * bool(digits)}{digits}"
 
@@ -313,7 +313,7 @@ def element_at(value: Any, place: Any) -> Any:
 
 
 def sort(left: Any, right: Any) -> int | None:
-    """-1, 0, 1, or None for what cannot be compared."""
+    """Return -1, 0, 1, or None for values that cannot be compared."""
     if isinstance(left, str) and isinstance(right, str):
         return (left > right) - (left < right)
     if isinstance(left, bool) or isinstance(right, bool):
@@ -354,7 +354,7 @@ OF_ANY_TYPE: dict[str, Callable[[list[Any]], Any]] = {
     "EQUAL_NULL": same,
     "CASE": case_of,
 }
-"""The functions for which a value that is not there is a value, too."""
+"""The functions that accept missing values."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "LENGTH": texts(lambda value: sum(1 for _ in value)),

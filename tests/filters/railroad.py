@@ -1,6 +1,6 @@
-"""The grammar of docs/filters.md as railroad pictures, one below the other in docs/images/filter-grammar.svg.
+"""The grammar of docs/filter-grammar.md as railroad diagrams in docs/images/filter-grammar.svg.
 
-After a change of the grammar: ``PYTHONPATH=src python -m tests.filters.railroad``; look at the picture.
+After a change of the grammar: ``PYTHONPATH=src python -m tests.filters.railroad``; review the image.
 Every piece is drawn with its entry at ``x, y`` and its exit at ``x + width, y``.
 """
 
@@ -29,7 +29,7 @@ text.rule { font-weight: bold; text-anchor: start }
 
 @dataclass(frozen=True)
 class Piece:
-    """Something drawn: its width, how far it reaches above and below its line, and its SVG at a place."""
+    """A drawing: its width, its extent above and below its line, and its SVG at a position."""
 
     width: float
     above: float
@@ -68,7 +68,7 @@ def _row(pieces: list[Piece]) -> Piece:
 
 
 def _choice(pieces: list[Piece]) -> Piece:
-    """The first on the line, the others below it."""
+    """Draw alternatives: the first on the line, the others below it."""
     inner = max(piece.width for piece in pieces)
     drops = [0.0]
     for before, piece in pairwise(pieces):
@@ -92,7 +92,7 @@ def _choice(pieces: list[Piece]) -> Piece:
 
 
 def _maybe(piece: Piece) -> Piece:
-    """A way around, above the piece."""
+    """Draw an optional piece: a bypass above it."""
     rise = max(piece.above + GAP / 2, 2 * TURN)
 
     def draw(x: float, y: float) -> str:
@@ -106,7 +106,7 @@ def _maybe(piece: Piece) -> Piece:
 
 
 def _loop(piece: Piece, between: Piece | None) -> Piece:
-    """Once or more often, with something on the way back, below the piece."""
+    """Draw a repetition: a way back below the piece, with an optional separator on it."""
     way = between or Piece(0, 0, 0, lambda _x, _y: "")
     inner = max(piece.width, way.width)
     drop = max(piece.below + GAP / 2 + way.above, 2 * TURN)
@@ -125,7 +125,7 @@ def _loop(piece: Piece, between: Piece | None) -> Piece:
 
 
 def piece_of(node: Node) -> Piece:
-    """The picture of a piece of the grammar."""
+    """Return the drawing of a part of the grammar."""
     if node.kind in ("text", "rule"):
         return _box(node.text, is_rule=node.kind == "rule")
     if node.kind == "any":
@@ -146,7 +146,7 @@ def piece_of(node: Node) -> Piece:
 
 
 def picture_of(grammar: Grammar) -> str:
-    """All rules below each other, as SVG."""
+    """Return all rules, one below the other, as SVG."""
     drawn, y, width = "", 10.0, 0.0
     for name, node in grammar.rules.items():
         piece = piece_of(node)

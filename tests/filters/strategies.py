@@ -1,4 +1,4 @@
-"""Random expressions and events over few attributes and few values, so that they often meet."""
+"""Random expressions and events over few attributes and few values, so that they often match."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ strings = st.builds(ast.Literal, st.sampled_from(STRINGS + ODD_STRINGS))
 whole_literals = st.builds(ast.Literal, st.integers(-3, 5))
 
 
-def _quietly(strategy: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
-    """The same with a short representation, which hypothesis would warn of."""
+def _short_repr(strategy: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    """Return a strategy with a short representation, to avoid a warning of hypothesis."""
 
     @st.composite
     def drawn(draw: st.DrawFn) -> ast.Expression:
@@ -116,7 +116,7 @@ def _string_calls(inner: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy
     )
 
 
-texts_computed = _quietly(st.recursive(attributes | strings, _string_calls, max_leaves=4))
+texts_computed = _short_repr(st.recursive(attributes | strings, _string_calls, max_leaves=4))
 number_calls = st.one_of(
     call("LENGTH", texts_computed),
     call("POSITION", strings, texts_computed),
@@ -144,7 +144,7 @@ time_attributes = call("TIMESTAMP", attributes)
 interval_literals = call(
     "INTERVAL", st.builds(ast.Literal, st.sampled_from([0, 60, -90, 86_400, Decimal("0.25"), 10**12]))
 )
-timestamps = _quietly(
+timestamps = _short_repr(
     st.one_of(
         time_attributes,
         time_literals,
@@ -174,8 +174,8 @@ parts = st.one_of(
     call("ELEMENT_AT", attributes, st.sampled_from([ast.Literal(-1), ast.Literal(2), ast.Literal("x")])),
     call("ELEMENT_AT", call("ELEMENT_AT", attributes, attributes), st.just(ast.Literal(1))),
 )
-calls = _quietly(calls | casts | parts)
-calls = _quietly(
+calls = _short_repr(calls | casts | parts)
+calls = _short_repr(
     st.one_of(
         *(calls, calls, call("COALESCE", attributes | calls, calls | literals)),
         any_call(["GREATEST", "LEAST"], attributes | calls, calls | literals, attributes),
@@ -225,7 +225,7 @@ def conditions_over(operands: st.SearchStrategy[ast.Expression]) -> st.SearchStr
 
 
 def quantified_over(elements: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
-    """Quantifiers over arrays, one in another too; their conditions see the elements and the attributes."""
+    """Return a strategy of quantifiers, nested too; their conditions read elements and attributes."""
     inner = st.sampled_from([ast.Element("i"), ast.Element("i", ("x",)), ast.Element("i", (0,))])
     about_element = st.one_of(
         st.builds(ast.Comparison, operators, inner, literals),
@@ -273,7 +273,7 @@ expressions = st.recursive(bare | conditions_over(values), _joined, max_leaves=8
 sql_expressions = expressions.filter(
     lambda e: not any(isinstance(part, ast.AndThen | ast.OrElse) for part in ast.walk(e))
 )
-"""What the sql dialect writes as it is."""
+"""Conditions that the sql dialect prints unchanged."""
 
 plain_values = st.one_of(
     *(scalars, st.sampled_from(FLOATS + ODD_FLOATS), st.sampled_from(STRINGS), st.sampled_from(ODD_STRINGS)),

@@ -1,4 +1,4 @@
-"""What filters compute is a column of the index: exact, computed once, kept where it pays, and bounded."""
+"""Derived columns of the index are exact, computed once, bounded, and kept only if many share them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.plain.build import derived
+from fieldfare.matching.plain.building import derived
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END, Change, derived_path, derived_text
 from fieldfare.partitioning import constrained_paths
@@ -70,7 +70,7 @@ def _columns(part: Part) -> list[str]:
 
 @settings(max_examples=drawn(100), deadline=None, derandomize=True)
 @given(st.lists(some.sql_expressions, min_size=1, max_size=6), st.lists(some.events, min_size=1, max_size=6))
-def test_with_columns_and_without_the_index_finds_what_the_evaluator_finds(
+def test_the_index_finds_the_same_matches_with_and_without_columns(
     expressions: list[Any], events: list[Event]
 ) -> None:
     filters = [compile_filter(format_expression(each)) for each in expressions for _ in range(2)]
@@ -83,9 +83,9 @@ def test_with_columns_and_without_the_index_finds_what_the_evaluator_finds(
 
 
 def _calls(data: st.DataObject, function: Function) -> tuple[list[str], list[Event]]:
-    """Tests of a call of a function over attributes (a literal where one is needed), and events for it."""
+    """Draw tests of a function call over attributes (literals where required), and events for them."""
     count = data.draw(
-        st.integers(function.least_operands, max(function.least_operands, min(function.most_operands, 3)))
+        st.integers(function.operands_min, max(function.operands_min, min(function.most_operands, 3)))
     )
     operands, values = [], []
     for place in range(count):
@@ -163,7 +163,7 @@ CONSTANTS += [
     st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(NUMBERS)), min_size=1, max_size=12),
 )
 def test_computed_numbers_are_compared_exactly(constants: list[str], pairs: list[tuple[Any, Any]]) -> None:
-    """Fractions, sums of floats, and numbers of more than 64 bits, at constants and a hair beside them."""
+    """Fractions, sums of floats, and numbers of more than 64 bits, equal or very close to constants."""
     computed = ["a / 3", "a / b", "a + b", "a * b", "a - b", "a % b", "COALESCE(a, b)", "ABS(a)"]
     rng = random.Random(len(constants))
     filters = [
@@ -229,7 +229,7 @@ def test_events_of_json_have_what_columns_read() -> None:
     assert index.match(columns, np.zeros(len(events), np.int64)).lists() == _expected(filters, events)
 
 
-def test_what_was_compiled_before_there_were_columns_is_decided_by_its_filter() -> None:
+def test_filters_compiled_before_columns_existed_are_evaluated() -> None:
     rng = random.Random(3)
     filters = [compile_filter(_text(rng)) for _ in range(60)]
     events = [_event(rng) for _ in range(60)]
@@ -239,7 +239,7 @@ def test_what_was_compiled_before_there_were_columns_is_decided_by_its_filter() 
         assert _found(_part(filters, forms), events) == _expected(filters, events)
 
 
-def test_changes_and_folding_keep_what_columns_say() -> None:
+def test_changes_and_folding_keep_columns_correct() -> None:
     rng = random.Random(4)
     live, current, revision = LiveIndex(), dict[int, Filter](), 0
     events = [_event(rng) for _ in range(20)]
@@ -260,7 +260,7 @@ def test_changes_and_folding_keep_what_columns_say() -> None:
 
 
 def test_columns_that_few_filters_share_are_not_kept() -> None:
-    """Each subscriber's own place makes no column for each of them."""
+    """Subscribers with a different place each do not create a column each."""
     filters = [compile_filter(f"DISTANCE_KM(lat, lon, {n / 7:.3f}, 13.2) < 5") for n in range(300)]
     part = _part(filters, kept="as it pays")
     assert _columns(part) == [] and part.explain().filters.undecided_rows == 300
@@ -268,8 +268,8 @@ def test_columns_that_few_filters_share_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize(("count", "columns"), [(200, 0), (300, 1)])
-def test_a_column_is_kept_for_more_filters_where_few_events_are_candidates(count: int, columns: int) -> None:
-    """Hundreds ask for the distance from one place, each for a box around it: an event is in few."""
+def test_a_column_needs_more_filters_if_few_events_are_candidates(count: int, columns: int) -> None:
+    """Hundreds of filters use the distance from one place, each in a box around it: an event is in few."""
     filters = [compile_filter(f"DISTANCE_KM(lat, lon, 52.5, 13.2) < {n + 1}") for n in range(count)]
     part = _part(filters, kept="as it pays")
     assert len(_columns(part)) == columns
@@ -277,7 +277,7 @@ def test_a_column_is_kept_for_more_filters_where_few_events_are_candidates(count
     assert _found(part, events) == _expected(filters, events)
 
 
-def test_an_index_has_so_many_columns_at_most() -> None:
+def test_the_number_of_columns_of_an_index_is_limited() -> None:
     filters = [
         compile_filter(f"a + {n} > b") for n in range(derived.COLUMNS_MAX + 20) for _ in range(1 + n % 2)
     ]
@@ -287,8 +287,8 @@ def test_an_index_has_so_many_columns_at_most() -> None:
     assert _found(part, events) == _expected(filters, events)
 
 
-def test_a_kept_column_decides_alone() -> None:
-    """What it implies for attributes is not compared again, and no filter is evaluated."""
+def test_a_kept_column_is_sufficient() -> None:
+    """The sets of attributes that follow from it are not compared, and no filter is evaluated."""
     part = _part([compile_filter(f"HOUR(time) = {n % 24}") for n in range(500)])
     explained = part.explain()
     assert part.filters.indexed_paths == ((-1, "HOUR(TIMESTAMP(time))"),)
@@ -300,7 +300,7 @@ def test_a_kept_column_decides_alone() -> None:
     assert explained.document()["derived"][0]["expression"] == "HOUR(TIMESTAMP(time))"
 
 
-def test_parts_share_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_share_computed_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
     compute = DerivedColumn._compute
     monkeypatch.setattr(
@@ -317,8 +317,8 @@ def test_parts_share_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert computed == [(-1, "a + b")]
 
 
-def test_a_filter_that_can_be_much_work_has_no_columns_where_it_goes_through_arrays() -> None:
-    """Which filters share the steps of an event must not depend on what an index keeps."""
+def test_filters_with_limited_steps_have_no_columns_over_arrays() -> None:
+    """The set of filters that share the steps of an event must not depend on an index's columns."""
     each = compile_filter("ANY x IN tags SATISFIES (x = 3) AND a + b > 2")
     assert each.work is not None
     assert not any(
@@ -343,7 +343,7 @@ ARRAY_EVENTS = st.fixed_dictionaries(
 @pytest.mark.parametrize("decode", ["events", "json", "one by one"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(events=st.lists(ARRAY_EVENTS, min_size=1, max_size=9))
-def test_what_looks_into_arrays_is_right_as_a_column(decode: str, events: list[Event]) -> None:
+def test_quantifiers_are_right_as_columns(decode: str, events: list[Event]) -> None:
     filters = [compile_filter(text) for text in ARRAY_TESTS]
     expected = _expected(filters, events)
     stamps = np.zeros(len(events), np.int64)
@@ -362,8 +362,8 @@ def test_what_looks_into_arrays_is_right_as_a_column(decode: str, events: list[E
     assert len(_columns(_part(filters))) > 8
 
 
-def test_no_column_looks_into_an_array_of_many_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody asks: a hundred columns of one array of a million elements would take a minute."""
+def test_no_column_reads_an_array_of_many_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred columns of one array of a million elements would take a minute for filters that read none."""
     filters = [compile_filter(text) for text in ("'x' = ANY(a)", "a[-1] = 'x'", "CARDINALITY(a) = 2")]
     part = _part(filters)
     assert len(_columns(part)) == 3
@@ -383,8 +383,8 @@ def test_no_column_looks_into_an_array_of_many_elements(monkeypatch: pytest.Monk
     assert seen == [1, 2, 32] * 3
 
 
-def test_the_array_of_a_column_may_be_small_for_one_filter_only() -> None:
-    """A conjunction for small arrays has its column, the one for the others has attributes alone."""
+def test_an_array_may_be_small_for_one_filter_only() -> None:
+    """The conjunction for small arrays has a column, the one for larger arrays has only attributes."""
     small, many = compile_filter("'x' = ANY(a)").normal_form.conjunctions[1:]
     assert small.exact and small.derives and not many.exact and not many.derives
     assert ("a", 32) in dict(small.constraints) and ("a", 32) in dict(many.constraints)
@@ -400,7 +400,7 @@ MOVED = [
 @pytest.mark.parametrize(
     "number", [28, 32, 33, -5, 2.5, 10**400, -(10**616), 1e308, Decimal("1e-610"), None, "30", True]
 )
-def test_a_number_moved_by_constants_is_one_column(number: Any) -> None:
+def test_sums_of_an_attribute_and_constants_share_a_column(number: Any) -> None:
     filters = [compile_filter(text) for text in MOVED for _ in range(2)]
     part = _part(filters)
     assert _columns(part) == ["a + 0"]
@@ -414,13 +414,13 @@ def test_partitioning_sees_attributes_only() -> None:
     assert constrained_paths(forms) == {("a",): 3, ("b",): 3, ("c",): 3}
 
 
-def test_a_fraction_is_in_the_sets_that_it_is_in() -> None:
+def test_fractions_are_compared_exactly_with_sets() -> None:
     (conjunction,) = normal_form(compile_filter("a > 0.3").expression).conjunctions
     values = dict(conjunction.constraints)[("a",)]
     assert Fraction(1, 3) in values and Fraction(3, 10) not in values and Fraction(3, 11) not in values
 
 
-def test_a_batch_made_of_another_computes_its_own() -> None:
+def test_a_batch_made_of_another_computes_its_own_columns() -> None:
     filters = [compile_filter(f"a + b > {n}") for n in range(5)]
     part = _part(filters)
     first, second = ([{"a": n, "b": b} for n in range(20)] for b in (0, 3))
@@ -434,14 +434,14 @@ def test_a_batch_made_of_another_computes_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", ["a", "a - b", "LOWER(a)"])
-def test_what_is_never_unknown_holds_also_where_its_operand_has_no_value(value: str) -> None:
+def test_functions_that_are_never_unknown_hold_without_an_operand(value: str) -> None:
     filters = [compile_filter(f"IS_SCALAR({value}) = {truth}") for truth in ("TRUE", "FALSE")]
     events: list[Event] = [{}, {"a": None}, {"a": 1, "b": 2}, {"a": "x"}, {"a": [1]}, {"b": 1}]
     for kept in KEPT:
         assert _found(_part(filters, kept=kept), events) == _expected(filters, events)
 
 
-def test_what_is_too_long_for_a_column_is_not_remembered() -> None:
+def test_expressions_too_long_for_a_column_are_not_cached() -> None:
     texts = [f"CONCAT(a, '{n}{'x' * 60_000}')" for n in range(40)]
     tracemalloc.start()
     try:

@@ -1,8 +1,8 @@
-"""For each dialect: one filter, one event, one answer, whoever gives it.
+"""For each dialect, all evaluators give the same answer for a filter and an event.
 
-Filters by the dialects' grammars over events of the same few names and values are given to the
-evaluator, to the evaluator by columns and to the index; what they say is what a naive interpreter
-says that was written from the specification.
+Random filters of the dialects' grammars and random events over the same few names and values are evaluated by
+the evaluator, by the evaluator by columns and by the index; a naive interpreter, written from the
+specification, gives the expected answers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fieldfare.model import OPEN_END
 Event = dict[str, Any]
 
 FILTERS, EVENTS = 8, 10
-"""How many of each there are in one example."""
+"""Filters, and events, per example."""
 
 few = settings(max_examples=drawn(10), derandomize=True, deadline=None)
 
@@ -88,7 +88,7 @@ def text_event(rng: random.Random) -> Event:
 
 
 def subscriptions_hold(document: Any, event: Event) -> bool:
-    """Straight from section 3.2.4.1 of the Subscriptions API."""
+    """Evaluate a filter by section 3.2.4.1 of the Subscriptions API."""
     if isinstance(document, list):
         return all(subscriptions_hold(each, event) for each in document)
     [(kind, what)] = document.items()
@@ -98,7 +98,7 @@ def subscriptions_hold(document: Any, event: Event) -> bool:
     if kind == "not":
         return not subscriptions_hold(what, event)
     if kind in ("sql", "cesql"):
-        return says_true(compile_filter(what, "cesql"), event)
+        return is_true(compile_filter(what, "cesql"), event)
     tests: dict[str, Callable[[str, str], bool]] = {
         "exact": str.__eq__,
         "prefix": str.startswith,
@@ -111,7 +111,7 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def says_true(compiled: Filter, event: Event) -> bool:
+def is_true(compiled: Filter, event: Event) -> bool:
     evaluation = compiled.evaluate(event)
     return evaluation.value is True and not evaluation.errors
 
@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
         sql_event,
         lambda compiled, event: naive.condition(compiled.expression, event) is True,
     ),
-    "cesql": (lambda rng: text_of(CESQL, rng), text_event, says_true),
+    "cesql": (lambda rng: text_of(CESQL, rng), text_event, is_true),
     "subscriptions": (
         lambda rng: text_of(SUBSCRIPTIONS, rng),
         text_event,
@@ -155,7 +155,7 @@ def made(dialect: str, rng: random.Random) -> tuple[list[Filter], list[Event]]:
 @pytest.mark.parametrize("dialect", CASES)
 @few
 @given(st.integers(0, 2**32))
-def test_all_say_the_same(dialect: str, seed: int) -> None:
+def test_all_evaluators_agree(dialect: str, seed: int) -> None:
     filters, events = made(dialect, random.Random(seed))
     expected = [[CASES[dialect][2](compiled, event) for event in events] for compiled in filters]
     for compiled, answers in zip(filters, expected, strict=True):

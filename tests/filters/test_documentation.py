@@ -1,6 +1,6 @@
-"""docs/filters.md is true: its examples run, and its numbers and tables are the code's.
+"""The pages on filters are correct: their examples run, and their numbers and tables are those of the code.
 
-Its commands are run in tests/docs, its grammar is tested in test_grammar.py.
+tests/docs runs its commands; test_grammar.py tests its grammar.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from typing import Any
 import pytest
 
 from fieldfare.filters import FilterError, compile_filter
-from fieldfare.filters.cesql.builtins import MAX_RESULT_CHARACTERS
-from fieldfare.filters.cesql.parser import MAX_SIZE as MAX_SIZE_OF_CESQL
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.cesql.builtins import RESULT_CHARACTERS_MAX
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX
 from fieldfare.filters.errors import Problem
 from fieldfare.filters.eventbridge.parser import TESTS
-from fieldfare.filters.eventbridge.translate import MAX_CONDITIONS
-from fieldfare.filters.exact import MAX_BITS
-from fieldfare.filters.expression import MAX_DEPTH
+from fieldfare.filters.eventbridge.translate import CONDITIONS_MAX
+from fieldfare.filters.exact import BITS_MAX
+from fieldfare.filters.expression import DEPTH_MAX
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.functions.geography import RADIUS_KM
-from fieldfare.filters.functions.numbers import MAX_NUMERAL_CHARACTERS, MAX_ROUNDED_DIGITS
-from fieldfare.filters.functions.table import MAX_CHARACTERS, MAX_OPERANDS
-from fieldfare.filters.functions.times import MAX_FRACTION_DIGITS
-from fieldfare.filters.json_text import MAX_NESTING
-from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.sql.cursor import COMPUTED_SIZE, MAX_SIZE, MAX_WORK, QUANTIFIED_SIZE
-from fieldfare.filters.sql.lexer import KEYWORDS, MAX_PROBLEMS
-from fieldfare.filters.sql.literals import INTERVAL_UNITS, MAX_DIGITS
+from fieldfare.filters.functions.numbers import NUMERAL_CHARACTERS_MAX, ROUNDED_DIGITS_MAX
+from fieldfare.filters.functions.table import CHARACTERS_MAX, OPERANDS_MAX
+from fieldfare.filters.functions.times import FRACTION_DIGITS_MAX
+from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
+from fieldfare.filters.sql.cursor import COMPUTED_SIZE, QUANTIFIED_SIZE, WORK_MAX
+from fieldfare.filters.sql.lexer import KEYWORDS
+from fieldfare.filters.sql.literals import INTERVAL_UNITS
 from fieldfare.filters.sql.operands import ALIASES
-from fieldfare.filters.sql.parser import MAX_TEXT_BYTES
-from fieldfare.filters.sql.paths import MAX_INDEX, MAX_STEPS
-from fieldfare.filters.text import MAX_TEXT_BYTES as MAX_TEXT_BYTES_OF_OTHERS
+from fieldfare.filters.sql.paths import INDEX_MAX, STEPS_MAX
+from fieldfare.filters.text import DIGITS_MAX, PROBLEMS_MAX, SIZE_MAX, TEXT_BYTES_MAX
 
 from .eventbridge import differences
 from .test_limits import COMPILE_S, EVALUATE_S
 
-TEXT = (Path(__file__).parents[2] / "docs" / "filters.md").read_text()
+PAGES = ("filters", "filter-languages", "filter-functions", "filter-grammar", "filter-tools")
+"""The pages on filters, in the order in which their examples run."""
+TEXT = "".join((Path(__file__).parents[2] / "docs" / f"{name}.md").read_text() for name in PAGES)
 ONE_LINE = " ".join(TEXT.split())
 
 
@@ -48,7 +47,7 @@ def blocks(language: str) -> list[str]:
 
 
 def run_python(programs: list[str]) -> dict[str, Any]:
-    """The variables after one program after the other."""
+    """Run programs in sequence and return the variables after the last."""
     variables: dict[str, Any] = {}
     for program in programs:
         exec(program, variables)
@@ -56,11 +55,11 @@ def run_python(programs: list[str]) -> dict[str, Any]:
 
 
 EVENT: dict[str, Any] = run_python(blocks("python")[:1])["event"]
-"""The event of the page."""
+"""The event of the pages."""
 
 
 def section(heading: str) -> str:
-    """The text below a heading, up to the next one that is not below it."""
+    """Return the text below a heading, up to the next heading of its level or above."""
     level = heading.index(" ")
     found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{level}}} |\Z)", TEXT, re.MULTILINE | re.DOTALL)
     assert found, heading
@@ -68,7 +67,7 @@ def section(heading: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The rows of a section's tables: the texts of their cells."""
+    """Return the rows of a section's tables as texts of their cells."""
     return [
         [cell.replace(r"\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in text.splitlines()
@@ -95,7 +94,7 @@ def test_the_error_is_shown_as_documented() -> None:
 FUNCTION_ROWS = [row for row in rows(section("## Functions")) if row[0].startswith("`")]
 
 
-def test_the_tables_have_every_function_by_group_as_the_code_says_it() -> None:
+def test_the_tables_of_functions_agree_with_the_code() -> None:
     page = section("## Functions")
     shown = [
         (
@@ -113,7 +112,7 @@ def test_the_tables_have_every_function_by_group_as_the_code_says_it() -> None:
 
 
 @pytest.mark.parametrize("row", FUNCTION_ROWS, ids=lambda row: row[0])
-def test_the_example_of_a_function_is_true_of_the_event_of_the_page(row: list[str]) -> None:
+def test_the_examples_of_functions_are_true_for_the_example_event(row: list[str]) -> None:
     call, _, _, example = row
     compiled = compile_filter(example.strip("`"))
     assert call.strip("`").split("(")[0] + "(" in compiled.text
@@ -128,7 +127,7 @@ def test_the_functions_of_cesql_are_described() -> None:
     assert set(named) <= set(FUNCTIONS)
 
 
-def test_other_names_of_functions_and_units_are_the_codes() -> None:
+def test_aliases_of_functions_and_units_agree_with_the_code() -> None:
     page = section("## Functions")
     for alias, name in ALIASES.items():
         assert f"`{alias}`" in page
@@ -175,7 +174,7 @@ def is_true(filter: str, event: dict[str, Any]) -> bool | None:
         ("Without an offset it is in UTC", "HOUR(a) = 1", {"a": "2026-03-02T01:00:00"}, True),
         ("is its midnight in UTC", "a = TIMESTAMP '2026-03-02T00:00:00Z'", {"a": "2026-03-02"}, True),
         (
-            "What is written otherwise is no timestamp",
+            "Text in any other form is no timestamp",
             "a < DATE '2027-01-01'",
             {"a": "2026-03-02T01:00"},
             None,
@@ -196,7 +195,7 @@ def is_true(filter: str, event: dict[str, Any]) -> bool | None:
         ),
     ],
 )
-def test_what_is_said_in_passing_is_true(claim: str, filter: str, event: dict[str, Any], value: Any) -> None:
+def test_statements_in_the_text_are_true(claim: str, filter: str, event: dict[str, Any], value: Any) -> None:
     assert claim in ONE_LINE
     assert is_true(filter, event) is value
 
@@ -212,15 +211,15 @@ def test_what_is_said_in_passing_is_true(claim: str, filter: str, event: dict[st
         ("`'Europe/Berlin'` is refused", "HOUR(time, 'Europe/Berlin') = 1"),
         ("(`NOW()` is refused)", "time < NOW()"),
         ("A month or a year has no fixed length", "INTERVAL '1' MONTH < a - b"),
-        ("`TRIM(BOTH ... FROM ...)` is not understood", "TRIM(BOTH 'x' FROM a) = ''"),
-        ("the only reading of its kind", "TIMESTAMP(a) > 5"),
+        ("`TRIM(BOTH ... FROM ...)` is not accepted", "TRIM(BOTH 'x' FROM a) = ''"),
+        ("the only implicit conversion", "TIMESTAMP(a) > 5"),
         ("an interval against an attribute alone", "data.wait_s > INTERVAL '1' HOUR"),
         ("All other arithmetic over time is refused", "a = TIMESTAMP(b) + TIMESTAMP(c)"),
         ("(`007`)", "a = 007"),
         ("or two minus signs", "a = --1"),
     ],
 )
-def test_what_is_said_to_be_refused_is(claim: str, filter: str) -> None:
+def test_filters_documented_as_invalid_are_rejected(claim: str, filter: str) -> None:
     assert claim in ONE_LINE
     with pytest.raises(FilterError):
         compile_filter(filter)
@@ -231,8 +230,8 @@ def test_comparing_constants_of_two_types_gets_a_warning() -> None:
     assert isinstance(warning, Problem)
 
 
-def test_what_is_said_of_cesql_is_true() -> None:
-    page = section("### CESQL")
+def test_statements_about_cesql_are_true() -> None:
+    page = section("## CESQL")
     for filter in ("EXISTS a AND a = 1", "a = 1 AND EXISTS a", "a OR b AND c", "NOT a = 1"):
         assert f"`{filter}`" in page
     assert compile_filter("EXISTS a AND a = 1", "cesql").evaluate({}).errors == ()
@@ -246,7 +245,7 @@ def test_what_is_said_of_cesql_is_true() -> None:
 
 
 def test_an_empty_filter_of_the_subscriptions_api_matches_every_event() -> None:
-    assert "An empty array, and an empty text, match every event" in section("### Subscriptions API").replace(
+    assert "An empty array, and an empty text, match every event" in section("## Subscriptions API").replace(
         "\n", " "
     )
     assert compile_filter([], "subscriptions").matches(EVENT)
@@ -256,7 +255,7 @@ def test_an_empty_filter_of_the_subscriptions_api_matches_every_event() -> None:
 
 def test_every_difference_from_event_ruler_is_explained() -> None:
     cases = {case[0] for case in (*differences.CASES, *differences.TAKEN_THERE, *differences.TAKEN_HERE)}
-    page = section("### EventBridge")
+    page = section("## EventBridge")
     assert {row[0].replace("`", "") for row in rows(page)[2:]} == cases
     assert set(re.findall(r"`([a-z-]+)`", page)) >= set(TESTS)
 
@@ -269,28 +268,25 @@ def test_the_dialects_and_keywords_are_the_documented_ones() -> None:
 
 
 def test_the_limits_are_the_documented_ones() -> None:
-    assert MAX_TEXT_BYTES == MAX_TEXT_BYTES_OF_OTHERS
-    assert MAX_DEPTH == MAX_NESTING
-    assert MAX_SIZE == MAX_SIZE_OF_CESQL
     for limit in (
-        f"| length of a filter, in every dialect | {MAX_TEXT_BYTES:,} bytes",
-        f"`INTERVAL` {COMPUTED_SIZE} more (not in `cesql`); literals and commas nothing | {MAX_SIZE:,} |",
+        f"| length of a filter, in every dialect | {TEXT_BYTES_MAX:,} bytes",
+        f"`INTERVAL` {COMPUTED_SIZE} more (not in `cesql`); literals and commas nothing | {SIZE_MAX:,} |",
         f"counted {QUANTIFIED_SIZE} times; {QUANTIFIED_SIZE} times again",
-        f"around it | {MAX_WORK:,} |",
-        f"and of JSON | {MAX_DEPTH} levels |",
-        f"| {MAX_DIGITS:,}; between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} |",
-        f"| `LIKE` pattern | {MAX_PATTERN_CHARACTERS:,} characters |",
-        f"| {MAX_STEPS}; {MAX_INDEX:,} |",
-        f"after the other | {MAX_OPERANDS} |",
-        f"makes longer than it was | {MAX_CHARACTERS:,} characters",
-        f"make no string longer than {MAX_CHARACTERS:,} characters",
-        f"| {MAX_BITS:,} bits; a longer one has no value |",
-        f"more than {MAX_BITS:,} bits",
-        f"| {MAX_NUMERAL_CHARACTERS:,}; {MAX_ROUNDED_DIGITS}; {MAX_FRACTION_DIGITS} |",
-        f"pattern means | {MAX_CONDITIONS:,};",
-        f"| {MAX_RESULT_CHARACTERS:,} characters; a longer one is an error |",
-        f"| problems that are reported at once | {MAX_PROBLEMS} |",
-        f"at most {MAX_CONJUNCTIONS} conjunctions",
+        f"around it | {WORK_MAX:,} |",
+        f"and of JSON | {DEPTH_MAX} levels |",
+        f"| {DIGITS_MAX:,}; between 1e-{DIGITS_MAX} and 1e{DIGITS_MAX} |",
+        f"| `LIKE` pattern | {PATTERN_CHARACTERS_MAX:,} characters |",
+        f"| {STEPS_MAX}; {INDEX_MAX:,} |",
+        f"after the other | {OPERANDS_MAX} |",
+        f"makes longer than it was | {CHARACTERS_MAX:,} characters",
+        f"make no string longer than {CHARACTERS_MAX:,} characters",
+        f"| {BITS_MAX:,} bits; a longer one has no value |",
+        f"more than {BITS_MAX:,} bits",
+        f"| {NUMERAL_CHARACTERS_MAX:,}; {ROUNDED_DIGITS_MAX}; {FRACTION_DIGITS_MAX} |",
+        f"pattern means | {CONDITIONS_MAX:,};",
+        f"| {RESULT_CHARACTERS_MAX:,} characters; a longer one is an error |",
+        f"| problems that are reported at once | {PROBLEMS_MAX} |",
+        f"at most {CONJUNCTIONS_MAX} conjunctions",
         f"a filter is compiled within {COMPILE_S * 1000:g} ms",
         f"evaluated for a small event within {EVALUATE_S * 1000:g} ms",
     ):

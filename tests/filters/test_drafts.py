@@ -1,4 +1,4 @@
-"""Products and unions of disjunctions: never less than they should be, whatever may still be done."""
+"""Products and unions of disjunctions are never too small, for any budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.doses import drawn
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Budget, Disjunction, Draft, product, union
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX, Budget, Disjunction, Draft, product, union
 from fieldfare.filters.values import ValueSet
 
 PATHS = [("a",), ("b",), ("c",)]
@@ -27,24 +27,24 @@ def fits(draft: Draft, event: dict[Any, Any]) -> bool:
     return all(event[path] in values for path, values in draft.sets.items())
 
 
-def said(found: Disjunction, event: dict[Any, Any]) -> tuple[bool, bool]:
-    """Whether an event may match, and whether it surely does."""
+def verdict(found: Disjunction, event: dict[Any, Any]) -> tuple[bool, bool]:
+    """Return whether an event may match, and whether it certainly does."""
     fitting = [draft for draft in found if fits(draft, event)]
     return bool(fitting), any(draft.exact for draft in fitting)
 
 
 @settings(max_examples=drawn(40), derandomize=True, deadline=None)
 @given(parts, st.sampled_from([0, 3, 20, 100, 12_000]))
-def test_what_is_left_to_do_decides_only_how_near_a_superset_is(given: list[Disjunction], left: int) -> None:
-    """What is sure of the result is sure of the parts; what may be of the parts may be of the result."""
+def test_the_budget_decides_only_the_size_of_a_superset(given: list[Disjunction], left: int) -> None:
+    """If the result certainly matches, so do the parts; if the parts may match, so may the result."""
     for combine, over in (product, all), (union, any):
         budget = Budget()
         budget.left = left
         found = combine(given, budget)
-        assert len(found) <= MAX_CONJUNCTIONS
+        assert len(found) <= CONJUNCTIONS_MAX
         assert budget.left >= 0
         for event in EVENTS:
-            may, surely = said(found, event)
-            answers = [said(part, event) for part in given]
+            may, surely = verdict(found, event)
+            answers = [verdict(part, event) for part in given]
             assert may or not over(answer[0] for answer in answers)
             assert over(answer[1] for answer in answers) or not surely

@@ -1,4 +1,4 @@
-"""The functions by example and at random: evaluator, naive twin and index agree."""
+"""The functions, by example and at random: evaluator, naive implementation and index agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldfare.filters.evaluator import Compiler, event_getter
 from fieldfare.filters.exact import order
 from fieldfare.filters.functions import FUNCTIONS, Function, Type, cases
 from fieldfare.filters.functions.geography import box_around, distance_km
-from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.functions.table import CHARACTERS_MAX
 from fieldfare.filters.normal_form import normal_form
 
 from . import naive
@@ -65,9 +65,9 @@ CONSTANTS = [
 
 
 def some_call(data: st.DataObject, function: Function) -> tuple[ast.Call, dict[str, Any]]:
-    """A call over attributes (a literal where one is needed), and an event for it."""
-    most = max(function.least_operands, min(function.most_operands, 4))
-    counts = range(function.least_operands, most + 1)
+    """Draw a call over attributes (literals where required), and an event for it."""
+    most = max(function.operands_min, min(function.most_operands, 4))
+    counts = range(function.operands_min, most + 1)
     if function.name == "CASE":  # conditions with a value each, and the last one
         counts = range(3, 6, 2)
     count = data.draw(st.sampled_from(counts), "count")
@@ -97,7 +97,7 @@ def _is(kind: Type, value: Any) -> bool:
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @few
 @given(st.data())
-def test_a_function_gives_what_its_twin_gives_and_the_index_loses_nothing(
+def test_a_function_agrees_with_its_naive_implementation_and_the_index(
     function: Function, data: st.DataObject
 ) -> None:
     if function.name not in {**naive.naive_functions.FUNCTIONS, **naive.naive_functions.OF_ANY_TYPE}:
@@ -201,7 +201,7 @@ def test_examples_of_functions_are_true(text: str) -> None:
 
 @pytest.mark.parametrize("white_space", [" ", "  ", "\t", "\n", "\r\n", "\v", "\f"])
 def test_a_number_may_have_white_space_around_it(white_space: str) -> None:
-    """Exports pad their columns: `'  18.50'` is 18.5 for SQL's CAST, for Spark and for DuckDB."""
+    """Exported columns are padded: `'  18.50'` is 18.5 for SQL's CAST, for Spark and for DuckDB."""
     for text in (white_space + "18.50", "18.50" + white_space, white_space + "+18.50" + white_space):
         assert compile_filter("NUMBER(a) = 18.5").matches({"a": text}), repr(text)
     for text in (
@@ -216,7 +216,7 @@ def test_a_number_may_have_white_space_around_it(white_space: str) -> None:
 
 
 def test_an_infinity_has_an_order_and_nothing_else() -> None:
-    """A sensor's overflow is above all numbers; what is not exact is never calculated with."""
+    """A sensor's overflow is above all numbers, but has no arithmetic, which is exact."""
     true = ["a > 1e300", "a <> 5", "NOT a < 0", "a = b"]
     true += [
         f"{call} IS NULL" for call in ("ABS(a)", "ROUND(a)", "ROUND(a, 2)", "FLOOR(a)", "CEIL(a)", "a + 1")
@@ -226,7 +226,7 @@ def test_an_infinity_has_an_order_and_nothing_else() -> None:
 
 
 def test_places_and_counts_of_characters_are_those_of_the_standard() -> None:
-    """Databases differ in what is before the first character; here it is what SQL's standard says."""
+    """Databases differ for positions before the first character; here SQL's standard applies."""
     true = [
         "SUBSTRING(a, 0, 2) = 'h' AND SUBSTRING(a, -1, 3) = 'h' AND SUBSTRING(a, -2) = 'hello'",
         "SUBSTRING(a, 2, -1) IS NULL AND LEFT(a, -1) IS NULL AND RIGHT(a, -1) IS NULL",
@@ -236,9 +236,9 @@ def test_places_and_counts_of_characters_are_those_of_the_standard() -> None:
         assert compile_filter(text).matches({"a": "hello", "n": -3}), text
 
 
-def test_what_becomes_too_long_has_no_value() -> None:
-    just = {"a": "x" * (MAX_CHARACTERS // 2)}
-    assert compile_filter(f"LENGTH(a || a) = {MAX_CHARACTERS}").matches(just)
+def test_results_that_are_too_long_have_no_value() -> None:
+    just = {"a": "x" * (CHARACTERS_MAX // 2)}
+    assert compile_filter(f"LENGTH(a || a) = {CHARACTERS_MAX}").matches(just)
     assert compile_filter("(a || a || 'x') IS NULL AND REPLACE(a, 'x', 'xyz') IS NULL").matches(just)
     long = {"a": "x" * 100_000}
     assert compile_filter("LENGTH(REPLACE(a, 'x', 'y')) = 100000 AND LENGTH(TRIM(a)) = 100000").matches(long)
@@ -260,7 +260,7 @@ def test_no_character_beyond_the_table_of_cases_has_a_case() -> None:
     ),
     *(st.floats(-90, 90), st.floats(-180, 180), st.booleans()),
 )
-def test_the_box_around_a_place_holds_all_that_is_near(
+def test_the_box_around_a_place_contains_all_near_places(
     latitude: float, longitude: float, radius_km: float, latitude_2: float, longitude_2: float, near: bool
 ) -> None:
     if near:  # most places of the world are far away
@@ -298,7 +298,7 @@ def test_the_box_around_a_place_holds_all_that_is_near(
         ("DISTANCE_KM(a, b, 40.7, -74) < 10", True, [40.65], [40.5, 41, 5]),
     ],
 )
-def test_functions_tell_the_index_what_they_can(
+def test_functions_give_the_index_their_implications(
     text: str, exact: bool, inside: list[Any], outside: list[Any]
 ) -> None:
     conjunctions = compile_filter(text).normal_form.conjunctions
@@ -319,6 +319,6 @@ def test_a_comparison_of_two_types_is_allowed_with_a_warning() -> None:
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "CASE"])
 def test_too_few_and_too_many_operands_are_refused(name: str) -> None:
     function = FUNCTIONS[name]
-    for count in (*range(function.least_operands)[-1:], function.most_operands + 1):
+    for count in (*range(function.operands_min)[-1:], function.most_operands + 1):
         with pytest.raises(FilterError, match=f"{name} takes"):
             compile_filter(f"{name}({', '.join(['NULL'] * count)}) IS NULL")

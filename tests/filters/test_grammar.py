@@ -1,4 +1,4 @@
-"""The grammar in docs/filters.md and the parser are of one mind."""
+"""The grammar in docs/filter-grammar.md and the parser agree."""
 
 from __future__ import annotations
 
@@ -20,25 +20,30 @@ BEYOND = re.compile(
         (
             *("this is .*, not a condition", "arithmetic needs numbers", "there is no result of"),
             *(r"\|\| joins strings", "LIKE tests strings", "cannot be compared with"),
-            *("takes .* values?, found", "needs .*, this is", "is a literal, not computed"),
+            *("takes .* values?, found", "needs .*, this is", "must be a literal"),
             *(
                 "takes no (timestamp|interval)",
-                "is no timestamp",
+                "is not a timestamp",
                 "takes a number of days",
                 "has at most 38 digits",
             ),
-            *("which goes on with the CASE", r"\[-0\] is no element"),
-            *("the values of .* are of one type", "this is no ", "an interval needs a unit", "lies between"),
+            *("which continues the CASE", r"\[-0\] is not an element"),
+            *(
+                "the values of .* are of one type",
+                "this is not an? ",
+                "an interval needs a unit",
+                "lies between",
+            ),
             *("the escape character is", "after the escape character", "double quotes name an attribute"),
             *("'007' is not a number", "nested too deeply", "too large", "too much work"),
         )
     )
 )
-"""What is refused beyond the grammar; the page lists it below the grammar."""
+"""Messages of restrictions beyond the grammar, which the page lists below it."""
 
 
 def joined(rng: random.Random, tokens: list[str]) -> str:
-    """Tokens as a text, with white space between them where it is needed, and else by chance."""
+    """Join tokens to a text, with white space where necessary, and at random elsewhere."""
     text = ""
     for token in tokens:
         before = text[-1:]
@@ -60,7 +65,7 @@ def refusals(text: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_filter_made_of_the_grammar_is_refused_only_for_what_is_beyond_it() -> None:
+def test_generated_filters_are_rejected_only_for_other_restrictions() -> None:
     rng = random.Random(41)
     words = _words_of_the_grammar()
     taken = 0
@@ -89,8 +94,8 @@ def _words_of_the_grammar() -> set[str]:
 
 
 @pytest.mark.long
-def test_what_the_grammar_does_not_allow_is_refused() -> None:
-    """Filters of the grammar with a token dropped, doubled, exchanged or put elsewhere."""
+def test_filters_outside_the_grammar_are_rejected() -> None:
+    """Filters of the grammar with a token removed, doubled, swapped or moved."""
     rng = random.Random(42)
     pieces = sorted(_words_of_the_grammar()) + [s for each in TERMINALS.values() for s in each.samples]
     outside = inside = 0
@@ -121,7 +126,7 @@ def test_what_the_grammar_does_not_allow_is_refused() -> None:
     assert outside > changed * 0.25
 
 
-def test_no_mistake_of_the_recorded_ones_is_in_the_grammar_but_for_what_is_beyond_it() -> None:
+def test_recorded_mistakes_are_not_in_the_grammar() -> None:
     pattern = re.compile(r"\"[^\"]*\"|'(?:[^']|'')*'|[\d.]+(?:[eE][+-]?\d+)?\w*|\w+|<=|>=|<>|!=|\|\||\S")
     for text, _ in test_errors.cases():
         tokens = pattern.findall(text)
@@ -142,6 +147,6 @@ def test_every_rule_is_used_and_every_name_has_a_rule(name: str) -> None:
     assert used <= {*GRAMMAR.rules, *TERMINALS}
 
 
-def test_the_picture_of_the_grammar_is_that_of_the_page() -> None:
+def test_the_diagram_of_the_grammar_is_up_to_date() -> None:
     assert railroad.PICTURE.read_text() == railroad.picture_of(GRAMMAR)
     assert f"images/{railroad.PICTURE.name}" in PAGE.read_text()

@@ -1,4 +1,4 @@
-"""Hostile filters in every dialect: refused by a limit, or done in time linear in their text."""
+"""Hostile filters in every dialect are rejected by a limit, or handled in linear time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fieldfare.filters import (
     encode_normal_form,
     format_expression,
 )
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.filters.json_text import MAX_PROBLEMS
+from fieldfare.filters.text import PROBLEMS_MAX
 
 LINEAR_S = 0.25
-"""What 64 KiB of the dialects that have no limit of parts take, on an idle machine."""
+"""Maximum seconds for 64 KiB of the dialects that do not limit parts, on an idle machine."""
 
 EVENTS: list[dict[str, Any]] = [
     {},
@@ -147,14 +147,14 @@ TAKEN = {
     [(dialect, *case) for dialect, cases in REFUSED.items() for case in cases],
     ids=lambda text: text[:20],
 )
-def test_what_is_beyond_a_limit_is_refused_quickly(dialect: str, text: str, message: str) -> None:
+def test_filters_beyond_a_limit_are_rejected_quickly(dialect: str, text: str, message: str) -> None:
     def refused() -> FilterError:
         with pytest.raises(FilterError) as caught:
             compile_filter(text, dialect)
         return caught.value
 
     error = quickly(refused, LINEAR_S)
-    assert 1 <= len(error.problems) <= MAX_PROBLEMS
+    assert 1 <= len(error.problems) <= PROBLEMS_MAX
     assert len(str(error)) < 5_000
     assert message in error.problems[0].message
 
@@ -165,12 +165,12 @@ def test_what_is_beyond_a_limit_is_refused_quickly(dialect: str, text: str, mess
     [(dialect, text) for dialect, texts in TAKEN.items() for text in texts],
     ids=lambda text: text[:20],
 )
-def test_what_is_taken_is_compiled_and_evaluated_quickly(dialect: str, text: str) -> None:
+def test_valid_filters_are_compiled_and_evaluated_quickly(dialect: str, text: str) -> None:
     limit_s = COMPILE_S if dialect == "sql" else LINEAR_S
 
     def compiled_with_normal_form() -> Filter:
         compiled = compile_filter(text, dialect)
-        assert len(compiled.normal_form.conjunctions) <= MAX_CONJUNCTIONS
+        assert len(compiled.normal_form.conjunctions) <= CONJUNCTIONS_MAX
         return compiled
 
     compiled = quickly(compiled_with_normal_form, limit_s)
@@ -180,16 +180,16 @@ def test_what_is_taken_is_compiled_and_evaluated_quickly(dialect: str, text: str
     assert decode_normal_form(encode_normal_form(compiled.normal_form)) == compiled.normal_form
 
 
-def test_and_and_or_that_are_nested_without_end_have_no_text() -> None:
+def test_deeply_nested_and_and_or_have_no_text() -> None:
     text = "a = 1" + "".join(f" OR b{i} = 2 AND c{i} = 3" for i in range(30))
     compiled = compile_filter(text, "cesql")
-    with pytest.raises(FilterError, match="longer than a filter may be"):
+    with pytest.raises(FilterError, match="exceed the maximum size of a filter"):
         quickly(lambda: format_expression(compiled.expression), COMPILE_S)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("repeated", ["9", "9.", "a", " ", "\\", "*", "%", "1e", "0"])
-def test_long_runs_of_one_thing_are_read_in_linear_time(repeated: str, dialect: str) -> None:
+def test_long_repetitions_are_parsed_in_linear_time(repeated: str, dialect: str) -> None:
     run = repeated * (60_000 // len(repeated))
     for start, end in [("", "LL = a"), ("a = INTERVAL '5", "!'"), ('{"a": ["', '"]}'), ('{"a": [', "x]}")]:
         started = time.process_time()

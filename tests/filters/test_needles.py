@@ -1,4 +1,4 @@
-"""Needles: what a string must contain for a pattern to fit, and never more than that."""
+"""Needles are necessary for a pattern to match: a string that matches contains its needle."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.doses import drawn
 
 from fieldfare.filters import compile_filter, decode_normal_form, encode_normal_form
 from fieldfare.filters import expression as ast
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX
 from fieldfare.filters.encoding import FORMAT, NEEDLES_FORMAT
 from fieldfare.filters.evaluator import Compiler, event_getter
 from fieldfare.filters.needles import (
     AT_END,
     AT_START,
     FOLDED,
-    MAX_NEEDLE_BYTES,
-    MAX_NEEDLES,
+    NEEDLE_BYTES_MAX,
+    NEEDLES_MAX,
     Needle,
     needle_of,
 )
@@ -35,7 +35,7 @@ ANYWHERE = 0
 
 
 def found(text: str, dialect: str = "sql") -> list[tuple[list[tuple[str, int]], bool]]:
-    """For each conjunction its needles, without paths, and whether it is exact."""
+    """Return for each conjunction its needles, without paths, and whether it is exact."""
     form = compile_filter(text, dialect).normal_form
     return [
         ([(text, kind) for _, text, kind in conjunction.needles], conjunction.exact)
@@ -79,11 +79,11 @@ def found(text: str, dialect: str = "sql") -> list[tuple[list[tuple[str, int]], 
         ("REPLACE(a, 'x', 'y') LIKE '%storm%'", [([], False)]),
     ],
 )
-def test_a_pattern_has_a_needle_where_a_text_is_necessary(text: str, expected: Any) -> None:
+def test_a_pattern_has_a_needle_if_a_text_is_necessary(text: str, expected: Any) -> None:
     assert found(text) == expected
 
 
-def test_the_other_dialects_have_them_too() -> None:
+def test_other_dialects_have_needles_too() -> None:
     assert found("subject LIKE '%storm%'", "cesql") == [([("storm", ANYWHERE)], True)]
     assert found(json.dumps({"suffix": {"subject": ".png"}}), "subscriptions") == [([(".png", AT_END)], True)]
     ruler = compile_filter(json.dumps({"detail": {"name": [{"wildcard": "a*storm*b"}]}}), "eventbridge")
@@ -96,30 +96,30 @@ def test_the_other_dialects_have_them_too() -> None:
     assert found(suffix, "eventbridge") == [([(".png", FOLDED | AT_END)], False)]
 
 
-def test_a_literal_that_is_too_long_is_cut_and_only_necessary_then() -> None:
+def test_a_literal_that_is_too_long_is_cut_and_inexact() -> None:
     for pattern, kind in (("%{}%", ANYWHERE), ("%{}", AT_END)):
         [([(text, found_kind)], is_exact)] = found(f"a LIKE '{pattern.format('ж' * 150 + 'end')}'")
-        assert len(text.encode()) <= MAX_NEEDLE_BYTES and found_kind == kind and not is_exact
+        assert len(text.encode()) <= NEEDLE_BYTES_MAX and found_kind == kind and not is_exact
         assert text.endswith("end") == (kind == AT_END)
 
 
-def test_too_many_needles_of_a_conjunction_leave_out_the_shortest() -> None:
+def test_of_too_many_needles_the_shortest_are_dropped() -> None:
     words = [f"w{'o' * i}rd" for i in range(20)]
     [conjunction] = compile_filter(
         " AND ".join(f"a LIKE '%{word}%'" for word in words)
     ).normal_form.conjunctions
     assert not conjunction.exact
-    assert {needle.text for needle in conjunction.needles} == set(words[-MAX_NEEDLES:])
+    assert {needle.text for needle in conjunction.needles} == set(words[-NEEDLES_MAX:])
 
 
-def test_alternatives_beyond_the_bound_give_up_their_needles_before_anything_else() -> None:
+def test_alternatives_beyond_the_bound_drop_their_needles_first() -> None:
     some = " OR ".join(f"a LIKE '%{i}%'" for i in range(10))
     others = " OR ".join(f"(b = {i} AND c = {i})" for i in range(60))
     form = compile_filter(f"({some}) AND ({others})").normal_form
-    assert len(form.conjunctions) <= MAX_CONJUNCTIONS
+    assert len(form.conjunctions) <= CONJUNCTIONS_MAX
     assert all({("a",), ("b",), ("c",)} == {path for path, _ in c.constraints} for c in form.conjunctions)
     assert not naive.candidates(form, {"a": "5", "b": 3, "c": 4})
-    many_words = " OR ".join(f"a LIKE '%{i}%'" for i in range(MAX_CONJUNCTIONS + 1))
+    many_words = " OR ".join(f"a LIKE '%{i}%'" for i in range(CONJUNCTIONS_MAX + 1))
     [all_strings] = compile_filter(many_words).normal_form.conjunctions
     assert all_strings.constraints == ((("a",), STRINGS),) and not all_strings.exact
 
@@ -132,7 +132,7 @@ def test_only_forms_with_needles_have_the_newer_format() -> None:
 
 
 @pytest.mark.long
-def test_in_all_of_unicode_case_folding_forgets_lower_case_and_but_for_one_letter_capitals() -> None:
+def test_casefold_equals_that_of_lower_and_upper_case_in_all_of_unicode() -> None:
     characters = [chr(i) for i in range(sys.maxunicode + 1)]
     folded = [character.casefold() for character in characters]
     assert [character.lower().casefold() for character in characters] == folded
@@ -185,16 +185,16 @@ predicates = st.one_of(
 
 
 def _versions(text: str) -> list[str]:
-    """Texts that are likely to fit if one of them does."""
+    """Return variants of a text that are likely to match if one of them does."""
     return [text, text.lower(), text.upper(), text.casefold(), text.swapcase()]
 
 
 @many
 @given(predicates, texts, texts, st.data())
-def test_a_string_without_its_needle_never_fits_whatever_its_case(
+def test_a_string_without_the_needle_never_matches(
     e: Any, before: str, after: str, data: st.DataObject
 ) -> None:
-    """Every kind of operand and pattern, over letters whose case is odd."""
+    """Every kind of operand and pattern, over letters with unusual case mappings."""
     condition, form = Compiler(event_getter).condition(e), normal_form(e)
     literals = [part for part in getattr(e, "pattern", ()) if isinstance(part, str)]
     literals = literals or [part.value for part in ast.parts_of(e) if isinstance(part, ast.Literal)]

@@ -1,4 +1,4 @@
-"""The shape of normal forms: what is exact, what merges, what the bounds do, and the bytes."""
+"""Normal forms: exactness, merging, bounds, and encoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldfare.filters import (
     encode_normal_form,
     format_path,
 )
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS, MAX_CUTS
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX, CUTS_MAX
 from fieldfare.filters.encoding import DERIVED_FORMAT
 from fieldfare.model import derived_text
 
@@ -25,7 +25,7 @@ def form_of(text: str) -> NormalForm:
 
 
 def shape(text: str) -> list[tuple[list[str], bool]]:
-    """For each conjunction the attributes that it constrains, and whether it is exact."""
+    """Return for each conjunction the attributes that it constrains, and whether it is exact."""
     return [
         ([format_path(path) for path, _ in conjunction.constraints], conjunction.exact)
         for conjunction in form_of(text).conjunctions
@@ -81,7 +81,9 @@ def test_different_texts_of_the_same_events_have_the_same_normal_form(one: str, 
         ("(a LIKE 'x%y') IS UNKNOWN", [(["a"], True)]),
     ],
 )
-def test_what_no_value_set_can_say_is_not_exact(text: str, expected: list[tuple[list[str], bool]]) -> None:
+def test_predicates_without_a_value_set_are_not_exact(
+    text: str, expected: list[tuple[list[str], bool]]
+) -> None:
     assert shape(text) == expected
 
 
@@ -100,7 +102,7 @@ def test_what_no_value_set_can_say_is_not_exact(text: str, expected: list[tuple[
         ("a + 1 > 5 AND a + 1 < 2", []),
     ],
 )
-def test_what_is_computed_is_a_column_beside_what_it_implies(
+def test_a_computed_value_is_a_column_with_implied_sets(
     text: str, expected: list[tuple[list[str], bool]]
 ) -> None:
     assert shape(text) == expected
@@ -118,14 +120,14 @@ def test_what_is_computed_is_a_column_beside_what_it_implies(
         ("a = 1 AND COALESCE(a, b) = 2", []),
     ],
 )
-def test_what_follows_from_a_column_is_marked(text: str, implied: list[str]) -> None:
+def test_sets_that_follow_from_a_column_are_marked(text: str, implied: list[str]) -> None:
     found = {path for conjunction in form_of(text).conjunctions for path in conjunction.implied}
     assert sorted(map(format_path, found)) == implied
     form = form_of(text)
     assert decode_normal_form(encode_normal_form(form)) == form
 
 
-def test_without_columns_a_conjunction_is_what_attributes_must_be() -> None:
+def test_without_columns_a_conjunction_has_attributes_only() -> None:
     (conjunction,) = form_of("a + b > 2 AND c = 1").conjunctions
     plain = conjunction.without_derived()
     assert [format_path(path) for path, _ in plain.constraints] == ["a", "b", "c"]
@@ -139,7 +141,7 @@ def test_equal_conditions_of_two_attributes_are_one_column() -> None:
 
 
 def test_a_filter_has_few_columns_of_short_names() -> None:
-    """A hostile filter of many expressions, and one of a long expression, write no long normal form."""
+    """Hostile filters of many expressions, or of a long one, do not have a long normal form."""
     many = form_of(" OR ".join(f"a + {i} > b * {i}" for i in range(100)))
     named = {path for conjunction in many.conjunctions for path, _ in conjunction.constraints}
     assert len([path for path in named if derived_text(path) is not None]) <= 64
@@ -147,9 +149,9 @@ def test_a_filter_has_few_columns_of_short_names() -> None:
     assert not any(conjunction.derives for conjunction in long.conjunctions)
 
 
-def test_beyond_the_bound_conjunctions_give_way_to_their_hulls() -> None:
+def test_beyond_the_bound_conjunctions_are_replaced_by_hulls() -> None:
     form = form_of(" OR ".join(f"(a = {i} AND b = {i})" for i in range(500)))
-    assert len(form.conjunctions) == MAX_CONJUNCTIONS
+    assert len(form.conjunctions) == CONJUNCTIONS_MAX
     assert not any(conjunction.exact for conjunction in form.conjunctions)
     for i in (0, 250, 499):
         assert naive.candidates(form, {"a": i, "b": i})
@@ -157,10 +159,10 @@ def test_beyond_the_bound_conjunctions_give_way_to_their_hulls() -> None:
     assert not naive.candidates(form, {"a": 501, "b": 501})
 
 
-def test_a_product_beyond_the_bound_keeps_what_it_can() -> None:
+def test_a_product_beyond_the_bound_keeps_some_parts() -> None:
     text = " AND ".join(f"(a{i} = 1 OR b{i} = 2)" for i in range(20))
     form = form_of(f"c = 5 AND {text}")
-    assert len(form.conjunctions) == MAX_CONJUNCTIONS
+    assert len(form.conjunctions) == CONJUNCTIONS_MAX
     assert all("c" in dict(shape_of(conjunction)) for conjunction in form.conjunctions)
 
 
@@ -173,11 +175,11 @@ def test_long_lists_are_not_multiplied() -> None:
     others = " OR ".join(f"(y = {i} AND z = {i})" for i in range(64))
     form = form_of(f"x IN ({numbers}) AND ({others})")
     cuts = sum(len(v.numbers.cuts) for c in form.conjunctions for _, v in c.constraints)
-    assert cuts <= MAX_CUTS + 2 * 8000
+    assert cuts <= CUTS_MAX + 2 * 8000
     assert naive.candidates(form, {"x": 7999, "y": 5, "z": 5})
 
 
-def test_another_format_or_broken_bytes_are_refused() -> None:
+def test_another_format_or_corrupt_bytes_are_rejected() -> None:
     data = encode_normal_form(form_of("data.a = 1.5 AND data.b[0] = 'x'"))
     with pytest.raises(ValueError, match="format 4"):
         decode_normal_form(msgspec.msgpack.encode([DERIVED_FORMAT + 1, []]))
@@ -197,8 +199,8 @@ def test_numbers_beyond_64_bits_survive_encoding() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_what_merges_to_all_values_of_an_attribute_is_not_merged_on_as_if_it_named_it(order) -> None:
-    """`a` may be anything beside b = 1; that says nothing of a beside b = 7."""
+def test_conjunctions_merged_to_all_values_do_not_constrain_the_attribute(order) -> None:
+    """If `a` may be anything where b = 1, it is still constrained where b = 7."""
     parts = ["a = 1 AND b = 1", "(a = 1) IS NOT TRUE AND b = 1", "a = 5 AND b = 7"]
     form = form_of(" OR ".join(parts[place] for place in order))
     assert sorted(len(conjunction.constraints) for conjunction in form.conjunctions) == [1, 2]

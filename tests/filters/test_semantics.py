@@ -1,4 +1,4 @@
-"""Random filters over random events: evaluator, naive interpreter and normal form say the same."""
+"""Random filters over random events: evaluator, naive interpreter and normal form agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fieldfare.filters import (
 )
 from fieldfare.filters import expression as ast
 from fieldfare.filters.derived import base_paths
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX
 from fieldfare.filters.evaluator import Compiler, event_getter, lookup_getter
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.patterns import matcher_of
@@ -33,7 +33,7 @@ many = settings(max_examples=drawn(250), derandomize=True, deadline=None)
 
 @many
 @given(some.expressions, st.lists(some.events, min_size=1, max_size=4))
-def test_the_evaluator_says_what_the_naive_interpreter_says(e: ast.Expression, events: list[Any]) -> None:
+def test_the_evaluator_agrees_with_the_naive_interpreter(e: ast.Expression, events: list[Any]) -> None:
     condition, matcher = Compiler(event_getter).condition(e), Compiler(event_getter).matcher(e)
     by_lookup = Compiler(lookup_getter).condition(e)
     for event in events:
@@ -45,7 +45,7 @@ def test_the_evaluator_says_what_the_naive_interpreter_says(e: ast.Expression, e
 
 @many
 @given(some.expressions, st.lists(some.events, min_size=1, max_size=4))
-def test_the_normal_form_holds_what_matches_and_if_exact_nothing_else(
+def test_the_normal_form_contains_all_matches_and_only_these_if_exact(
     e: ast.Expression, events: list[Any]
 ) -> None:
     form = normal_form(e)
@@ -60,11 +60,11 @@ def test_the_normal_form_holds_what_matches_and_if_exact_nothing_else(
 @given(some.expressions)
 def test_a_normal_form_is_tidy_and_bounded_and_survives_encoding(e: ast.Expression) -> None:
     form = normal_form(e)
-    assert len(form.conjunctions) <= MAX_CONJUNCTIONS
+    assert len(form.conjunctions) <= CONJUNCTIONS_MAX
     for conjunction in form.conjunctions:
         paths = [path for path, _ in conjunction.constraints]
         assert len(set(paths)) == len(paths)
-        # Of an array the form may name an element, and of an element its parts.
+        # The form may constrain elements of an array, and parts of elements.
         read = set().union(*map(base_paths, paths))
         known = ast.attribute_paths(e)
         assert all(any(path[: len(each)] == each for each in known) for path in read)
@@ -88,7 +88,7 @@ single_attribute_tests = st.one_of(
 def test_every_predicate_on_one_attribute_is_exact_under_not_and_is(
     e: ast.Expression, truth: bool | None, negated: bool
 ) -> None:
-    """A Comparison whose both sides are literals has no attribute; it is constant, so exact too."""
+    """A Comparison of two literals reads no attribute; it is constant, and exact too."""
     wanted: ast.Expression = ast.IsTruth(e, truth)
     form = normal_form(ast.Not(wanted) if negated else wanted)
     assert all(conjunction.exact for conjunction in form.conjunctions)
@@ -106,7 +106,7 @@ def test_the_text_of_an_expression_parses_to_it_again(e: ast.Expression) -> None
 
 @settings(many, max_examples=drawn(150))
 @given(some.patterns, some.texts)
-def test_a_pattern_fits_as_the_textbook_says(pattern: ast.Pattern, text: str) -> None:
+def test_patterns_match_as_in_the_naive_interpreter(pattern: ast.Pattern, text: str) -> None:
     assert matcher_of(pattern)(text) is naive.fits(tuple(naive.pattern_characters(pattern)), text)
 
 

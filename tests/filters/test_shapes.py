@@ -1,4 +1,4 @@
-"""Filters that differ in their constants only match together what they match one by one."""
+"""Filters that differ in constants only are evaluated together, with the same results as one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from . import strategies as some
 
 
 def other_constants(e: ast.Expression, turn: int) -> ast.Expression:
-    """The expression with other constants, of other types at times."""
+    """Return the expression with other constants, sometimes of other types."""
     scalars = [*some.NUMBERS, *some.STRINGS, 5, Decimal("2.5")]
 
     def change(part: ast.Expression) -> ast.Expression:
@@ -67,7 +67,7 @@ def assert_same(filters: list[Filter], events: list[dict[str, Any]]) -> None:
     st.lists(some.expressions, min_size=1, max_size=3),
     st.lists(some.events, min_size=1, max_size=5),
 )
-def test_pairs_are_confirmed_together_as_they_are_one_by_one(
+def test_pairs_are_confirmed_together_as_one_by_one(
     expressions: list[ast.Expression], events: list[dict[str, Any]]
 ) -> None:
     filters = [
@@ -108,8 +108,8 @@ def test_filters_have_one_shape_if_they_differ_in_constants_only(text: str, othe
     assert (shapes[0] == shapes[1]) is same
 
 
-def test_patterns_that_differ_in_their_texts_only_are_looked_for_together() -> None:
-    """A thousand such filters, each with a pattern of its own, were asked one by one in Python."""
+def test_patterns_that_differ_in_texts_only_are_searched_together() -> None:
+    """A thousand such filters, each with another pattern, were once evaluated one by one in Python."""
     random = Random(7)
 
     def text(most: int) -> str:
@@ -137,7 +137,7 @@ TEMPLATES = [
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_filter_that_is_known_by_another_has_the_constants_that_the_parser_finds(template: str) -> None:
+def test_a_filter_parsed_by_a_template_has_the_parsers_constants(template: str) -> None:
     random = Random(template)
     texts = []
     for _ in range(60):
@@ -166,7 +166,7 @@ UNKNOWN = [
     for each in TEMPLATES
     if any(odd in each for odd in ("BOX", "ROUND({})", "--", "DATE_ADD", "ABS(", "MINUTE", "e2", "<=>"))
 ]
-"""Those whose numbers are folded, counted otherwise, or may decide how a call is written."""
+"""Functions whose numbers are folded, count differently, or affect the syntax of a call."""
 
 
 def test_filters_of_one_template_are_parsed_once() -> None:
@@ -190,10 +190,10 @@ def test_filters_of_one_template_are_parsed_once() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 5, 1 << 20])
 @pytest.mark.parametrize("given", ["json", "arrow"])
-def test_an_array_that_many_filters_go_through_is_read_once(
+def test_an_array_of_many_filters_is_read_once(
     at_once: int, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small arrays take no steps, but what is in their elements can be a megabyte."""
+    """Small arrays take no steps, but their elements can have a megabyte."""
     read = []
     read_of = elements._read
     monkeypatch.setattr(elements, "_read", lambda *asked: read.extend(asked[2]) or read_of(*asked))
@@ -216,7 +216,7 @@ def test_an_array_that_many_filters_go_through_is_read_once(
     assert 0 < sum(found) < len(found) and len(read) <= 18
 
 
-def test_what_an_event_has_is_read_once_for_filters_that_are_asked_one_by_one(
+def test_values_are_read_once_for_filters_evaluated_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = []
@@ -234,8 +234,8 @@ def test_what_an_event_has_is_read_once_for_filters_that_are_asked_one_by_one(
     assert sorted(read) == [0, 1, 2, 3]
 
 
-def test_what_is_computed_has_the_types_that_kernels_are_compiled_for() -> None:
-    """Texts of filters that came later could be written to: kernels were compiled again, for seconds."""
+def test_arrays_have_the_types_that_kernels_are_compiled_for() -> None:
+    """Text arrays of later filters were writable: kernels were compiled again, for seconds."""
     later = joined(constants(["a", 1], 1), constants(["b"], 1))
     for values in (later, filled(*np.zeros((4, 3), np.uint8))):
         arrays = values.kinds, values.words, values.seconds, values.text

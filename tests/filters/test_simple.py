@@ -1,4 +1,4 @@
-"""Simple filters, which are read without the parser, mean what the parser says they mean."""
+"""The fast path for simple filters gives the same results as the parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fieldfare.filters import FilterError, compile_filter, encode_normal_form
 from fieldfare.filters.expression import Literal, walk
 from fieldfare.filters.normal_form import normal_form
 from fieldfare.filters.sql.parser import read_sql
-from fieldfare.filters.sql.simple import MAX_CHARACTERS, MAX_PREDICATES, read_simple
+from fieldfare.filters.sql.simple import CHARACTERS_MAX, PREDICATES_MAX, read_simple
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "sql.txt"
 
@@ -75,7 +75,7 @@ pieces = st.sampled_from(
 
 
 def _assert_same(text: str) -> bool:
-    """What the parser and the short way say of a text; whether the short way was taken."""
+    """Compare the parser and the fast path for a text; return whether the fast path accepted it."""
     simple = read_simple(text)
     if simple is None:
         return False
@@ -97,14 +97,14 @@ def _assert_same(text: str) -> bool:
 
 @settings(max_examples=drawn(400), deadline=None, derandomize=True)
 @given(filters)
-def test_what_is_simple_means_what_the_parser_says(text: str) -> None:
+def test_simple_filters_agree_with_the_parser(text: str) -> None:
     _assert_same(text)
 
 
 @settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(filters, st.data())
-def test_so_does_what_is_almost_simple(text: str, data: st.DataObject) -> None:
-    """A piece put in, or a character taken out, anywhere."""
+def test_almost_simple_filters_agree_with_the_parser(text: str, data: st.DataObject) -> None:
+    """A piece is inserted, or a character removed, at a random position."""
     place = data.draw(st.integers(0, len(text)))
     if data.draw(st.booleans()):
         text = text[:place] + data.draw(pieces) + text[place:]
@@ -115,11 +115,11 @@ def test_so_does_what_is_almost_simple(text: str, data: st.DataObject) -> None:
 
 @settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(pieces, spaces).map("".join), max_size=8).map("".join))
-def test_so_does_any_heap_of_tokens(text: str) -> None:
+def test_random_tokens_agree_with_the_parser(text: str) -> None:
     _assert_same(text)
 
 
-def test_no_text_of_the_fuzzing_corpus_is_read_otherwise() -> None:
+def test_the_fuzzing_corpus_agrees_with_the_parser() -> None:
     for line in CORPUS.read_text().splitlines():
         _assert_same(line)
 
@@ -141,23 +141,23 @@ def test_common_filters_are_simple(text: str) -> None:
     "text",
     ["a = 1 AND", "a = 1 OR b = 2", "a = 1; b = 2", "a = 'x", "a BETWEEN 1 AND b", "a = 5AND b = 1", ""],
 )
-def test_others_are_left_to_the_parser_and_its_messages(text: str) -> None:
+def test_other_filters_are_left_to_the_parser(text: str) -> None:
     assert read_simple(text) is None
 
 
-def test_what_is_too_large_is_left_to_the_parser_which_counts() -> None:
-    many = " AND ".join(["a = 1"] * MAX_PREDICATES)
+def test_large_filters_are_left_to_the_parser() -> None:
+    many = " AND ".join(["a = 1"] * PREDICATES_MAX)
     assert _assert_same(many)
     assert read_simple(f"{many} AND a = 1") is None
-    assert read_simple("a = '" + "x" * MAX_CHARACTERS + "'") is None
+    assert read_simple("a = '" + "x" * CHARACTERS_MAX + "'") is None
     with pytest.raises(FilterError, match="too large"):
         compile_filter(" AND ".join(["a = 1"] * 3000))
     longest = f"a IN ({', '.join(map(str, range(900)))})"
-    assert len(longest) > MAX_CHARACTERS or _assert_same(longest)
+    assert len(longest) > CHARACTERS_MAX or _assert_same(longest)
 
 
-def test_long_names_are_not_remembered() -> None:
-    """Clients may name what they like: gigabytes stayed of filters that nobody had any more."""
+def test_long_names_are_not_cached() -> None:
+    """Clients choose the names: the cache once kept gigabytes for removed filters."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

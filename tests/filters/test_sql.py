@@ -1,4 +1,4 @@
-"""The ``sql`` dialect by example: each line of docs/filters.md's tables, and its corners."""
+"""The ``sql`` dialect by example: each line of the tables in the pages on filters, and edge cases."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ UNKNOWN = [
     ("text", "value"),
     [(text, True) for text in TRUE] + [(text, False) for text in FALSE] + [(text, None) for text in UNKNOWN],
 )
-def test_a_filter_says_what_the_documentation_says(text: str, value: bool | None) -> None:
+def test_filters_agree_with_the_documentation(text: str, value: bool | None) -> None:
     compiled = compile_filter(text)
     assert compiled.evaluate(EVENT) == Evaluation(value)
     assert compiled.matches(EVENT) is (value is True)
@@ -203,7 +203,7 @@ def test_the_canonical_text(text: str, canonical: str) -> None:
     assert format_expression(compile_filter(text).expression) == canonical
 
 
-def test_paths_are_those_that_the_filter_reads() -> None:
+def test_paths_are_the_attributes_read() -> None:
     compiled = compile_filter("data.a = data.b[0] + 1 OR EXISTS(c) OR d IN (e, 1)")
     assert compiled.paths == frozenset(map(parse_path, ["data.a", "data.b[0]", "c", "d", "e"]))
 
@@ -218,11 +218,11 @@ def test_an_event_may_be_any_mapping_and_hold_any_sequence() -> None:
 def test_subclasses_of_the_json_types_count_as_them() -> None:
     class Text(str): ...
 
-    class Whole(int): ...
+    class AssembledRecord(int): ...
 
     class Real(float): ...
 
-    event = {"a": Text("x"), "b": Whole(5), "c": Real(0.1)}
+    event = {"a": Text("x"), "b": AssembledRecord(5), "c": Real(0.1)}
     assert compile_filter("a = 'x' AND a IN ('x') AND b = 5 AND b IN (5) AND c = 0.1 AND c IN (0.1)").matches(
         event
     )

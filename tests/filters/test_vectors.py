@@ -1,4 +1,4 @@
-"""What a function gives by columns is what it gives one by one, or is left to Python."""
+"""A function's kernel gives the same values as the function itself, or leaves them to Python."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNKNOWN = object()
 
 
 def value_at(values: Values, row: int) -> Any:
-    """The Python value of a row; UNKNOWN if the kernel does not say."""
+    """Return the Python value of a row; UNKNOWN if the kernel leaves it to Python."""
     place = row * values.step
     kind, word = int(values.kinds[place]), int(values.words[place])
     if kind in (KIND_ASK, KIND_ANY, KIND_EXACT, KIND_OTHER):
@@ -54,7 +54,7 @@ def value_at(values: Values, row: int) -> Any:
 
 
 def is_value(found: Any, expected: Any) -> bool:
-    """Whether what a kernel says is what the definition says."""
+    """Return whether a kernel's value is that of the definition."""
     if isinstance(found, tuple):
         near, away = map(Fraction, found)
         return isinstance(expected, int | Fraction | Decimal) and abs(near - Fraction(expected)) <= away
@@ -69,7 +69,7 @@ def is_value(found: Any, expected: Any) -> bool:
 
 
 def assert_values(e: ast.Expression, events: list[Event]) -> int:
-    """Every value that the kernels give is the definition's; gives how many they leave to Python."""
+    """Check that the kernels' values are those of the definition; return the number left to Python."""
     get = Compiler(event_getter).value(e)
     operand = operand_of(expanded(e))
     assert operand is not None
@@ -312,8 +312,8 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
         cesql_values,
     ),
 }
-"""What is called, and the values that it is meant for."""
-OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "first_values": 0.3} | {
+"""The functions, with the values that they are intended for."""
+OPEN_SHARE_MAX = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "first_values": 0.3} | {
     "choices": 0.3,
     "casts": 0.4,
     "arrays": 0.4,
@@ -324,7 +324,7 @@ OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "f
     "addresses": 0.0,
     "cesql": 0.7,
 }
-"""How many of these values the kernels may leave to Python: they are odd ones."""
+"""Maximum share of these values that the kernels may leave to Python: unusual ones."""
 
 
 def pool_of(family: str) -> st.SearchStrategy[list[Event]]:
@@ -334,7 +334,7 @@ def pool_of(family: str) -> st.SearchStrategy[list[Event]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_are_those_of_the_definition(family: str) -> None:
+def test_kernels_agree_with_the_definition_of_values(family: str) -> None:
     asked, seen = 0, 0
 
     @many
@@ -345,11 +345,11 @@ def test_values_are_those_of_the_definition(family: str) -> None:
         seen += len(events)
 
     check()
-    assert not COMPILED or asked <= OPEN_AT_MOST[family] * seen
+    assert not COMPILED or asked <= OPEN_SHARE_MAX[family] * seen
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_conditions_are_those_of_the_definition(family: str) -> None:
+def test_kernels_agree_with_the_definition_of_conditions(family: str) -> None:
     called = FAMILIES[family][0]
     constants = some.literals | one_of(12, Decimal("2.5"), "ab", 30)
 
@@ -376,8 +376,8 @@ def test_conditions_are_those_of_the_definition(family: str) -> None:
     check()
 
 
-def test_a_product_of_many_numbers_is_unknown_by_columns_where_it_is_too_long() -> None:
-    """Forty numbers of 17 digits make a fraction of more bits than arithmetic allows."""
+def test_a_product_that_is_too_long_is_unknown_by_columns() -> None:
+    """The product of forty numbers of 17 digits has more bits than arithmetic allows."""
     product: ast.Expression = a
     for _ in range(39):
         product = ast.Arithmetic("*", product, a)
@@ -394,7 +394,7 @@ def test_a_product_of_many_numbers_is_unknown_by_columns_where_it_is_too_long() 
 def test_arrays_are_read_in_json_and_within_arrays(
     called: ast.Expression, values: list[Any], constant: ast.Literal
 ) -> None:
-    """Where the text is read, there are strings with escapes, and arrays that only Python reads."""
+    """The texts include strings with escapes, and arrays that only Python can decode."""
     lines = [json.dumps({"a": value, "b": 1}).replace("NaN", "7") for value in values]
     events = [json.loads(line) for line in lines]
     compared = ast.Comparison("=", called, constant)
@@ -406,8 +406,8 @@ def test_arrays_are_read_in_json_and_within_arrays(
         assert_same(condition, columns, events)
 
 
-def test_the_last_element_counts_where_only_python_reads_it() -> None:
-    """A number beyond 64 bits at the end of an array was left out."""
+def test_the_last_element_counts_if_only_python_can_read_it() -> None:
+    """A number beyond 64 bits at the end of an array was once ignored."""
     events = [{"a": [1, 2**70]}, {"a": [2**70, 1]}, {"a": [2**70]}, {"a": [1]}]
     text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     greater = ast.Comparison(">", ast.Element("x", ()), Literal(5))

@@ -95,13 +95,13 @@ def test_a_batch_of_equal_events_is_shared_in_proportion_to_the_matching_rates()
     assert sent[0] / sent[1] == pytest.approx(3, rel=0.05)
 
 
-def test_without_extrapolation_a_whole_batch_goes_to_one_matcher() -> None:
+def test_without_extrapolation_a_complete_batch_goes_to_one_matcher() -> None:
     loads = loads_of([LoadReport(0, 0.0, 0, 0.0, 300.0, 1), LoadReport(1, 0.0, 0, 0.0, 100.0, 1)])
     assert set(forward_batch(ResponseTime(), routes_of([[0, 1]] * 1000), loads, 0.0).chosen) == {0}
 
 
 def test_a_balanced_batch_makes_no_event_search_much_because_its_matcher_is_idle() -> None:
-    """What the second half could do on the idle matcher 1 takes it ten times as long, and all the rest."""
+    """The second half would take ten times as long on the idle matcher 1, and delay everything."""
     loads = loads_of([LoadReport(0, 0.0, 0, 0.0, 100.0, 1), LoadReport(1, 0.0, 0, 0.0, 10.0, 1)])
     routes = routes_of([[0, 1]] * 2000)
     holders = np.array([0, 1, 2, 2, 2, 2])

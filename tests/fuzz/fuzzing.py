@@ -114,7 +114,7 @@ def fuzz(dialect: str, inputs: int, seed: int, until: Callable[[], bool] = lambd
     return report
 
 
-MAX_TRIES = 500
+TRIES_MAX = 500
 """How many shorter texts are tried for one that fails; each may be slow."""
 
 
@@ -123,7 +123,7 @@ def shortened(text: str, dialect: str) -> str:
     size, tries = len(text) // 2, 0
     while size:
         start = 0
-        while start < len(text) and tries < MAX_TRIES:
+        while start < len(text) and tries < TRIES_MAX:
             tries += 1
             shorter = text[:start] + text[start + size :]
             if check(shorter, dialect, Report()):

@@ -64,6 +64,7 @@ class NaivePipeline:
         versions = list(gateway.registry.versions(gateway.registry.revision(), 0))
         counts, lengths, numbers, spaces = [], [], [], Counter[str]()
         for record in found:
+            counts += [0] * (record.offset - start - len(counts))
             counts.append(record.count)
             for line in all_lines(record.payload):
                 matched = sorted(
@@ -163,7 +164,7 @@ class _Server(uvicorn.Server):
         self._gateway = gateway
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gateway.pump.end_sessions()
+        self._gateway.stop_requests()
         await super().shutdown(sockets)
 
 
@@ -201,7 +202,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 async def until_async(condition: Callable[[], Any]) -> Any:
-    """The same for asynchronous tests."""
+    """Wait for a condition in an asynchronous test; fail when it does not come true in time."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := condition()):
         assert time.monotonic() < deadline_s, "it did not come true in time"

@@ -19,6 +19,7 @@ from typing import Any
 
 from gateway_support import SUBSCRIPTIONS, Running, event, until_async
 
+from fieldfare.delivery.breaker import BreakerState
 from fieldfare.delivery.keys import offset_of
 
 LOOPBACK = {"webhook_allow": "127.0.0.1"}
@@ -190,6 +191,14 @@ async def change(r: Running, id: str = "a", **settings: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
+def is_broken(r: Running, id: str = "a") -> bool:
+    """Whether the circuit breaker of a subscription's address or of its server is open."""
+    pushes = [each for each in r.gateway.pushes._pushes.values() if each.subscription.id == id]
+    return any(
+        each.breaker.state is BreakerState.OPEN for push in pushes for each in (push.gate, push.gate.server)
+    )
+
+
 async def some(r: Running, count: int, first: int = 0) -> list[str]:
     """So many events that match, published and matched; where they stand."""
     offset = (await r.publish(*(event(first + i, {"x": 1}) for i in range(count))))["offset"]
@@ -202,12 +211,14 @@ async def settled(r: Running) -> None:
     end = r.gateway.match_log.end(r.gateway.log.start())
 
     def is_settled() -> bool:
-        pump = r.gateway.pump
-        for delivery in pump._deliveries.values():
-            pump._frontier.bring(delivery)
-            is_read = all(offset_of(lane.cursor_key) >= end for lane in delivery.lanes.values())
+        deliveries = r.gateway.deliveries
+        for delivery in deliveries._deliveries.values():
+            deliveries._scheduler.bring(delivery)
+            is_read = all(
+                offset_of(partition.cursor_key) >= end for partition in delivery.partitions.values()
+            )
             if not (is_read and delivery.is_saved):
                 return False
-        return bool(pump._deliveries)
+        return bool(deliveries._deliveries)
 
     await until_async(is_settled)

@@ -14,6 +14,7 @@ from gateway_support import ARROW, BATCH, EVENTS, encode, event, run, running
 from fieldfare.arrow_events.stream import read_events, write_events
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
@@ -196,13 +197,13 @@ def test_bad_rows_are_named_and_the_good_ones_are_taken(tmp_path):
     ("columns", "column", "words"),
     [
         ({"type": None}, "type", "is missing"),
-        ({"id": [1, 2]}, "id", "must be one of strings, not of the type int64"),
-        ({"Price": [1, 2]}, "Price", "lower-case letters"),
+        ({"id": [1, 2]}, "id", "must be one of strings, not of type int64"),
+        ({"Price": [1, 2]}, "Price", "other than a-z and 0-9"),
         ({"price": [0.5, 1]}, "price", "strings, whole numbers or booleans"),
         ({"time": pa.array([0, 1], pa.timestamp("s"))}, "time", "without a time zone"),
         ({"data": pa.array([{"d": 1}, None], pa.struct({"d": pa.duration("s")}))}, "data.d", "duration"),
         ({"data": pa.array([1 << 60, 0], pa.timestamp("s"))}, "data", "years 1 to 9999"),
-        ({"data": pa.array([b"", b""]), "data_base64": ["", ""]}, "data_base64", "binary data and one named"),
+        ({"data": pa.array([b"", b""]), "data_base64": ["", ""]}, "data_base64", "both a binary column data"),
     ],
 )
 def test_a_column_that_cannot_be_is_named(tmp_path, columns, column, words):
@@ -233,7 +234,7 @@ def test_what_is_no_stream_is_refused(tmp_path):
         async with running(tmp_path) as r:
             good = stream(table())
             for body in (b"", b"{}", good[:-100], good[:300], good[:4] + b"\x00" * 50, b"\xff" * 64):
-                assert "no Arrow IPC stream" in refusal(await publish(r, body))["detail"]
+                assert "not an Arrow IPC stream" in refusal(await publish(r, body))["detail"]
             sink = pa.BufferOutputStream()
             with pa.ipc.new_file(sink, table().schema) as writer:
                 writer.write_batch(table())
@@ -278,15 +279,15 @@ class OneRecord:
 
 
 def test_a_record_of_the_log_that_is_broken_is_named():
-    records = RecordCache(OneRecord(stream(table())[:400]), 1000)
-    with pytest.raises(EventLogError, match="record 7 cannot be read: a broken Arrow stream"):
+    records = RecordCache(OneRecord(stream(table())[:400]), 1000, FairExecutor(2, 1, "test"))
+    with pytest.raises(EventLogError, match="record 7 cannot be read: a corrupt Arrow stream"):
         records.lines(7, [0])
 
 
 def test_rows_of_a_large_record_are_written_as_they_are_needed():
     """And what is held of them counts."""
     payload = bytes(write_events(table(2_000)))
-    records = RecordCache(OneRecord(payload), 1 << 20)
+    records = RecordCache(OneRecord(payload), 1 << 20, FairExecutor(2, 1, "test"))
     for indexes in ([5], [1_999, 5, 7], [3, 3]):
         lines = records.lines(0, indexes)
         assert [json.loads(line)["data"]["x"] for line in lines] == indexes

@@ -6,7 +6,7 @@ import httpx
 from gateway_support import SUBSCRIPTIONS, run, served, until_async
 from test_streams import subscribe
 
-from fieldfare.gateway.transports.beats import BEATS_AT_ONCE, Beats
+from fieldfare.gateway.transports.heartbeats import BEATS_BATCH_SIZE, Heartbeats
 
 
 class Stream:
@@ -21,8 +21,8 @@ class Stream:
 
 def test_every_silent_stream_is_told_again_and_again_until_it_ends():
     async def work() -> None:
-        beats = Beats(0.01)
-        first, *others = streams = [Stream() for _ in range(2 * BEATS_AT_ONCE + 7)]
+        beats = Heartbeats(0.01)
+        first, *others = streams = [Stream() for _ in range(2 * BEATS_BATCH_SIZE + 7)]
         for stream in streams:
             beats.sent(stream)
         await until_async(lambda: min(stream.told for stream in streams) >= 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 
@@ -18,6 +19,11 @@ BINARY = (
     b"Content-Type: application/json\r\n"
 )
 POST = b"POST " + EVENTS.encode() + b" HTTP/1.1\r\n"
+PULL_BODY = b'{"wait_s": 20}'
+PULL = (
+    b"POST /v1/spaces/default/subscriptions/a/pull HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(PULL_BODY), PULL_BODY)
+)
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -271,13 +277,67 @@ def test_when_connections_run_out_idle_ones_give_way_and_then_new_ones_are_told(
         held = [connect(client) for _ in range(3)]
         assert client.get("/healthz").status_code == 200
         assert held[0].recv(1) == b""
+        client.put("/v1/spaces/default/subscriptions/a", json={"filter": "true"}).raise_for_status()
         client.close()
-        busy = [held[1], held[2], connect(client)]
+        busy = [connect(client) for _ in range(3)]
         for each in busy:
-            each.sendall(b"GET /healthz HTTP/1.1\r\n")
+            each.sendall(PULL)
         until(lambda: _refused(client))
         for each in (*held, *busy):
             each.close()
+
+
+UNFINISHED = {
+    "a head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+    "a body": POST + BINARY + b"Content-Length: 1000\r\n\r\n{",
+    "a body that is refused": POST + b"Host: localhost\r\nContent-Type: a/b\r\nContent-Length: 1000\r\n\r\n{",
+    "a body nobody reads": b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+    "no HTTP": b"nonsense\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", UNFINISHED.values(), ids=UNFINISHED.keys())
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_requests_that_do_not_end_give_way_to_those_that_do(tmp_path, begun, loop):
+    """As many as there may be, made again now and then, answered everybody else with 503 for ever."""
+    with served(tmp_path, connections_max=3, loop=loop) as (gateway, client):
+        client.close()
+        held = [connect(client) for _ in range(3)]
+        for each in held:
+            each.sendall(begun)
+        for _ in range(5):
+            answer = ask(client, GET)
+            assert answer[0] == 200, answer
+            held.append(connect(client))
+            held[-1].sendall(begun)
+        answers = [_read_all(each) for each in held[:3]]
+        for answer in answers:
+            assert len(re.findall(rb"^HTTP/1.1 \d", answer, re.M)) <= 1, "one request has one answer"
+        for each in held:
+            each.close()
+        assert gateway.log.end() == 0
+
+
+def test_a_request_that_gives_way_is_told_to_come_again(tmp_path):
+    with served(tmp_path, connections_max=1) as (_, client):
+        client.close()
+        with connect(client) as connection:
+            connection.sendall(GET + UNFINISHED["a head"])
+            assert read_answer(connection)[0] == 200
+            assert ask(client, GET)[0] == 200
+            answer = read_answer(connection)
+            assert answer[1]["retry-after"] and answer[1]["connection"] == "close"
+            assert "was incomplete" in problem(answer, 503)["detail"]
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while more := connection.recv(65536):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
 
 
 def _refused(client: httpx.Client) -> bool:

@@ -13,6 +13,8 @@ from test_publish_http import problem
 
 from fieldfare.delivery import delivery as delivery_module
 from fieldfare.gateway.delivery.records import write_sse
+from fieldfare.gateway.routes.acks import UNSAVED_MAX
+from fieldfare.gateway.routes.positions import SETTLED_BATCH_SIZE
 
 
 async def post(r: Running, verb: str, *places: str, **more: object) -> dict:
@@ -72,15 +74,15 @@ def test_a_stream_tells_every_attempt_but_the_first(tmp_path):
             (place,) = await some(r, 1)
             for _ in range(2):
                 parts: list[bytes] = []
-                delivery = r.gateway.pump._deliveries.get(1)
+                delivery = r.gateway.deliveries._deliveries.get(1)
                 if delivery is None:
                     await r.pull("a", max=1)
-                    delivery = r.gateway.pump._deliveries[1]
+                    delivery = r.gateway.deliveries._deliveries[1]
                     await post(r, "nack", place)
-                session = r.gateway.pump.open_stream(delivery, 10)
+                session = r.gateway.deliveries.open_stream(delivery, 10)
                 keys = delivery.take(session, 10, 0.0, 30.0)
-                await r.gateway.pump.compose(delivery, keys, write_sse, parts)
-                r.gateway.pump.close_stream(delivery, session)
+                await r.gateway.deliveries.compose(delivery, keys, write_sse, parts)
+                r.gateway.deliveries.close_stream(delivery, session)
             assert parts[0] == b"attempt: 3\nid: " + place.encode() + b"\ndata: "
 
     run(work)
@@ -116,6 +118,59 @@ def test_a_deadline_that_passes_for_the_last_time_gives_up_too_though_nobody_rea
             while not (found := await letters(r)):
                 await asyncio.sleep(0.01)
             assert (found[0]["position"], found[0]["reason"]) == (place, "not acked in time")
+
+    run(work)
+
+
+def test_an_ack_after_the_last_deadline_takes_the_message_off_the_dead_letters_for_good(tmp_path):
+    """The ack was answered with 200, and a retry of the list brought the acknowledged message again."""
+
+    async def work() -> None:
+        async with running(tmp_path / "a") as r:
+            await make(r, max_attempts=1)
+            places = await some(r, 4)
+            await r.pull("a", ack_deadline_s=0.01)
+            await until_listed(r, 4)
+            await r.ack("a", places[0])
+            assert positions(await letters(r)) == places[1:]
+        data = crashed(tmp_path / "a", tmp_path / "b")
+        async with running(data) as r:
+            assert positions(await letters(r)) == places[1:], "the answer says that it is durable"
+            await r.ack("a", places[2])
+            assert positions(await letters(r)) == [places[1], places[3]], (
+                "by who was given it before the restart"
+            )
+            assert await retry(r) == {"retried": 2, "gone": 0, "left": 0}
+            assert positions(await r.pull("a", ack_deadline_s=0.01)) == [places[1], places[3]]
+            await until_listed(r, 2)
+            await r.ack("a", *places)
+            assert (await retry(r))["retried"] == 0 and await r.pull("a") == []
+
+    run(work)
+
+
+async def until_listed(r: Running, count: int) -> None:
+    for _ in range(1_000):
+        if len(await letters(r)) == count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("they were not given up in time")
+
+
+def test_an_ack_up_to_a_message_takes_off_the_list_what_was_late_and_not_what_was_refused(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r, max_attempts=1)
+            places = await some(r, 4)
+            await r.pull("a", max=3, ack_deadline_s=0.01)
+            await post(r, "terminate", places[0])
+            await until_listed(r, 3)
+        async with running(tmp_path) as r:
+            assert positions(await letters(r)) == places[:3]
+            for up_to, left in ((places[1], [places[0], places[2]]), (places[3], [places[0]])):
+                answer = await r.client.post(f"{A}/ack", json={"up_to": up_to})
+                assert answer.status_code == 200, answer.text
+                assert positions(await letters(r)) == left, "the first was refused: a person looks at it"
 
     run(work)
 
@@ -211,6 +266,36 @@ def test_a_mark_on_its_way_does_not_list_again_what_is_retried(tmp_path, monkeyp
             through.set()
             await late
             assert await retried == {"retried": 1, "gone": 0, "left": 0}
+            assert await letters(r) == []
+
+    run(work)
+
+
+def test_acks_of_thousands_of_old_positions_are_saved_in_slices(tmp_path, monkeypatch):
+    """One transaction removed 20,000 dead letters that did not exist; all spaces' cursors waited for it."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r, max_attempts=1)
+            (refused,) = await some(r, 1)
+            await r.pull("a")
+            await post(r, "nack", refused)
+            (new,) = await some(r, 1)
+            await r.pull("a")
+            await r.ack("a", new)
+            assert positions(await letters(r)) == [refused]
+            submit, saved = r.gateway.writer.save_cursors, []
+
+            async def noted(cursors):
+                saved.extend(len(mark.settled) for _, mark in cursors)
+                await submit(cursors)
+
+            monkeypatch.setattr(r.gateway.writer, "save_cursors", noted)
+            offset, count = refused.split("-")[1], 4 * UNSAVED_MAX
+            await r.ack("a", *(f"0-{offset}-{index}" for index in range(1, count)))
+            assert positions(await letters(r)) == [refused], "no other letter is removed"
+            assert max(saved) <= UNSAVED_MAX + SETTLED_BATCH_SIZE and len(saved) > 3
+            await r.ack("a", refused, *(f"0-{offset}-{index}" for index in range(1, 300)))
             assert await letters(r) == []
 
     run(work)
@@ -342,7 +427,7 @@ def test_an_attempt_of_a_bounded_subscription_is_on_disk_though_nobody_acks(tmp_
             (place,) = await some(r, 1)
             for number in (1, 2):
                 assert await attempts(r) == [(place, number)]
-                await until_async(lambda: r.gateway.pump._deliveries[1].is_saved)
+                await until_async(lambda: r.gateway.deliveries._deliveries[1].is_saved)
                 async with running(crashed(data, tmp_path / str(number))) as again:
                     assert await attempts(again) == [(place, number + 1)]
                 await post(r, "nack", place)
@@ -362,7 +447,7 @@ def test_who_waits_while_too_much_that_was_given_up_is_unsaved_goes_on_when_it_i
             giving_up = asyncio.ensure_future(post(r, "terminate", first))
             await until_async(lambda: begun.acquire(blocking=False))
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             through.set()
             assert positions(await waiting) == [second] and await giving_up == {"terminated": 1}
 
@@ -387,7 +472,7 @@ def test_seek_goes_back_and_forth(tmp_path):
             assert await attempts(r, max=1) == [(places[4], 1)]
             await r.ack("a", places[5])
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             assert await seek(r, "latest") == "0-3-0"
             (last,) = await some(r, 1)
             assert positions(await waiting) == [last]
@@ -413,17 +498,17 @@ def test_a_stream_without_acks_goes_on_from_where_it_was_set(tmp_path):
         async with running(tmp_path) as r:
             await make(r)
             places = await some(r, 6)
-            delivery_of = r.gateway.pump._deliveries
+            delivery_of = r.gateway.deliveries._deliveries
             await r.client.post(f"{A}/ack", json={"positions": []})
-            session = r.gateway.pump.open_stream(delivery_of[1], 4, alone=True)
-            await r.gateway.pump.read_on(delivery_of[1])
+            session = r.gateway.deliveries.open_stream(delivery_of[1], 4, alone=True)
+            await r.gateway.deliveries.read_on(delivery_of[1])
             assert len(delivery_of[1].take(session, 10, 0.0, float("inf"))) == 4
             before = delivery_of[1].round
             answer = await r.client.post(f"{A}/seek", json={"to": "earliest"})
             assert answer.json() == {"cursor": places[0]} and delivery_of[1].round == before + 1
-            await r.gateway.pump.read_on(delivery_of[1])
+            await r.gateway.deliveries.read_on(delivery_of[1])
             assert len(delivery_of[1].take(session, 10, 0.0, float("inf"))) == 4
-            r.gateway.pump.close_stream(delivery_of[1], session)
+            r.gateway.deliveries.close_stream(delivery_of[1], session)
 
     run(work)
 

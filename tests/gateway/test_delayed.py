@@ -220,7 +220,7 @@ def test_a_space_that_fills_what_may_wait_leaves_others_their_share(tmp_path: Pa
 def test_who_publishes_one_event_for_later_waits_for_nobodys_flood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_AT_ONCE", 10)
+    monkeypatch.setattr(module, "KEPT_BATCH_SIZE", 10)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -376,7 +376,7 @@ def numbered(sequence: int) -> dict[str, str]:
 
 def told_of(answer: Any) -> tuple[int, str, int]:
     told = answer.json()
-    assert "published for later" in told["detail"], told
+    assert "which is delayed and cannot be followed" in told["detail"], told
     return answer.status_code, told["type"].rpartition(":")[2], told["newest"]
 
 

@@ -18,7 +18,7 @@ from gateway_support import SUBSCRIPTIONS, Running, event, run, running, until_a
 from receiver_support import LOOPBACK, Receiver, pushed, receiving
 from test_space_quotas import refused, set_quotas
 
-from fieldfare.gateway.delivery import rations
+from fieldfare.gateway.delivery import rate_limiter
 from fieldfare.gateway.transports import pull
 
 RATE = 1_000
@@ -37,12 +37,12 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = self.began_s = 1_000.0
-        monkeypatch.setattr(rations, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(rate_limiter, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def passes(self, r: Running, seconds: float) -> None:
         self.now_s += seconds
-        for space in list(r.gateway.pump.turns._timers):
-            r.gateway.pump.turns.release(space)
+        for space in list(r.gateway.deliveries.turns._timers):
+            r.gateway.deliveries.turns.release(space)
 
     @property
     def may_have_come(self) -> float:
@@ -186,7 +186,7 @@ async def reading(r: Running, transport: str) -> AsyncIterator[Any]:
 
 def is_held(r: Running, space: str = "default") -> bool:
     """Whether somebody waits until a space may be sent more."""
-    return space in r.gateway.pump.turns._timers
+    return space in r.gateway.deliveries.turns._timers
 
 
 async def publish(r: Running, count: int, first: int = 0) -> list[str]:
@@ -218,7 +218,7 @@ def test_no_more_is_sent_than_the_rate_and_each_message_once(tmp_path, clock, tr
                     wanted += await publish(r, COUNT - 1, 1)
                 while len(reader.ids) < COUNT:
                     await until_async(lambda: is_held(r) or len(reader.ids) == COUNT)
-                    delivery = r.gateway.pump._deliveries[1]
+                    delivery = r.gateway.deliveries._deliveries[1]
                     assert delivery.in_flight <= len(reader.ids) + 1, "only what was sent is leased"
                     assert reader.size_bytes <= clock.may_have_come + beyond_bytes
                     clock.passes(r, 0.9)
@@ -313,7 +313,7 @@ def test_all_readers_of_a_space_have_their_turns(tmp_path, clock):
                     Puller(r, "d"),
                     Pushed(receiver),
                 ]
-                queue = r.gateway.pump.turns._turns
+                queue = r.gateway.deliveries.turns._turns
                 begun: list[int] = []
                 for _ in range(40):
                     await until_async(lambda: is_held(r) and queue.count("default") == 4)
@@ -348,7 +348,7 @@ def test_another_space_is_not_held_and_silent_streams_show_that_they_live(tmp_pa
                 await until_async(lambda number=number: len(calm.ids) > number)
             beats = flood.beats
             await until_async(lambda: flood.beats > beats + 1)
-            assert len(flood.ids) == came < COUNT and len(r.gateway.pump.turns._timers) == 1
+            assert len(flood.ids) == came < COUNT and len(r.gateway.deliveries.turns._timers) == 1
             await flood.leave()
             await calm.leave()
 
@@ -369,7 +369,7 @@ def test_who_comes_back_pays_again_and_is_given_all_of_it(tmp_path, clock):
                     await until_async(lambda reader=reader: is_held(r) or reader.ids)
                 size_bytes += reader.size_bytes
                 assert size_bytes <= clock.may_have_come + BEYOND_BYTES
-                assert r.gateway.pump.turns._turns.count("default") <= 20
+                assert r.gateway.deliveries.turns._turns.count("default") <= 20
                 clock.passes(r, 0.5)
             assert size_bytes > 5_000
             async with reading(r, "stream") as reader:
@@ -402,12 +402,12 @@ def test_a_pull_that_may_not_wait_is_told_when_to_come_again(tmp_path, clock):
             for _ in range(3):
                 answer = await r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={})
                 told = refused(answer, 429, "delivered_bytes_per_s", RATE)
-                assert "sent as many bytes" in told["detail"] and "used" not in told
+                assert "maximum rate of delivered bytes" in told["detail"] and "used" not in told
             wait_s = int(answer.headers["retry-after"])
-            assert r.gateway.pump._deliveries[1].in_flight < COUNT
+            assert r.gateway.deliveries._deliveries[1].in_flight < COUNT
             clock.passes(r, wait_s)
             assert len(await r.pull("a")) > 0
-            assert not r.gateway.pump.turns.rations._begun
+            assert not r.gateway.deliveries.turns.rate_limiter._begun
 
     run(work)
 
@@ -421,7 +421,7 @@ def other(r: Running) -> Any:
 
 
 def ended(r: Running) -> Any:
-    r.gateway.pump.end_sessions()
+    r.gateway.deliveries.end_sessions()
     return asyncio.sleep(0)
 
 
@@ -439,7 +439,9 @@ def test_who_waits_hears_of_what_happens_meanwhile(tmp_path, clock, change: Call
             await in_debt(r)
             stream = Asked(r, f"{SUBSCRIPTIONS}/b/stream")
             pull = asyncio.ensure_future(r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={"wait_s": 50}))
-            await until_async(lambda: sum(map(len, r.gateway.pump._waiting.values())) == 2 and is_held(r))
+            await until_async(
+                lambda: sum(map(len, r.gateway.deliveries._waiting.values())) == 2 and is_held(r)
+            )
             assert not stream.ids and not pull.done()
             await change(r)
             clock.passes(r, 0.01)
@@ -452,7 +454,7 @@ def test_who_waits_hears_of_what_happens_meanwhile(tmp_path, clock, change: Call
                 assert answer.status_code == (404 if change is gone else 200)
                 assert not stream.ids
             await stream.leave()
-            assert not r.gateway.pump.turns.rations._begun
+            assert not r.gateway.deliveries.turns.rate_limiter._begun
 
     run(work)
 
@@ -466,10 +468,10 @@ def test_a_space_that_is_deleted_while_its_readers_wait_leaves_nothing(tmp_path,
             await r.publish(*(event(number, {"x": 1, "pad": PAD}) for number in range(COUNT)), space="other")
             r.pipeline.step()
             stream = Asked(r, f"{path}/stream")
-            await until_async(lambda: r.gateway.pump.turns._timers)
+            await until_async(lambda: r.gateway.deliveries.turns._timers)
             assert (await r.client.delete("/v1/spaces/other")).status_code == 204
             await stream.task
-            turns, quotas = r.gateway.pump.turns, r.gateway.quotas
+            turns, quotas = r.gateway.deliveries.turns, r.gateway.quotas
             await until_async(lambda: not turns._timers and not turns._turns)
             await until_async(lambda: not quotas._buckets and set(quotas._bounds) <= {"default"})
             assert not turns._turns._held and not turns._left

@@ -46,7 +46,7 @@ def test_a_seek_to_very_many_places_keeps_nobody_waiting(tmp_path, monkeypatch):
 
 def test_a_retry_of_more_than_may_be_is_refused_as_such(tmp_path, monkeypatch):
     """It was told to come back later, for ever."""
-    monkeypatch.setattr(delivery_routes, "RETRIED_AT_ONCE", 2)
+    monkeypatch.setattr(delivery_routes, "RETRIED_BATCH_SIZE", 2)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -215,6 +215,6 @@ def test_many_that_are_put_do_not_undo_a_pause_that_overtook_them(tmp_path, monk
             monkeypatch.setattr(r.gateway.subscriptions, "put", overtaken)
             many = {"subscriptions": [{"id": "a", **FILTER}]}
             assert (await r.client.post(SUBSCRIPTIONS, json=many)).json()["unchanged"] == 1
-            assert r.gateway.pump._deliveries[1].settings.paused
+            assert r.gateway.deliveries._deliveries[1].settings.paused
 
     run(work)

@@ -18,7 +18,7 @@ from test_publish_http import problem
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.delivery import pump
+from fieldfare.gateway.delivery import service
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.event_log import NewRecord
 
@@ -136,7 +136,7 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
     the forgotten one, and saved its old cursor over the new."""
 
     async def work() -> None:
-        monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", -1.0)
+        monkeypatch.setattr(service, "IDLE_FORGOTTEN_S", -1.0)
         async with running(tmp_path) as r:
             await r.subscribe("a", "data.x = 1")
             await r.publish(event(1, {"x": 1}))
@@ -158,7 +158,7 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
             )
             await begun.wait()
             assert await r.ack("a", "0-0-0") == "0-1-0"
-            await r.gateway.pump.save_progress()
+            await r.gateway.deliveries.save_progress()
             await r.publish(event(2, {"x": 1}))
             r.pipeline.step()
             assert await r.ack("a", *positions(await r.pull("a"))) == "0-2-0"
@@ -173,7 +173,7 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
 def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkeypatch):
     """Five thousand streams had something since the last round: to save where they stand is half a second's
     work, beside which live messages would come late."""
-    monkeypatch.setattr(pump, "MARKED_AT_ONCE", 2)
+    monkeypatch.setattr(service, "MARKED_BATCH_SIZE", 2)
     worked_s, rested_s = [], []
 
     async def work() -> None:
@@ -184,7 +184,7 @@ def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkey
             r.pipeline.step()
             for id in "abcde":
                 assert len(await r.pull(id)) == 1
-            save = r.gateway.pump._save_some
+            save = r.gateway.deliveries._save_some
 
             async def timed(some) -> None:
                 began_s = time.monotonic()
@@ -203,11 +203,11 @@ def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkey
                         rested_s.append(pause_s)
                     await asyncio.sleep(0)
 
-            monkeypatch.setattr(r.gateway.pump, "_save_some", timed)
-            monkeypatch.setattr(pump, "asyncio", Resting())
-            await r.gateway.pump.save_progress()
+            monkeypatch.setattr(r.gateway.deliveries, "_save_some", timed)
+            monkeypatch.setattr(service, "asyncio", Resting())
+            await r.gateway.deliveries.save_progress()
             monkeypatch.undo()
-            assert all(each.is_saved for each in r.gateway.pump._deliveries.values())
+            assert all(each.is_saved for each in r.gateway.deliveries._deliveries.values())
 
     run(work)
     assert len(worked_s) == len(rested_s) == 3
@@ -386,7 +386,7 @@ def test_a_reader_that_goes_with_all_in_its_hands_leaves_the_event_loop_to_other
                 found += chunk.count(b"\n\n")
                 if found > 20_000:
                     break
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         body = {"max": 20_000, "ack_deadline_s": 3600}
         assert len(client.post(f"{SUBSCRIPTIONS}/a/pull", json=body).json()["messages"]) == 20_000
         assert client.post(f"{SUBSCRIPTIONS}/a/ack", json={"up_to": "0-1-9999"}).json()["cursor"] == "0-2-0"

@@ -127,7 +127,7 @@ def test_a_pull_that_waits_ends_when_its_subscription_is_deleted(tmp_path):
         async with running(tmp_path) as r:
             await r.subscribe("a", "data.x = 1")
             pull = asyncio.ensure_future(r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={"wait_s": 10}))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             await r.client.delete(f"{SUBSCRIPTIONS}/a")
             problem(await pull, 404)
 
@@ -168,7 +168,7 @@ def test_a_cursor_moves_over_what_does_not_match_and_is_saved_without_an_ack(tmp
                 r.pipeline.step()
             assert await r.pull("a") == []
             number = r.gateway.registry.get("default", "a").number
-            await r.gateway.pump.save_progress()
+            await r.gateway.deliveries.save_progress()
             cursor = r.gateway.registry.load_cursors([number]).get(number)
             assert isinstance(cursor, Cursor) and str(cursor.positions[0]) == "0-3-0"
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from gateway_support import SUBSCRIPTIONS, Running, event, run, running, until_async
+from gateway_support import SUBSCRIPTIONS, Running, encode, event, run, running, until_async
 from test_publish_http import problem
 
 A = f"{SUBSCRIPTIONS}/a"
@@ -112,7 +112,7 @@ def test_the_deadline_of_a_subscription_counts_where_its_reader_names_none(tmp_p
             assert positions(await r.pull("a", max=1, wait_s=10)) == given
             await change(r, ack_deadline_s=500)
             assert positions(await r.pull("a", max=1, wait_s=10)) == given
-            due_s = r.gateway.pump._deliveries[1].next_deadline_s
+            due_s = r.gateway.deliveries._deliveries[1].next_deadline_s
             assert due_s is not None and 300 < due_s - time.monotonic() <= 500
 
     run(work)
@@ -126,11 +126,11 @@ def test_readers_together_hold_no_more_than_may_be_in_flight(tmp_path):
             assert positions(await r.pull("a", max=2)) == given[:2]
             assert positions(await r.pull("a")) == given[2:3]
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             await r.ack("a", given[0])
             assert positions(await waiting) == given[3:4]
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             await change(r, max_in_flight=None)
             assert positions(await waiting) == given[4:], "who waits hears of it"
 
@@ -150,9 +150,39 @@ def test_a_paused_subscription_gives_nothing_and_loses_nothing(tmp_path):
         async with running(tmp_path) as r:
             assert await r.pull("a") == [], "after a restart too"
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             await change(r, paused=False)
             assert positions(await waiting) == given
             assert await settings_of(r) == {}
+
+    run(work)
+
+
+def test_large_events_behind_small_ones_stay_within_the_bytes_in_flight(tmp_path):
+    """The limit counted with the mean size: after 20 small events 20 large ones came together, 100 times as
+    much as was set. Two readers, who pull at the same time, share it exactly."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            limit = 20_000
+            await r.client.put(A, json=FILTER | {"delivery": {"max_in_flight_bytes": limit}})
+            large = [event(f"l{i}", {"x": 1, "text": "x" * 9_000}) for i in range(20)]
+            await r.publish(
+                *(event(i, {"x": 1}) for i in range(20)), *large, event("huge", {"x": 1, "y": "z" * 30_000})
+            )
+            r.pipeline.step()
+            seen: list[str] = []
+            while len(seen) < 41:
+                pulled = [
+                    each
+                    for some in await asyncio.gather(*(r.pull("a", max=100) for _ in range(3)))
+                    for each in some
+                ]
+                sizes = [len(encode(each["event"])) for each in pulled]
+                assert sum(sizes) <= limit or len(sizes) == 1, sizes
+                assert {each["attempt"] for each in pulled} == {1}, "what did not fit was no attempt"
+                seen += positions(pulled)
+                await r.ack("a", *positions(pulled))
+            assert len(set(seen)) == len(seen) == 41
 
     run(work)

@@ -16,7 +16,7 @@ LINES = {"content-type": "application/x-ndjson"}
 EVENTS, SUBSCRIPTIONS = "/v1/spaces/secret/events", "/v1/spaces/secret/subscriptions"
 
 
-def sealed(key: SpaceKey, *data: dict[str, Any]) -> bytes:
+def encrypt(key: SpaceKey, *data: dict[str, Any]) -> bytes:
     return b"\n".join(key.seal_lines([json.dumps(event(data=each)).encode() for each in data])) + b"\n"
 
 
@@ -29,7 +29,10 @@ def test_an_encrypted_space_says_what_it_is_also_after_a_restart(tmp_path):
             made = await r.client.post("/v1/spaces", json=body)
             assert made.status_code == 201
             assert made.json()["encryption"] | {"protection": ""} == key.declaration() | {"protection": ""}
-            assert "Obfuscation" in made.json()["encryption"]["protection"]
+            protection = made.json()["encryption"]["protection"]
+            assert (
+                protection.startswith("Obfuscation") and "values within a few per cent or less" in protection
+            )
             for bad in ({"library": "plain", "dimensions": 6}, {"library": "aspe", "dimensions": 0}, {}, 3):
                 problem(await r.client.post("/v1/spaces", json={"name": "b", "encryption": bad}), 400)
 
@@ -56,13 +59,13 @@ def test_nothing_plain_gets_in(tmp_path):
             plain = json.dumps(event(data={"x": "PLANTED"})).encode() + b"\n"
             answer = problem(await r.client.post(EVENTS, content=plain, headers=LINES), 400)
             assert "encrypted with its key" in answer["detail"] and "PLANTED" not in json.dumps(answer)
-            with_more = json.loads(sealed(key, {"x": 1})) | {"subject": "PLANTED"}
+            with_more = json.loads(encrypt(key, {"x": 1})) | {"subject": "PLANTED"}
             body = (
                 json.dumps(with_more).encode()
                 + b"\n"
                 + plain
-                + sealed(key, {"x": 1})
-                + sealed(other, {"x": 1})
+                + encrypt(key, {"x": 1})
+                + encrypt(other, {"x": 1})
             )
             mixed = (await r.client.post(EVENTS, content=body, headers=LINES)).json()
             assert [each["index"] for each in mixed["accepted"]] == [2]
@@ -118,7 +121,10 @@ def test_filters_have_to_be_encrypted_too_and_with_this_key(tmp_path):
                 json.dumps(long),
                 json.dumps(long | {"c": "é" * (300 << 10)}, ensure_ascii=False),
             ):
-                assert "at most 524288" in problem(await put("secret", "c", filter, "aspe"), 400)["detail"]
+                assert (
+                    "an encrypted filter is 524288"
+                    in problem(await put("secret", "c", filter, "aspe"), 400)["detail"]
+                )
             assert (await r.client.get(SUBSCRIPTIONS)).json()["subscriptions"][0]["dialect"] == "aspe"
 
     run(work)

@@ -137,7 +137,7 @@ def test_when_the_balance_is_lost_the_rest_is_refused_as_one_with_its_place():
     assert list(decoded.accepted) == [0]
     (refused,) = decoded.refused
     assert (refused.index, refused.line, refused.column) == (1, 2, 8)
-    assert "closes nothing" in refused.detail
+    assert "has no matching" in refused.detail
 
 
 def test_a_batch_cut_off_keeps_its_whole_events():

@@ -37,7 +37,7 @@ def test_an_event_source_that_connects_again_goes_on_behind_what_it_got(tmp_path
         assert positions(Stream(second), 2) == ["0-0-4", "0-0-5"]
         second.close()
         first.close()
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         assert pulled(client) == ["0-0-4", "0-0-5"], "what nobody confirmed comes again"
 
 
@@ -70,7 +70,7 @@ def test_an_automatic_stream_goes_on_without_acks_and_keeps_a_window_of_messages
         response = open_stream(client, window=10)
         assert positions(Stream(response), 1000) == [f"0-0-{i}" for i in range(1000)]
         response.close()
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         assert pulled(client) == [f"0-0-{i}" for i in range(990, 1000)]
         text = client.get("/metrics").text
         assert "fieldfare_acks_total 990.0" in text

@@ -1,4 +1,4 @@
-"""Nothing of a space is told to another: by no route's status, body, header, socket, or figure."""
+"""A space learns nothing of another: not by a status, body, header, socket or figure of any route."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
 
-THEIRS, NOBODY = "theirs", "nobody"
-"""As long as each other, so that all headers can be compared."""
+THEIRS, MISSING = "theirs", "absent"
+"""Two spaces whose names are equally long, so that all headers can be compared."""
 NO_KEY = "0" * 12
 FIGURES = ("/v1/stats", "/metrics")
-"""Of the whole service: for who may watch it, and nobody else."""
+"""Figures of the whole service: only callers with the right to watch may read them."""
 
 Told = tuple[int, dict[str, str], str]
 
@@ -44,7 +44,9 @@ async def fill(r: Running, space: str) -> str:
     ids = [message["position"] for message in messages]
     await r.client.post(f"{wanted}/terminate", json={"positions": ids, "reason": "secret"})
     offset = r.gateway.log.end() - 1
-    Quarantine(DataFolder(r.gateway.settings.data).quarantine).add(SetAside(offset, space, 1, "secret", 1))
+    Quarantine(DataFolder(r.gateway.settings.data).quarantine).add(
+        QuarantinedRecord(offset, space, 1, "secret", 1)
+    )
     return id_of(await make(r, space, "publish", "subscribe", "manage"))
 
 
@@ -61,9 +63,9 @@ def test_a_space_that_is_not_ones_own_is_as_one_that_there_is_not(tmp_path):
                 await make(r, "mine", "manage"),
                 await make(r, None, "watch"),
             ]
-            names = ((THEIRS, NOBODY), ("0-0-0", "7-7-0"), (theirs, NO_KEY))
+            names = ((THEIRS, MISSING), ("0-0-0", "7-7-0"), (theirs, NO_KEY))
             one = requests(THEIRS, "wanted", "0-0-0", theirs)
-            other = requests(NOBODY, "wanted", "7-7-0", NO_KEY)
+            other = requests(MISSING, "wanted", "7-7-0", NO_KEY)
             for is_deleted in (False, True):
                 if is_deleted:
                     assert (await r.client.delete(f"/v1/spaces/{THEIRS}")).status_code == 204
@@ -144,5 +146,5 @@ def test_a_socket_of_another_space_is_as_one_that_there_is_not(tmp_path):
             return answer.status_code, answer.body, headers
 
         status, text, headers = heard(THEIRS)
-        assert (status, text.replace(THEIRS.encode(), NOBODY.encode()), headers) == heard(NOBODY)
+        assert (status, text.replace(THEIRS.encode(), MISSING.encode()), headers) == heard(MISSING)
         assert status == 404 and b"secret" not in text

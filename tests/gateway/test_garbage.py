@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fieldfare.gateway.upkeep.garbage import Garbage
+from fieldfare.gateway.maintenance.garbage import Garbage
 
 
 class Circle:
@@ -46,7 +46,7 @@ def test_what_survives_a_full_collection_is_not_looked_at_again(garbage: Garbage
             kept.clear()
             gc.collect()
             assert seen() is not None
-            garbage.look_at_all()
+            garbage.collect_all()
             assert seen() is None
         finally:
             garbage.close()

@@ -14,7 +14,7 @@ from gateway_support import ARROW, BATCH, EVENTS, LINES, encode, event, run, run
 from test_publish_http import problem, stored
 
 from fieldfare.gateway import in_order
-from fieldfare.gateway.in_order import KeptInOrder
+from fieldfare.gateway.in_order import OrderedAppender
 from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder
 
 
@@ -56,10 +56,10 @@ def test_one_whose_predecessor_does_not_come_is_refused_after_a_moment(tmp_path,
         async with running(tmp_path) as r:
             told = problem(await post(r, 5, 4), 409)
             assert told["type"].endswith("out-of-order") and told["newest"] == -1
-            assert "none of its numbers is known" in told["detail"]
+            assert "no request of this producer is known" in told["detail"]
             assert (await post(r, 3, None)).status_code == 200, "who says nothing of order is taken as before"
             told = problem(await post(r, 5, 4), 409)
-            assert told["newest"] == 3 and "its newest number is 3" in told["detail"]
+            assert told["newest"] == 3 and "the newest one is 3" in told["detail"]
             assert (await post(r, 5, 3)).status_code == 200
             told = problem(await post(r, 4, 3), 409)
             assert told["type"].endswith("sequence-passed") and told["newest"] == 5
@@ -181,7 +181,7 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
             await asyncio.sleep(0)
             return OutOfOrder(-1)
 
-        waiting = KeptInOrder(append)
+        waiting = OrderedAppender(append)
         records = [NewRecord("s", b"{}\n", 1, f"p{n}", 9, follows=8) for n in range(10)]
         tasks = [asyncio.create_task(waiting.append(record)) for record in records]
         begun_s = time.monotonic()
@@ -218,18 +218,18 @@ def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
     """Two crowds of copies, one behind the other: all of the second were looked at for each of the first."""
     looks = 0
 
-    class Looked(asyncio.Future):  # type: ignore[type-arg]
+    class ReadDone(asyncio.Future):  # type: ignore[type-arg]
         def done(self) -> bool:
             nonlocal looks
             looks += 1
             return super().done()
 
-    behind = in_order._Behind
-    monkeypatch.setattr(in_order, "_Behind", lambda sequence: behind(sequence, Looked()))
+    behind = in_order._Successor
+    monkeypatch.setattr(in_order, "_Successor", lambda sequence: behind(sequence, ReadDone()))
 
     async def work() -> None:
         appended, append = log_of_one_producer()
-        waiting = KeptInOrder(append)
+        waiting = OrderedAppender(append)
         numbers = [(5, 1)] * 200 + [(9, 5)] * 200
         tasks = [
             asyncio.create_task(waiting.append(NewRecord("s", b"{}\n", 1, "p", number, follows=before)))
@@ -263,7 +263,7 @@ def test_one_whose_turn_came_while_it_was_tried_needs_no_room_to_wait(monkeypatc
                 await waiting.append(first)
             return place
 
-        waiting = KeptInOrder(overtaken)
+        waiting = OrderedAppender(overtaken)
         place = await waiting.append(NewRecord("s", b"{}\n", 1, "p", 2, follows=1))
         assert isinstance(place, Appended) and appended == [1, 2]
 

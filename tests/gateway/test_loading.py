@@ -9,11 +9,13 @@ from typing import Any, cast
 import pytest
 from gateway_support import run
 
-from fieldfare.gateway.delivery.loading import LOADED_AT_ONCE, Loader, Saved
-from fieldfare.model import Cursor, Position, Subscription
+from fieldfare.delivery.attempts import LATE
+from fieldfare.delivery.keys import key_of
+from fieldfare.gateway.delivery.loading import LOADED_BATCH_SIZE, Loader, Saved
+from fieldfare.model import Cursor, DeadLetter, Position, Subscription
 from fieldfare.storage.errors import RegistryError
 
-ROTTEN, PAST_LOST = 7, 450
+ROTTEN, REPLAY_LOST = 7, 450
 
 
 class SomeRegistry:
@@ -31,42 +33,48 @@ class SomeRegistry:
     def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
         return {number: 3 for number in numbers if number == 9}
 
+    def letters(self, number: int, after: Position | None, limit: int) -> Sequence[DeadLetter]:
+        assert number == 9
+        reasons = [LATE, "no such airport", "given as often as it may be"] if after is None else []
+        return [DeadLetter(Position(0, at, 0), 1, reason) for at, reason in enumerate(reasons)]
 
-class NoPasts:
+
+class NoReplays:
     def find(self, number: int) -> None:
-        if number == PAST_LOST:
+        if number == REPLAY_LOST:
             raise OSError("it is lost")
 
 
 def some(number: int) -> Subscription:
-    start = (Position(0, 0, 0),) if number == PAST_LOST else None
+    start = (Position(0, 0, 0),) if number == REPLAY_LOST else None
     return Subscription(f"s{number}", "default", "true", "sql", number, number, (0,), start=start)
 
 
 def test_those_asked_for_together_are_read_together_and_one_that_is_rotten_holds_up_no_other() -> None:
     async def work() -> None:
         registry = SomeRegistry()
-        loader = Loader(cast(Any, registry), cast(Any, NoPasts()))
+        loader = Loader(cast(Any, registry), cast(Any, NoReplays()))
         found = await asyncio.gather(
             *(loader.load(some(number)) for number in range(500)), return_exceptions=True
         )
         for number, saved in enumerate(found):
             if number == ROTTEN:
                 assert isinstance(saved, RegistryError)
-            elif number == PAST_LOST:
+            elif number == REPLAY_LOST:
                 assert isinstance(saved, OSError)
             else:
                 cursor = Cursor((Position(0, number, 0),)) if number % 2 else None
-                assert saved == Saved(cursor, 3 if number == 9 else 0, None)
+                late = {key_of(Position(0, at, 0)) for at in (0, 2)} if number == 9 else set()
+                assert saved == Saved(cursor, 3 if number == 9 else 0, None, late)
         together = [count for count in registry.asked if count > 1]
-        assert sum(together) == 500 and max(together) == LOADED_AT_ONCE
+        assert sum(together) == 500 and max(together) == LOADED_BATCH_SIZE
 
     run(work)
 
 
 def test_who_asks_and_goes_away_leaves_the_others_alone() -> None:
     async def work() -> None:
-        loader = Loader(cast(Any, SomeRegistry()), cast(Any, NoPasts()))
+        loader = Loader(cast(Any, SomeRegistry()), cast(Any, NoReplays()))
         gone, stays = (asyncio.ensure_future(loader.load(some(number))) for number in (1, 2))
         await asyncio.sleep(0)
         gone.cancel()

@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.storage.files.match_block import FileBlock
-from fieldfare.storage.quarantine import SetAside
+from fieldfare.storage.quarantine import QuarantinedRecord
 
 JSON = {"content-type": "application/json"}
 
@@ -97,7 +97,7 @@ def set_up(client: httpx.Client, gateway: Gateway) -> None:
     NaivePipeline(gateway).step(3)
     NaivePipeline(gateway).step()
     client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": ["0-1-0"]}).raise_for_status()
-    gateway.quarantine.add(SetAside(2, "default", 1, "it failed", 5))
+    gateway.quarantine.add(QuarantinedRecord(2, "default", 1, "it failed", 5))
 
 
 def requests() -> Iterator[tuple[str, str, Any, int]]:

@@ -7,10 +7,10 @@ import threading
 
 from gateway_support import SUBSCRIPTIONS, event, run, running, until_async
 
-from fieldfare.delivery import lane
+from fieldfare.delivery import partition_delivery
 from fieldfare.gateway import subscriptions
-from fieldfare.gateway.admission.door import HEADERS
-from fieldfare.gateway.delivery import pump
+from fieldfare.gateway.admission.request_guard import HEADERS
+from fieldfare.gateway.delivery import service
 
 
 def held_up(monkeypatch, registry):
@@ -28,7 +28,7 @@ def held_up(monkeypatch, registry):
 
 
 def test_one_of_many_that_is_deleted_while_they_are_taken_in_stays_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr(subscriptions, "HELD_AT_ONCE", 2)
+    monkeypatch.setattr(subscriptions, "HELD_BATCH_SIZE", 2)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -61,7 +61,7 @@ def test_one_of_many_that_is_deleted_while_they_are_taken_in_stays_deleted(tmp_p
 
 
 def test_an_ack_is_not_saved_over_by_what_maintenance_knew_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(pump, "MARKED_AT_ONCE", 1)
+    monkeypatch.setattr(service, "MARKED_BATCH_SIZE", 1)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -74,10 +74,10 @@ def test_an_ack_is_not_saved_over_by_what_maintenance_knew_before(tmp_path, monk
             r.pipeline.step()
             for id in ("a", "b"):
                 assert len(await r.pull(id)) == 3
-            assert len(r.gateway.pump._deliveries) == 2
-            assert not any(each.is_saved for each in r.gateway.pump._deliveries.values())
+            assert len(r.gateway.deliveries._deliveries) == 2
+            assert not any(each.is_saved for each in r.gateway.deliveries._deliveries.values())
             begun, through = held_up(monkeypatch, r.gateway.registry)
-            progress = asyncio.ensure_future(r.gateway.pump.save_progress())
+            progress = asyncio.ensure_future(r.gateway.deliveries.save_progress())
             await until_async(lambda: begun.acquire(blocking=False))
             acks = [asyncio.ensure_future(r.ack(id, "0-2-0")) for id in ("a", "b")]
             await until_async(lambda: r.gateway.writer._saves._queue.qsize() == 2)
@@ -116,9 +116,9 @@ def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_
             r.pipeline.step()
             given = [each["position"] for each in await r.pull("a", max=2)]
             waiting = asyncio.ensure_future(r.pull("a", wait_s=20, max=2))
-            await until_async(lambda: r.gateway.pump._waiting)
+            await until_async(lambda: r.gateway.deliveries._waiting)
             assert not waiting.done()
-            monkeypatch.setattr(lane, "EARLY_MAX", 0)
+            monkeypatch.setattr(partition_delivery, "EARLY_MAX", 0)
             positions = [*given, "0-0-5"]
             answer = await r.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": positions})
             assert answer.status_code == 429
@@ -129,7 +129,7 @@ def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_
 
 
 def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", -1.0)
+    monkeypatch.setattr(service, "IDLE_FORGOTTEN_S", -1.0)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -160,46 +160,46 @@ def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatc
             }
             stream = asyncio.ensure_future(route.app(scope, receive, send))
             await until_async(lambda: sent)
-            delivery = r.gateway.pump._deliveries[number]
-            await r.gateway.pump.save_progress()
+            delivery = r.gateway.deliveries._deliveries[number]
+            await r.gateway.deliveries.save_progress()
             await r.pull("a")
-            assert r.gateway.pump._deliveries[number] is delivery
+            assert r.gateway.deliveries._deliveries[number] is delivery
             gone.set()
             may_send.set()
             await stream
-            assert r.gateway.pump.connected == 0
+            assert r.gateway.deliveries.connected == 0
 
     run(work)
 
 
 def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, monkeypatch):
     """Or messages that only this pull was given are passed over for who reads the subscription next."""
-    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", -1.0)
+    monkeypatch.setattr(service, "IDLE_FORGOTTEN_S", -1.0)
 
     async def work() -> None:
         async with running(tmp_path) as r:
             await r.subscribe("a", "data.x = 1")
-            tail, look = r.gateway.tail, r.gateway.tail.look_for_one
+            tail, look = r.gateway.tail, r.gateway.tail.read_subscription
             begun, through = asyncio.Event(), asyncio.Event()
 
             async def look_later(key, number, space):
-                monkeypatch.setattr(tail, "look_for_one", look)
+                monkeypatch.setattr(tail, "read_subscription", look)
                 begun.set()
                 await through.wait()
                 return await look(key, number, space)
 
-            monkeypatch.setattr(tail, "look_for_one", look_later)
+            monkeypatch.setattr(tail, "read_subscription", look_later)
             slow = asyncio.ensure_future(r.pull("a", ack_deadline_s=60))
             await begun.wait()
-            await r.gateway.pump.save_progress()
+            await r.gateway.deliveries.save_progress()
             assert await r.pull("a") == []
             await r.publish(event(1, {"x": 1}))
             r.pipeline.step()
             through.set()
             assert [each["position"] for each in await slow] == ["0-0-0"]
             assert await r.pull("a") == [], "it is leased"
-            await until_async(lambda: r.gateway.pump._idle_s)
-            assert len(r.gateway.pump._idle_s) == 1, "it may be forgotten from now on"
+            await until_async(lambda: r.gateway.deliveries._idle_s)
+            assert len(r.gateway.deliveries._idle_s) == 1, "it may be forgotten from now on"
 
     run(work)
 

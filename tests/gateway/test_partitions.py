@@ -176,7 +176,11 @@ def test_a_log_whose_own_retention_overtakes_matching_gives_what_comes_after(tmp
             assert {each["event"]["id"] for each in found} == {f"new {i}" for i in range(9)}
             stats = (await r.client.get("/v1/stats")).json()
             assert stats["log_end"] == stats["matched_end"] and stats["lag_events"] == 0
-            assert before and "retention took records" in caplog.text and "Give the topic more" in caplog.text
+            assert (
+                before
+                and "retention removed records" in caplog.text
+                and "Increase the topic's retention" in caplog.text
+            )
 
     run(work)
 

@@ -17,7 +17,8 @@ from memory_registry import MemoryRegistry
 from storage_support import block_of
 
 from fieldfare.delivery.keys import key_at
-from fieldfare.gateway.delivery.pasts import Pasts
+from fieldfare.gateway.delivery.replays import Replays
+from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.model import Position
 from fieldfare.storage import open_match_log
 from fieldfare.storage.event_log import NewRecord
@@ -32,15 +33,16 @@ def test_the_past_ends_before_a_hole_that_was_the_logs_end(tmp_path: Path) -> No
     log.raise_ends((3,))
     put = Put(space, "s", "a = 1", "sql", b"", start=(Position(0, 0, 0),))
     registry.apply([put], (3,), 0)
-    pasts = Pasts(folder, log, registry, lambda: 1)
-    past = pasts.find(1)
-    assert past is not None and past.known == {0: 3}, "a record in the hole could still be of the past"
+    readers = FairExecutor(2, 1, "test")
+    replays = Replays(folder, log, registry, lambda: 1, readers)
+    replay = replays.find(1)
+    assert replay is not None and replay.known == {0: 3}, "a record in the hole could still be of the past"
     log.append([NewRecord(space, b"{}\n", 1, stamp=1)])
     # The pipeline, which looks now for the first time, knows that the past has one record.
-    own = open_match_log(folder.past_url(1, 1)).partition(0)
+    own = open_match_log(folder.replay_url(1, 1)).partition(0)
     own.write(block_of({(0, 0): [1]}, 0, 1))
-    found = asyncio.run(pasts.look(past, key_at(0, 0), space))
+    found = asyncio.run(replays.look(replay, key_at(0, 0), space))
     assert found is not None and found.end == 1
-    assert asyncio.run(pasts.look(past, found.read_to, space)) is None
-    assert not past.holds(found.read_to), "from there on it is read with all others"
-    pasts.close()
+    assert asyncio.run(replays.look(replay, found.read_to, space)) is None
+    assert not replay.holds(found.read_to), "from there on it is read with all others"
+    readers.close()

@@ -9,7 +9,7 @@ import random
 import pytest
 from gateway_support import BATCH, EVENTS, LINES, STRUCTURED, encode, event, run, running
 
-from fieldfare.gateway.upkeep import figures
+from fieldfare.gateway.maintenance import figures
 
 
 def stored(gateway) -> list[list[dict]]:

@@ -10,7 +10,7 @@ import pytest
 from gateway_support import SUBSCRIPTIONS, event, run, running
 
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
+from fieldfare.storage.quarantine import DIED, Quarantine, QuarantinedRecord
 
 ERROR = 'a.RecordsError: records 0 to 0 of partition 0 cannot be matched: ValueError: no: {"patient": "Doe"}'
 
@@ -24,7 +24,7 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
             await r.subscribe("a", "data.x = 1")
             offset = (await r.publish(event("odd", {"x": 1}), event("even", {"x": 2})))["offset"]
             quarantine = Quarantine(DataFolder(tmp_path).quarantine)
-            quarantine.add(SetAside(offset, "default", 2, ERROR, 5))
+            quarantine.add(QuarantinedRecord(offset, "default", 2, ERROR, 5))
             empty_block(r, offset)
             (listed,) = (await r.client.get("/v1/quarantine")).json()["quarantine"]
             position = listed["position"]
@@ -60,7 +60,7 @@ def test_a_position_of_another_partition_names_no_record_set_aside(tmp_path: Pat
     async def work() -> None:
         async with running(tmp_path) as r:
             offset = (await r.publish(event("odd", {"x": 1})))["offset"]
-            Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(offset, "default", 1, ERROR, 5))
+            Quarantine(DataFolder(tmp_path).quarantine).add(QuarantinedRecord(offset, "default", 1, ERROR, 5))
             assert (await r.client.post(f"/v1/quarantine/1-{offset}-0/retry")).status_code == 404
             assert (await r.client.post(f"/v1/quarantine/0-{offset}-0/retry")).status_code == 200
 
@@ -101,7 +101,7 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
                 await r.publish(event())
             quarantine = Quarantine(DataFolder(tmp_path).quarantine)
             for offset in (0, 1, 2):
-                quarantine.add(SetAside(offset, "default", 1, "e", 1))
+                quarantine.add(QuarantinedRecord(offset, "default", 1, "e", 1))
             r.pipeline.step()
             r.gateway.log.trim(1)
             assert (await r.client.post("/v1/quarantine/0-0-0/retry")).status_code == 404
@@ -116,7 +116,7 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
 def test_a_note_that_is_torn_or_edited_still_names_its_record(tmp_path: Path, content: bytes) -> None:
     quarantine = Quarantine(DataFolder(tmp_path).quarantine)
     assert quarantine.places() == []
-    quarantine.add(SetAside(7, "s", 1, "e", 1))
+    quarantine.add(QuarantinedRecord(7, "s", 1, "e", 1))
     (DataFolder(tmp_path).quarantine / f"{7:016d}.json").write_bytes(content)
     found = quarantine.get(0, 7)
     assert found is not None and (found.offset, "cannot be read" in found.error) == (7, True)
@@ -137,7 +137,9 @@ def test_the_list_quotes_no_event(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
             for offset, error in enumerate(errors):
-                Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(offset, "secret", 1, error, 1))
+                Quarantine(DataFolder(tmp_path).quarantine).add(
+                    QuarantinedRecord(offset, "secret", 1, error, 1)
+                )
             (DataFolder(tmp_path).quarantine / f"{9:016d}.json").write_text("Doe")
             listed = (await r.client.get("/v1/quarantine")).json()["quarantine"]
             assert [record["error"] for record in listed] == [*errors.values(), "it could not be matched"]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from test_publish_http import problem
 
 from doses import drawn
-from fieldfare.gateway.admission.quotas import BURST_S, NAMES, RETRY_MAX_S, Bucket, Quotas, Used
+from fieldfare.gateway.admission.quotas import BURST_S, NAMES, RETRY_MAX_S, Quotas, Used
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.token_bucket import TokenBucket
 
 STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
 
@@ -19,7 +20,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
 @given(st.floats(0.5, 1000), STEPS)
 def test_no_more_gets_in_than_the_rate_a_burst_and_one_request(rate: float, steps: list) -> None:
     """However requests come; and who waits as long as he was told is let in."""
-    bucket = Bucket(rate, rate * BURST_S, 0.0)
+    bucket = TokenBucket(rate, rate * BURST_S, rate * BURST_S, 0.0)
     now_s = taken = largest = 0.0
     for passed_s, amount in steps:
         now_s += passed_s
@@ -59,7 +60,7 @@ def test_a_quota_that_is_lifted_while_somebody_is_refused_for_it_is_no_trouble()
     quotas.configure("a", {})
     for name in NAMES:
         problem = quotas.problem("a", name)
-        assert "was lifted" in problem.detail and problem.place["limit"] is None
+        assert "was removed" in problem.detail and problem.place["limit"] is None
 
 
 def test_a_space_may_be_used_for_the_first_time_while_bytes_are_counted() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from gateway_support import event, run, running
 
-from fieldfare.gateway.upkeep import figures, readiness
-from fieldfare.gateway.upkeep.readiness import PipelineWatch
+from fieldfare.gateway.maintenance import figures, readiness
+from fieldfare.gateway.maintenance.readiness import PipelineWatch
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.folder import DataFolder
 
@@ -74,9 +74,19 @@ def test_an_old_heartbeat_that_a_starting_gateway_finds_is_old(tmp_path: Path) -
     for age_ms in (6_000, -6_000):
         watched = Watched(tmp_path)
         watched.beat(time_ms=DAY_MS - age_ms)
-        assert "last heartbeat" in watched.state(0, now_ms=DAY_MS)
+        assert "not given a heartbeat since" in watched.state(0, now_ms=DAY_MS)
         watched.beat(time_ms=DAY_MS - age_ms)
         assert watched.state(1, now_ms=DAY_MS) == "ready"
+
+
+def test_a_pipeline_that_takes_long_to_start_is_said_to_start(tmp_path: Path) -> None:
+    """Kernels are compiled, minutes long: "last heartbeat is 204 s old" was said of one that never ran."""
+    watched = Watched(tmp_path)
+    watched.beat(state="starting")
+    assert watched.state(0) == "the pipeline is starting"
+    assert watched.state(204) == "the pipeline has been starting for 204 s or longer"
+    watched.beat()
+    assert watched.state(205) == "ready"
 
 
 def test_waiting_events_are_said_by_the_route(tmp_path: Path) -> None:
@@ -115,7 +125,8 @@ def test_a_full_disk_is_not_ready_without_a_reserve_too(tmp_path: Path, monkeypa
             monkeypatch.setattr(figures, "disk_free_bytes", lambda path: 4096)
             answer = await r.client.get("/readyz")
             assert answer.status_code == 503
-            assert answer.json()["checks"]["disk"] == "0 MiB are free"
+            needed = "0 MiB are free, and 1 MiB are needed (FIELDFARE_DISK_FREE_MIN_BYTES)"
+            assert answer.json()["checks"]["disk"] == needed
 
     run(work)
 

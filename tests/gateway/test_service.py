@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import combinations
 
 import httpx
 import pytest
@@ -21,7 +22,7 @@ from starlette.routing import Route
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
 
 pytestmark = pytest.mark.long
 
@@ -206,12 +207,36 @@ def test_every_route_is_described_and_nothing_else(tmp_path):
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
+def referred(schema: dict) -> dict:
+    return DOCUMENT["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+
+
+def test_no_large_schema_stands_twice_in_the_description():
+    """Two schemas with equal properties would be two types in a generated client."""
+    groups: dict[str, list[str]] = {}
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for property, described in schema.get("properties", {}).items():
+            groups.setdefault(f"{property}: {described}", []).append(name)
+    shared: dict[tuple[str, ...], int] = {}
+    for names in groups.values():
+        for pair in combinations(names, 2):
+            shared[pair] = shared.get(pair, 0) + 1
+    assert {pair: count for pair, count in shared.items() if count > 6} == {}
+
+
 def fits(value: object, schema: dict | bool) -> bool:
     """Whether a value fits a schema, as far as the description uses JSON Schema."""
     if isinstance(schema, bool):
         return schema
     if "$ref" in schema:
-        return fits(value, DOCUMENT["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
+        return fits(value, referred(schema))
+    if "allOf" in schema:
+        more = {"additionalProperties": schema.get("unevaluatedProperties", True)}
+        properties = dict(schema.get("properties", {}))
+        for each in map(referred, schema["allOf"]):
+            assert each.keys() <= {"type", "properties", "required", "description"} and not each["required"]
+            properties |= each["properties"]
+        return fits(value, {"type": "object", "properties": properties, **more})
     if "oneOf" in schema:
         return sum(fits(value, each) for each in schema["oneOf"]) == 1
     kinds = {
@@ -270,7 +295,9 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
             assert kept.status_code == 202
             assert fits(kept.json(), described["content"]["application/json"]["schema"])
             waits = kept.json()["id"]
-            Quarantine(DataFolder(tmp_path / "data").quarantine).add(SetAside(0, "default", 1, "odd", 1))
+            Quarantine(DataFolder(tmp_path / "data").quarantine).add(
+                QuarantinedRecord(0, "default", 1, "odd", 1)
+            )
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
                 key=lambda each: (

@@ -12,18 +12,18 @@ from gateway_support import run
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery import waiter as module
-from fieldfare.gateway.delivery.rations import Rations
-from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
+from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
+from fieldfare.gateway.delivery.waiter import FairScheduler, Waiter
 
 Serve = Callable[[], Coroutine[Any, Any, object]]
 
 
-def turns_of(look_again: Callable[[], object]) -> ServingTurns:
+def turns_of(look_again: Callable[[], object]) -> FairScheduler:
     """Turns of spaces that nothing bounds."""
-    return ServingTurns(look_again, Rations(Quotas({})))
+    return FairScheduler(look_again, DeliveryRateLimiter(Quotas({})))
 
 
-def waiting(turns: ServingTurns, space: str, serve: Serve) -> tuple[Waiter, asyncio.Task[bool]]:
+def waiting(turns: FairScheduler, space: str, serve: Serve) -> tuple[Waiter, asyncio.Task[bool]]:
     """One who waits, and its task."""
     gone = asyncio.get_running_loop().create_future()
     waiter = Waiter(Delivery(1, [0]), Session(10), space, gone, lambda _: None, lambda: False, turns)

@@ -167,13 +167,13 @@ def test_who_reads_nothing_is_given_little_and_cut_off(tmp_path, tls, asking):
             subscribe(client, id, "data.x = 1")
         publish(client, *numbered(count, "y" * 1_000))
         with opened(client, asking, 4_096):
-            until(lambda: gateway.pump.connected == 1)
+            until(lambda: gateway.deliveries.connected == 1)
             NaivePipeline(gateway).step()
             path = f"{SUBSCRIPTIONS}/reader/stream"
             with client.stream("GET", path, params={"window": count}) as response:
                 Stream(response).messages(count)
             assert gateway.metrics.delivered_total - count < count / 5
-            until(lambda: gateway.pump.connected == 0)
+            until(lambda: gateway.deliveries.connected == 0)
 
 
 def test_who_goes_on_reading_is_not_cut_off_where_no_more_files_may_be_open(tmp_path, monkeypatch):

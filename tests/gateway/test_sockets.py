@@ -82,7 +82,7 @@ def test_acks_on_a_socket_are_durable_when_they_are_answered(tmp_path):
             assert answer["source"] == f"{SUBSCRIPTIONS}/a/websocket"
             cursor = gateway.registry.load_cursors([1]).get(1)
             assert [str(place) for place in cursor.positions] == ["0-0-2"]
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         with opened(client, "a") as found:
             again = heard(found)
             assert (again["fieldfareposition"], again["fieldfareattempt"]) == ("0-0-2", 2)
@@ -166,7 +166,7 @@ def test_a_socket_holds_its_window_and_gives_back_what_it_held(tmp_path):
                 found.recv(timeout=0.2)
             found.send(said("ack", {"positions": places}))
             assert {heard(found)["type"] for _ in range(3)} == {"fieldfare.done", "t"}
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         pulled = client.post(f"{SUBSCRIPTIONS}/a/pull", json={"max": 10}).json()["messages"]
         assert [each["position"] for each in pulled] == ["0-0-2", "0-0-3", "0-0-4"]
 
@@ -211,8 +211,8 @@ def test_sockets_end_when_the_gateway_stops(tmp_path):
         with opened(client, "a") as found:
             reader = threading.Thread(target=read, args=(found,))
             reader.start()
-            until(lambda: gateway.pump.connected == 1)
-            gateway.pump.end_sessions()
+            until(lambda: gateway.deliveries.connected == 1)
+            gateway.deliveries.end_sessions()
             assert ended.wait(DEADLINE_S)
             reader.join()
     assert codes == [1001]
@@ -340,6 +340,6 @@ def test_a_client_that_does_not_read_holds_no_more_than_a_buffer_and_is_cut_off(
         raw.connect(("127.0.0.1", client.base_url.port))
         raw.sendall(head.encode())
         until(lambda: gateway.metrics.delivered_total > 0)
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         assert gateway.metrics.delivered_total < 80
         raw.close()

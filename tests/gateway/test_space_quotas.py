@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from typing import Any
 
 import httpx
@@ -30,9 +31,10 @@ from websockets.sync.client import connect
 
 from fieldfare.encodings import pack
 from fieldfare.gateway.admission import quotas
+from fieldfare.model import COST_MAX
 
 QUOTAS = "/v1/spaces/default/quotas"
-RATES = ("events_per_s", "bytes_per_s", "changes_per_s", "delivered_bytes_per_s")
+RATES = ("events_per_s", "bytes_per_s", "matching_ms_per_s", "changes_per_s", "delivered_bytes_per_s")
 TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "stored_match_bytes", "connections")
 NAMES = (*RATES, *TOTALS)
 
@@ -300,6 +302,33 @@ def test_filters_cost_what_explain_says_and_no_more_than_a_space_may(tmp_path):
             assert await used(r, "filter_cost") == 3
         async with running(tmp_path) as r:
             assert await used(r, "filter_cost") == 3
+
+    run(work)
+
+
+def test_filters_whose_costs_overflow_stop_neither_a_request_nor_a_start(tmp_path):
+    """Three patterns of 131 bytes ended every later start, and one of 15 levels its whole request."""
+
+    def pattern(levels: int) -> object:
+        return {"a": pattern(levels - 1)} if levels else ["x"]
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            deep = [
+                {"id": f"s{levels}", "filter": pattern(levels), "dialect": "eventbridge"}
+                for levels in (13, 14, 15, 90)
+            ]
+            answer = (await r.client.post(SUBSCRIPTIONS, json={"subscriptions": deep})).json()
+            assert (answer["created"], answer["refused"]) == (4, [])
+        # Rows from before costs were bounded.
+        with sqlite3.connect(tmp_path / "registry.db") as registry:
+            registry.execute("UPDATE subscriptions SET cost = 4765408885708300849 WHERE id <> 's90'")
+        registry.close()
+        async with running(tmp_path) as r:
+            assert await used(r, "filter_cost") == 4 * COST_MAX
+            for each in deep:
+                assert (await r.client.delete(f"{SUBSCRIPTIONS}/{each['id']}")).status_code == 204
+            assert await used(r, "filter_cost") == 0
 
     run(work)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from gateway_support import SUBSCRIPTIONS, Running, event, run, running
-from past_support import PastPipeline
+from replay_support import ReplayPipeline
 
-from fieldfare.storage.quarantine import SetAside
+from fieldfare.storage.quarantine import QuarantinedRecord
 
 
 async def begin(
@@ -36,7 +36,7 @@ async def numbers(r: Running, id: str, **body: Any) -> list[int]:
 def test_the_past_comes_first_and_then_what_is_live(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             await publish(r, 0, 5)
             r.pipeline.step()
             made = await begin(r, "s", "earliest")
@@ -44,7 +44,7 @@ def test_the_past_comes_first_and_then_what_is_live(tmp_path: Path) -> None:
             await publish(r, 5, 3)
             r.pipeline.step()
             assert await numbers(r, "s") == []  # live events wait their turn
-            pasts.finish()
+            replays.finish()
             assert await numbers(r, "s", wait_s=30, max=4) == [0, 1, 2, 3]
             assert await numbers(r, "s", wait_s=30) == [4, 5, 6, 7]
             await publish(r, 8)
@@ -61,12 +61,12 @@ def test_the_past_comes_first_and_then_what_is_live(tmp_path: Path) -> None:
 def test_who_waits_gets_the_past_as_it_comes_and_goes_on_live(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             await publish(r, 0, 6)
             await begin(r, "s", "0-2-0")
             waiting = asyncio.create_task(numbers(r, "s", wait_s=30))
             await asyncio.sleep(0)
-            pasts.finish()
+            replays.finish()
             r.pipeline.step()
             assert await waiting == [2, 3, 4, 5]
             waiting = asyncio.create_task(numbers(r, "s", wait_s=30))
@@ -80,13 +80,13 @@ def test_who_waits_gets_the_past_as_it_comes_and_goes_on_live(tmp_path: Path) ->
 def test_a_start_within_a_record_is_kept_to_and_so_is_a_time(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             answer = await r.publish(*(event(n, {"n": n}) for n in range(5)))
             assert answer["count"] == 5
             assert (await begin(r, "s", "0-0-3"))["start"] == "0-0-3"
             assert (await begin(r, "old", "2020-01-01T00:00:00Z"))["start"] == "0-0-0"
             assert (await begin(r, "now", "latest"))["start"] == "0-1-0"
-            pasts.finish()
+            replays.finish()
             r.pipeline.step()
             assert await numbers(r, "s") == [3, 4]
             assert await numbers(r, "old") == [0, 1, 2, 3, 4]
@@ -101,13 +101,13 @@ def test_a_start_within_a_record_is_kept_to_and_so_is_a_time(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("start", "says"),
     [
-        ("2999-01-01T00:00:00Z", "has not come yet"),
-        ("0-3-0", "beyond the log's end"),
-        ("1-0-0", "last partition is 0"),
-        ("2026-07-01T12:00:00", "seconds and a zone"),
-        ("2026-07-01", "seconds and a zone"),
-        ("2026-07-01T12:00Z", "seconds and a zone"),
-        ("2026-02-30T12:00:00Z", "a date that there is"),
+        ("2999-01-01T00:00:00Z", "is in the future"),
+        ("0-3-0", "past the log's end"),
+        ("1-0-0", "the last one is 0"),
+        ("2026-07-01T12:00:00", "seconds and a time zone"),
+        ("2026-07-01", "seconds and a time zone"),
+        ("2026-07-01T12:00Z", "seconds and a time zone"),
+        ("2026-02-30T12:00:00Z", "needs a valid date"),
         ("yesterday", "start must be earliest"),
         ("0-0", "three whole numbers"),
         ("", "start must be earliest"),
@@ -133,10 +133,10 @@ def test_start_is_of_creation_only(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with running(tmp_path, pasts_max=2) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             await publish(r, 0, 3)
             made = await begin(r, "s", "earliest")
-            pasts.finish()
+            replays.finish()
             r.pipeline.step()
             assert await numbers(r, "s") == [0, 1, 2]
             assert await begin(r, "s", "earliest", status=200) == made
@@ -150,7 +150,7 @@ def test_start_is_of_creation_only(tmp_path: Path) -> None:
             await begin(r, "t", "earliest")
             full = await r.client.put(f"{SUBSCRIPTIONS}/u", json={"filter": "a = 1", "start": "earliest"})
             assert full.status_code == 429 and full.json()["why"] == "pasts" and full.headers["retry-after"]
-            pasts.finish()
+            replays.finish()
             await r.gateway.background.maintain()
             await begin(r, "u", "earliest")
             many = [
@@ -167,7 +167,7 @@ def test_start_is_of_creation_only(tmp_path: Path) -> None:
 def test_a_replaced_filter_leaves_the_past_to_the_first_and_a_deletion_ends_it(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             await publish(r, 0, 4)
             await begin(r, "s", "earliest", filter="data.n < 2")
             gone = await begin(r, "gone", "earliest")
@@ -175,17 +175,17 @@ def test_a_replaced_filter_leaves_the_past_to_the_first_and_a_deletion_ends_it(t
             replaced = await r.subscribe("s", "data.n > 2")
             assert replaced["start"] == "0-0-0"
             await publish(r, 5)
-            pasts.round()
+            replays.round()
             assert (await r.client.delete(f"{SUBSCRIPTIONS}/gone")).status_code == 204
-            pasts.finish()
+            replays.finish()
             r.pipeline.step()
             assert await numbers(r, "s", wait_s=30) == [0, 1, 5]
             await r.gateway.background.maintain()
-            kept = {path.name for path in r.gateway.settings.folder.pasts.iterdir()}
+            kept = {path.name for path in r.gateway.settings.folder.replays.iterdir()}
             assert kept == {"1-1"}
-            anew = await begin(r, "gone", "earliest")
-            assert anew["revision"] > gone["revision"]
-            pasts.finish()
+            again = await begin(r, "gone", "earliest")
+            assert again["revision"] > gone["revision"]
+            replays.finish()
             assert await numbers(r, "gone", wait_s=30) == [0, 1, 2, 3, 4, 5]
 
     run(work)
@@ -196,7 +196,7 @@ def test_a_gateway_that_starts_again_goes_on_within_the_past(tmp_path: Path) -> 
         async with running(tmp_path) as r:
             await publish(r, 0, 6)
             await begin(r, "s", "earliest")
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "s", max=2) == [0, 1]
             held = await r.pull("s", max=2)
             assert [each["event"]["data"]["n"] for each in held] == [2, 3]
@@ -210,7 +210,7 @@ def test_a_gateway_that_starts_again_goes_on_within_the_past(tmp_path: Path) -> 
             # Before it began there is nothing.
             await begin(r, "later", "0-4-0")
             await r.client.post(f"{SUBSCRIPTIONS}/later/seek", json={"to": "earliest"})
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "later", wait_s=30) == [4, 5, 6]
 
     run(work)
@@ -219,14 +219,14 @@ def test_a_gateway_that_starts_again_goes_on_within_the_past(tmp_path: Path) -> 
 def test_what_retention_takes_is_passed_over_and_the_answer_says_so(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
-            pasts = PastPipeline(r.gateway)
+            replays = ReplayPipeline(r.gateway)
             await publish(r, 0, 8)
             r.pipeline.step()
             await begin(r, "s", "earliest")
             r.gateway.log.trim(3)
-            pasts.finish()
-            past = (await r.client.get(f"{SUBSCRIPTIONS}/s")).json()["past"]
-            assert (past["kept_from"], past["matched_to"]) == ("0-3-0", "0-8-0")
+            replays.finish()
+            replay = (await r.client.get(f"{SUBSCRIPTIONS}/s")).json()["past"]
+            assert (replay["kept_from"], replay["matched_to"]) == ("0-3-0", "0-8-0")
             assert (await begin(r, "t", "earliest"))["start"] == "0-3-0"
             assert (await begin(r, "u", "0-1-0"))["start"] == "0-3-0"
             assert await numbers(r, "s") == [3, 4, 5, 6, 7]
@@ -238,7 +238,7 @@ def test_what_retention_takes_is_passed_over_and_the_answer_says_so(tmp_path: Pa
             described = (await r.client.get(f"{SUBSCRIPTIONS}/s")).json()
             assert described["start"] == "0-0-0" and "past" not in described
             await r.gateway.background.maintain()
-            assert list(r.gateway.settings.folder.pasts.iterdir()) == []
+            assert list(r.gateway.settings.folder.replays.iterdir()) == []
             assert [await numbers(r, id, wait_s=30) for id in ("s", "t", "u")] == [[8], [8], [8]]
 
     run(work)
@@ -253,16 +253,16 @@ def test_a_block_of_the_past_that_rots_while_retention_takes_its_beginning_is_ma
         async with running(tmp_path) as r:
             await publish(r, 0, 4)
             await begin(r, "s", "earliest")
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             r.pipeline.step()
             await r.gateway.background.maintain()
-            (block,) = r.gateway.settings.folder.pasts.rglob("*.arrow")
+            (block,) = r.gateway.settings.folder.replays.rglob("*.arrow")
             block.write_bytes(block.read_bytes()[:-20])
             r.gateway.log.trim(1)
             assert await numbers(r, "s") == []
             await r.gateway.background.maintain()
             assert not block.exists()
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "s", wait_s=30) == [1, 2, 3]
 
     run(work)
@@ -273,19 +273,19 @@ def test_a_block_of_the_past_that_rots_is_matched_again(tmp_path: Path) -> None:
         async with running(tmp_path) as r:
             await publish(r, 0, 4)
             await begin(r, "s", "earliest")
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             await r.gateway.background.maintain()
-            assert not r.gateway.registry.pasts(only_open=True)
-            (block,) = r.gateway.settings.folder.pasts.rglob("*.arrow")
+            assert not r.gateway.registry.replays(only_open=True)
+            (block,) = r.gateway.settings.folder.replays.rglob("*.arrow")
             block.write_bytes(block.read_bytes()[:-20])
             assert await numbers(r, "s") == []
             await r.gateway.background.maintain()
-            assert not block.exists() and r.gateway.registry.pasts(only_open=True)
-            PastPipeline(r.gateway).finish()
+            assert not block.exists() and r.gateway.registry.replays(only_open=True)
+            ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "s", wait_s=30) == [0, 1, 2, 3]
             block.unlink()  # and one that is lost
             await r.gateway.background.maintain()
-            assert r.gateway.registry.pasts(only_open=True)
+            assert r.gateway.registry.replays(only_open=True)
 
     run(work)
 
@@ -297,10 +297,10 @@ def test_events_of_other_spaces_and_records_set_aside_are_no_part_of_it(tmp_path
             await publish(r, 0)
             await r.publish(event(1, {"n": 1}), space="other")
             await publish(r, 2, 3)
-            aside = SetAside(3, "default", 1, "cannot be matched: Error", 0)
+            aside = QuarantinedRecord(3, "default", 1, "cannot be matched: Error", 0)
             r.gateway.quarantine.add(aside)
             await begin(r, "s", "earliest")
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "s") == [0, 2, 4]
 
     run(work)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from gateway_support import SUBSCRIPTIONS, Running, event, run, running
-from past_support import PastPipeline
+from replay_support import ReplayPipeline
 
 from doses import drawn
 from fieldfare.filters import compile_filter
-from fieldfare.runtimes.spark import past_planner
+from fieldfare.runtimes.spark import replay_planner
 
 SPACES = ("default", "other")
 
@@ -49,7 +49,7 @@ class Walk:
         self, r: Running, chance: random.Random, history: History, given: dict[str, list[str]]
     ) -> None:
         self.r, self.chance, self.history, self.given = r, chance, history, given
-        self.pasts = PastPipeline(r.gateway)
+        self.replays = ReplayPipeline(r.gateway)
 
     def filter(self) -> str:
         return f"data.n % {self.chance.randint(2, 5)} = {self.chance.randint(0, 1)}"
@@ -89,8 +89,8 @@ class Walk:
     async def match(self) -> None:
         self.r.pipeline.step(self.chance.randint(1, 4))
 
-    async def match_past(self) -> None:
-        self.pasts.round(self.chance.randint(1, 3))
+    async def match_replay(self) -> None:
+        self.replays.round(self.chance.randint(1, 3))
 
     async def pull(self) -> None:
         if self.given:
@@ -107,15 +107,15 @@ class Walk:
 
     async def lose(self) -> None:
         """Blocks of the past get lost, as a power failure might have it, and the gateway looks after that."""
-        blocks = sorted(self.r.gateway.settings.folder.pasts.rglob("*.arrow"))
+        blocks = sorted(self.r.gateway.settings.folder.replays.rglob("*.arrow"))
         if blocks:
             self.chance.choice(blocks).unlink()
             for _ in range(2):
                 await self.r.gateway.background.maintain()
-            self.pasts = PastPipeline(self.r.gateway)  # whose predecessor was killed
+            self.replays = ReplayPipeline(self.r.gateway)  # whose predecessor was killed
 
     async def go(self, steps: int) -> None:
-        verbs = [self.publish, self.match, self.match_past, self.pull]
+        verbs = [self.publish, self.match, self.match_replay, self.pull]
         seldom = [self.create, self.create_in_a_crowd, self.replace, self.lose]
         for _ in range(steps):
             await self.chance.choice(seldom if self.chance.random() < 0.2 else verbs)()
@@ -124,7 +124,7 @@ class Walk:
         end = len(self.history.records)
         while self.r.pipeline.step() < end:
             pass
-        self.pasts.finish()
+        self.replays.finish()
         await self.r.gateway.tail.catch_up()
         for id, given in self.given.items():
             while messages := await self.r.pull(id):
@@ -143,8 +143,8 @@ def _order(position: str) -> tuple[int, ...]:
 def test_every_match_comes_once_before_at_and_after_the_seam(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past_planner, "PIECE_EVENTS", 5)
-    monkeypatch.setattr(past_planner, "LOOKED_AGAIN_S", 0.0)
+    monkeypatch.setattr(replay_planner, "PIECE_EVENTS", 5)
+    monkeypatch.setattr(replay_planner, "LOOKED_AGAIN_S", 0.0)
 
     async def work() -> None:
         chance, history, given = random.Random(seed), History(), {}

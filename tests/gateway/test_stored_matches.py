@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, Running, event, run, running
-from past_support import PastPipeline
+from replay_support import ReplayPipeline
 from test_space_quotas import refused, set_quotas
 from test_space_quotas import used as used_of
 
@@ -81,7 +81,7 @@ def test_what_began_in_the_past_has_its_matches_in_files_of_its_own(tmp_path: Pa
             await matched(r, "1", "2")
             assert await used(r) == 0, "nobody matched"
             await begin(r, "a", "earliest")
-            PastPipeline(r.gateway).finish()
+            ReplayPipeline(r.gateway).finish()
             size = sum(path.stat().st_size for path in (tmp_path / "pasts").rglob("*.arrow"))
             assert await used(r) == size > 0
         async with running(tmp_path) as r:

@@ -74,7 +74,7 @@ def test_a_stream_goes_on_from_the_cursor_live_and_again_after_a_cut(tmp_path):
             pipeline.step()
             assert stream.messages(1) == [("0-1-0", event(4, {"x": 4}))]
             ack(client, "a", "0-0-0", "0-1-0")
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response:
             assert [position for position, _ in Stream(response).messages(1)] == ["0-0-2"]
 
@@ -92,6 +92,23 @@ def test_the_window_holds_a_stream_back_until_acks_come(tmp_path):
             assert gateway.metrics.delivered_total == given == 2
             ack(client, "a", "0-0-1")
             assert [each[0] for each in stream.messages(1)] == ["0-0-2"]
+
+
+def test_a_stream_waits_for_an_ack_where_the_next_event_does_not_fit_into_its_bytes(tmp_path):
+    with served(tmp_path) as (gateway, client):
+        settings = {"filter": "data.x = 1", "delivery": {"max_in_flight_bytes": 20_000}}
+        client.put(f"{SUBSCRIPTIONS}/a", json=settings).raise_for_status()
+        publish(client, *(event(i, {"x": 1, "text": "x" * (9_000 if i > 4 else 1)}) for i in range(10)))
+        NaivePipeline(gateway).step()
+        with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response:
+            stream = Stream(response)
+            found = stream.messages(6)
+            for at in range(6, 10):
+                ack(client, "a", *(place for place, _ in found[: at - 1]))
+                found += stream.messages(1)
+                delivery = gateway.deliveries._deliveries[1]
+                assert delivery._leases._size_bytes <= 20_000
+            assert [each["id"] for _, each in found] == [str(i) for i in range(10)]
 
 
 def test_unacked_messages_come_again_on_the_same_stream_after_their_deadline(tmp_path):
@@ -159,7 +176,7 @@ def test_fifty_streams_cost_few_looks_into_a_block_and_only_those_who_matched_ar
                 request = client.build_request("GET", f"{SUBSCRIPTIONS}/s{i}/stream")
                 responses.append(client.send(request, stream=True))
                 streams.append(Stream(responses[-1]))
-            until(lambda: len(gateway.pump._waiting) == 50)
+            until(lambda: len(gateway.deliveries._waiting) == 50)
             publish(client, event(1, {"x": 3}))
             pipeline.step()
             for i in range(3, 50, 10):
@@ -169,7 +186,7 @@ def test_fifty_streams_cost_few_looks_into_a_block_and_only_those_who_matched_ar
         finally:
             for response in responses:
                 response.close()
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
 
 
 def test_a_message_leaves_within_milliseconds_of_its_block(tmp_path):

@@ -195,7 +195,7 @@ def test_a_renewed_certificate_is_shown_without_a_new_start(files: Path, tmp_pat
             assert shown_by(gateway).split() == trusted[0].read_text().split()
             (tmp_path / "own.pem").write_text(trusted[1].read_text())  # its key comes later
             log = tmp_path / "data" / "gateway.log"
-            until(lambda: "the new certificate is not used" in log.read_text())
+            until(lambda: "the new TLS certificate cannot be used" in log.read_text())
             assert shown_by(gateway).split() == trusted[0].read_text().split()
             shutil.copy(files / "client.both", tmp_path / "own.pem")
             until(lambda: shown_by(gateway).split() == trusted[1].read_text().split())

@@ -121,7 +121,7 @@ ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
     "a list as the key's name": (lambda: raw_token({"alg": "ES256", "kid": ["one"]}, CLAIMS), NOT_VALID),
     "an empty name": (lambda: sign(kid=""), NOT_VALID),
     "no issuer": (lambda: sign(iss=None), "This token lacks the claim iss."),
-    "a foreign issuer": (lambda: sign(iss=ISSUER.rstrip("/")), "This token is of another issuer"),
+    "a foreign issuer": (lambda: sign(iss=ISSUER.rstrip("/")), "This token is from an issuer that"),
     "a list of issuers": (lambda: sign(iss=[ISSUER]), "This token is"),
     "no audience": (lambda: sign(aud=None), "This token lacks the claim aud."),
     "a foreign audience": (lambda: sign(aud="another-service"), "This token is not for this service"),

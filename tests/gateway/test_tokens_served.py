@@ -186,7 +186,7 @@ def test_what_is_open_for_a_token_ends_with_it(
 
         thread = threading.Thread(target=follow)
         thread.start()
-        until(lambda: gateway.pump.connected == 1)
+        until(lambda: gateway.deliveries.connected == 1)
         tokens: Any = gateway.keyring._tokens
         assert not ended.is_set()
         if end == "expires":
@@ -197,7 +197,7 @@ def test_what_is_open_for_a_token_ends_with_it(
             assert client.delete("/v1/spaces/trial").status_code == 204
         until(ended.is_set)
         thread.join(20)
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         if end == "key goes":
             assert client.get("/v1/spaces", headers=bearer(token)).status_code == 401
             by_two = sign("subscribe:trial", kind="P-384", alg="ES384", kid="two")
@@ -396,7 +396,7 @@ def test_settings_that_are_wrong_are_named_at_the_start(tmp_path: Path) -> None:
     whole = token_settings(tmp_path)
     assert GatewaySettings.model_validate({"host": "0.0.0.0", **whole})
     for missing in whole:
-        with pytest.raises(ValidationError, match="go together"):
+        with pytest.raises(ValidationError, match="must be given together"):
             GatewaySettings.model_validate({name: value for name, value in whole.items() if name != missing})
     for place in ("http://login.example.com/keys", "https://me:word@login.example.com/keys", "https:///keys"):
         with pytest.raises(ValidationError):

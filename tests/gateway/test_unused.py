@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway_support import SUBSCRIPTIONS, Running, event, run, running, until_async
-from receiver_support import LOOPBACK, receiving
+from receiver_support import LOOPBACK, is_broken, receiving
 
 HOUR_S = 3_600.0
 
@@ -47,7 +47,7 @@ def test_what_nobody_reads_goes_and_the_record_says_why(tmp_path: Path) -> None:
             each for each in map(json.loads, path.read_text().splitlines()) if each["method"] == "DELETE"
         ]
         assert line["path"] == f"{SUBSCRIPTIONS}/forgotten" and line["key"] == ""
-        assert line["because"] == "nobody used it for 3600 s"
+        assert line["because"] == "unused for 3600 s"
 
     run(work)
 
@@ -71,7 +71,7 @@ def test_whoever_settles_waits_or_changes_something_uses_it(tmp_path: Path) -> N
                 await use()
             await r.gateway.unused.round(0.9 * HOUR_S)
             waiting = asyncio.ensure_future(r.pull("a", wait_s=30))
-            await until_async(lambda: r.gateway.pump.is_read(1))
+            await until_async(lambda: r.gateway.deliveries.is_read(1))
             for _ in range(5):
                 await r.gateway.unused.round(0.9 * HOUR_S)
             waiting.cancel()
@@ -161,7 +161,7 @@ def test_a_pushed_subscription_expires_when_its_receiver_is_gone_and_not_for_wan
         with receiving() as receiver:
             async with running(tmp_path, maintenance_s=1e6, **LOOPBACK) as r:
                 await subscribe(r, "a", push={"url": receiver.url}, expires_unused_s=HOUR_S)
-                await until_async(lambda: r.gateway.pump.is_read(1))
+                await until_async(lambda: r.gateway.deliveries.is_read(1))
                 for _ in range(3):
                     await r.gateway.unused.round(HOUR_S / 2)
                 assert await unused_s(r, "a") == 0, "there was nothing to send"
@@ -172,7 +172,7 @@ def test_a_pushed_subscription_expires_when_its_receiver_is_gone_and_not_for_wan
                 await r.client.patch(f"{SUBSCRIPTIONS}/a", json={"delivery": {"push": {"url": gone}}})
                 await r.publish(event(2, {"x": 1}))
                 r.pipeline.step()
-                await until_async(lambda: r.gateway.pushes._broken)
+                await until_async(lambda: is_broken(r))
                 await r.gateway.unused.round(HOUR_S / 2)
                 assert await unused_s(r, "a") == HOUR_S / 2
                 assert await r.pull("a", wait_s=0) is not None

@@ -129,8 +129,7 @@ def test_a_name_that_leads_elsewhere_the_second_time_is_judged_each_time(tmp_pat
                 await pushed(r, f"http://innocent.example.com:{receiver.port}/x", retry_delays_s=[0.01])
                 await some(r, 1)
                 await until_async(lambda: len(asked) >= 2)
-                gates = r.gateway.pushes._gates
-                await until_async(lambda: any("last" in gate.document() for gate in gates.values()))
+                await until_async(lambda: any(each.last for each in r.gateway.pushes._servers.values()))
                 assert "not public" in (await described(r))["push"]["last"]
                 assert receiver.got == [] and len(receiver.asked) == 1
                 assert receiver.asked[0].headers["host"] == f"innocent.example.com:{receiver.port}"

@@ -11,18 +11,43 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpcore
 import pytest
-from gateway_support import run, running, until_async
-from receiver_support import LOOPBACK, Got, allowing, pushed, receiving, settled, some
+from gateway_support import SUBSCRIPTIONS, run, running, until_async
+from receiver_support import (
+    LOOPBACK,
+    Answer,
+    Got,
+    allowing,
+    described,
+    is_broken,
+    pushed,
+    receiving,
+    settled,
+    some,
+)
 
-from fieldfare.gateway.push.addresses import RESOLVERS, CallRules, Names, Target, caller
-from fieldfare.gateway.push.gate import Gate
+from fieldfare.delivery.breaker import FAILURES_MAX, BreakerState
+from fieldfare.gateway.fair_limiter import FairLimiter
+from fieldfare.gateway.push.addresses import (
+    ASKS_MAX,
+    RESOLVERS,
+    Asking,
+    Asks,
+    CallRules,
+    CheckedBackend,
+    Names,
+    NotAllowed,
+    Target,
+    asking,
+    caller,
+)
+from fieldfare.gateway.push.gate import Server
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
-from fieldfare.gateway.push.streams import READ_AT_ONCE, READ_MAX_BYTES, BoundedStream
-from fieldfare.gateway.slots import Slots
+from fieldfare.gateway.push.streams import READ_BATCH_SIZE, READ_MAX_BYTES, BoundedStream
 
 OK = b"HTTP/1.1 200 OK\r\n"
 JSON = b"content-type: application/json\r\n"
@@ -84,9 +109,9 @@ def test_an_answer_is_read_bit_by_bit_and_to_a_bound() -> None:
         for _ in range(2):
             await stream.write(b"a request")
             with pytest.raises(httpcore.ReadError):
-                for _ in range(READ_MAX_BYTES // READ_AT_ONCE + 1):
+                for _ in range(READ_MAX_BYTES // READ_BATCH_SIZE + 1):
                     await stream.read(1 << 16)
-        assert inner.largest == READ_AT_ONCE
+        assert inner.largest == READ_BATCH_SIZE
 
     run(work)
 
@@ -182,7 +207,7 @@ def test_a_receiver_that_names_the_ids_of_events_loses_none(tmp_path) -> None:
     run(work)
 
 
-class Silent(Sender):
+class IdleStream(Sender):
     """Asks nobody, and says after a moment that there was no answer."""
 
     def __init__(self) -> None:
@@ -195,15 +220,153 @@ class Silent(Sender):
         return Outcome(Meaning.FAILED, "it did not answer")
 
 
+def test_addresses_that_differ_behind_their_host_are_one_server_to_ask(tmp_path):
+    """One event for 1,000 subscriptions asked a server that refused each of them, thousands of times."""
+
+    async def work() -> None:
+        with receiving() as receiver:
+            receiver.handshake = lambda got: (403, {}, b"")
+            async with running(tmp_path, **LOOPBACK) as r:
+                for n in range(40):
+                    push = {"url": f"{receiver.url}?n={n}"}
+                    made = {"filter": "data.x = 1", "delivery": {"push": push}}
+                    answer = await r.client.put(f"{SUBSCRIPTIONS}/a{n}", json=made)
+                    assert answer.status_code == 201, answer.text
+                await some(r, 1)
+                (server,) = r.gateway.pushes._servers.values()
+                await until_async(lambda: server.breaker.state is BreakerState.OPEN)
+                assert server.users == 40 and len(receiver.asked) == FAILURES_MAX
+                receiver.handshake = allowing
+                await until_async(lambda: len(receiver.got) == 40)
+                assert len({each.path for each in receiver.got}) == 40
+
+    run(work)
+
+
+def test_many_names_of_one_ip_address_that_gives_no_permission_have_one_ceiling() -> None:
+    """Whoever has a domain can have any number of names lead to a server that never agreed."""
+
+    async def work() -> None:
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            return ["127.0.0.1"]
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        asks, allow = Asks(), (ipaddress.ip_network("127.0.0.0/8"),)
+        backend = CheckedBackend(CallRules(allow), resolve, is_tls=True)
+        for n in range(ASKS_MAX):
+            asking.set(Asking(asks))
+            with pytest.raises(httpcore.ConnectError):
+                await backend.connect_tcp(f"a{n}.example.com", port, 5.0)
+        asking.set(mine := Asking(asks))
+        with pytest.raises(NotAllowed):
+            await backend.connect_tcp("b.example.com", port, 5.0)
+        asking.set(None)
+        with pytest.raises(httpcore.ConnectError):
+            await backend.connect_tcp("b.example.com", port, 5.0)  # one that has agreed before
+        for _ in range(2 * ASKS_MAX):
+            mine = Asking(asks)
+            mine.check("agrees.example.com")
+            mine.agreed()
+
+    run(work)
+
+
+def test_one_space_does_not_use_up_the_requests_for_permission_of_another() -> None:
+    """A space asked a provider's host in vain thirty times a minute, and no other space could use it."""
+    asks = Asks()
+
+    def count(space: str) -> int:
+        """How many requests the space may make now."""
+        before = caller.set(space)
+        try:
+            for made in range(2 * ASKS_MAX):
+                try:
+                    Asking(asks).check("hooks.example.com")
+                except NotAllowed:
+                    return made
+            return 2 * ASKS_MAX
+        finally:
+            caller.reset(before)
+
+    assert [count("greedy"), count("other"), count("third")] == [ASKS_MAX, ASKS_MAX // 2, ASKS_MAX // 3]
+    assert [count("greedy"), count("other")] == [0, 0]
+    most = sum(count(f"space-{n}") for n in range(2 * ASKS_MAX))
+    assert ASKS_MAX + ASKS_MAX // 2 + ASKS_MAX // 3 + most <= 111
+
+
+def test_a_granted_request_for_permission_is_uncounted_for_its_own_space() -> None:
+    asks = Asks()
+    for space in ("a", "b"):
+        caller.set(space)
+        for _ in range(ASKS_MAX // 2):
+            (mine := Asking(asks)).check("hooks.example.com")
+    caller.set("a")
+    with pytest.raises(NotAllowed):
+        Asking(asks).check("hooks.example.com")
+    mine.agreed()  # of b
+    caller.set("b")
+    Asking(asks).check("hooks.example.com")
+    with pytest.raises(NotAllowed):
+        Asking(asks).check("hooks.example.com")
+
+
+@pytest.mark.parametrize("status", [404, 429, 503])
+def test_an_address_that_answers_with_an_error_holds_no_other_address_of_its_server_up(
+    tmp_path: Path, status: int
+) -> None:
+    """One wrong path at a provider stopped a space's other subscriptions there, 300 seconds at a time."""
+
+    async def work() -> None:
+        with receiving() as receiver:
+
+            def answer(got: Got) -> Answer:
+                return (status, {"Retry-After": "60"}, b"") if got.path == "/wrong" else (204, {}, b"")
+
+            receiver.always = answer
+            async with running(tmp_path, **LOOPBACK) as r:
+                wrong = receiver.url.replace("/hook", "/wrong")
+                await pushed(r, wrong, "wrong", retry_delays_s=[0.01])
+                await some(r, FAILURES_MAX)
+                await until_async(lambda: is_broken(r, "wrong"))
+                assert (await described(r, "wrong"))["push"]["state"] == "broken"
+                await pushed(r, receiver.url, "right")
+                await some(r, 3, first=10)
+                await until_async(lambda: [got.path for got in receiver.got].count("/hook") == 3)
+                told = (await described(r, "right"))["push"]
+                assert (told["state"], told["failures"], told["last"]) == ("working", 0, "it answered 204")
+                assert is_broken(r, "wrong")
+
+    run(work)
+
+
+def test_an_address_that_refuses_permission_holds_no_other_address_of_its_server_up(tmp_path: Path) -> None:
+    async def work() -> None:
+        with receiving() as receiver:
+            receiver.handshake = lambda got: (404, {}, b"") if got.path == "/wrong" else allowing(got)
+            async with running(tmp_path, **LOOPBACK) as r:
+                await pushed(r, receiver.url.replace("/hook", "/wrong"), "wrong")
+                await some(r, 1)
+                await until_async(lambda: is_broken(r, "wrong"))
+                await pushed(r, receiver.url, "right")
+                (server,) = r.gateway.pushes._servers.values()
+                assert server.breaker.state is BreakerState.CLOSED
+                await some(r, 1, first=1)
+                await until_async(lambda: any(got.path == "/hook" for got in receiver.got))
+
+    run(work)
+
+
 def test_many_who_want_permission_at_a_time_wait_for_one_answer() -> None:
     """A day after the last permission 64 requests asked a dead address one after the other."""
 
     async def work() -> None:
-        gate, sender = Gate("https://example.com/", random.Random(1), set()), Silent()
-        told = await asyncio.gather(*(gate.permission(sender, 30.0) for _ in range(64)))
+        server, sender = Server(random.Random(1)), IdleStream()
+        target = Target.parse("https://example.com/")
+        told = await asyncio.gather(*(server.permission(sender, target, 30.0) for _ in range(64)))
         assert sender.asked == 1
         assert {each.meaning for each in told if each is not None} == {Meaning.FAILED} and None not in told
-        assert await gate.permission(sender, 30.0) is not None
+        assert await server.permission(sender, target, 30.0) is not None
         assert sender.asked == 2, "who comes later asks again"
 
     run(work)
@@ -263,7 +426,7 @@ def test_a_space_whose_names_have_dead_servers_leaves_threads_for_the_others(mon
             assert found == ["127.0.0.1"]
             answered.set()
             assert await asyncio.create_task(look(names, "evil", "good.example")) == ["127.0.0.1"]
-            await until_async(lambda: names._slots.taken == 0)
+            await until_async(lambda: names._threads._slots.taken == 0)
         finally:
             answered.set()
             names.close()
@@ -273,7 +436,7 @@ def test_a_space_whose_names_have_dead_servers_leaves_threads_for_the_others(mon
 
 def test_a_space_that_has_no_place_any_more_leaves_memory() -> None:
     async def work() -> None:
-        slots = Slots(4, 1)
+        slots = FairLimiter(4, 1)
         await slots.acquire("a")
         waiting = asyncio.create_task(slots.acquire("a"))
         await asyncio.sleep(0)

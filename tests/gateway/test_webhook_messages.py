@@ -70,14 +70,18 @@ def test_a_bad_setting_of_an_address_is_refused_by_its_name(name, values):
 def test_secrets_are_in_no_text_and_no_pickle():
     push = PushSettings("https://example.com/", secrets=(SECRET,), authorization="Bearer b")
     settings = DeliverySettings(push=push)
-    assert settings.shown()["push"] == {
+    assert settings.to_public()["push"] == {
         "url": "https://example.com/",
         "mode": "structured",
         "authorized": True,
         "requests_max": 1,
         "signed": 1,
     }
-    for shown in (repr(settings), str(settings.changed()), msgspec.json.encode(settings.shown()).decode()):
+    for shown in (
+        repr(settings),
+        str(settings.changed()),
+        msgspec.json.encode(settings.to_public()).decode(),
+    ):
         assert SECRET not in shown and "Bearer b" not in shown
     for whole in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="not pickled"):

@@ -91,13 +91,13 @@ def test_a_receivers_certificate_is_checked_against_its_name(tmp_path: Path) -> 
                 await pushed(r, f"https://other.example.com:{receiver.port}/", "c")
                 await some(r, 1)
                 await until_async(lambda: len(receiver.got) == 4)
-                gate = r.gateway.pushes._gates["default", f"https://other.example.com:{receiver.port}/"]
-                await until_async(lambda: "last" in gate.document())
+                server = r.gateway.pushes._servers["default", "https", f"other.example.com:{receiver.port}"]
+                await until_async(lambda: server.last)
                 assert "certificate" in (await described(r, "c"))["push"]["last"]
             async with running(tmp_path / "bad", **LOOPBACK) as r:
                 await pushed(r, receiver.url)
                 await some(r, 1)
-                await until_async(lambda: "last" in next(iter(r.gateway.pushes._gates.values())).document())
+                await until_async(lambda: next(iter(r.gateway.pushes._servers.values())).last)
                 assert "certificate" in (await described(r))["push"]["last"]
                 assert len(receiver.got) == 4
 

@@ -177,7 +177,7 @@ def test_who_does_not_wait_for_the_answer_is_refused(tmp_path, early, quiet):
         with connect(client) as found:
             found.sendall(offer() + early)
             assert problem(read_answer(found), 400)["type"].endswith(":bad-http")
-        assert gateway.pump.connected == 0
+        assert gateway.deliveries.connected == 0
 
 
 FLOODS = {
@@ -354,7 +354,7 @@ def test_nonsense_closes_its_socket_and_is_not_written_to_the_log(tmp_path, wron
                 found.recv(1000)
                 found.sendall(wrong)
                 _read_all(found)
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
 
 
 def test_a_revoked_key_ends_a_socket_though_what_was_said_on_it_is_still_being_done(tmp_path, monkeypatch):
@@ -383,7 +383,7 @@ def test_a_revoked_key_ends_a_socket_though_what_was_said_on_it_is_still_being_d
                 found.send(said("ack", {"positions": [place]}))
                 assert hangs.wait(DEADLINE_S)
                 client.delete(f"/v1/keys/{made['id']}").raise_for_status()
-                until(lambda: gateway.pump.connected == 0)
+                until(lambda: gateway.deliveries.connected == 0)
         finally:
             goes_on.set()
 
@@ -403,7 +403,7 @@ def test_when_storage_fails_a_socket_is_closed_with_a_reason(tmp_path, monkeypat
             patched.setattr(gateway.records, "compose", broken)
             with raw(client) as found:
                 assert closed_with(found) == 1011
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
         told = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert [(record.getMessage(), record.exc_info) for record in told] == [
             (f"storage failed: {error}", None)
@@ -428,9 +428,9 @@ def test_that_one_comes_or_goes_is_not_looked_at_by_all_others(tmp_path, monkeyp
         found = [sockets.enter_context(raw(client)) for _ in range(count)]
         for each in found[: count // 2]:
             each.close()
-        until(lambda: gateway.pump.connected == count // 2)
+        until(lambda: gateway.deliveries.connected == count // 2)
         client.delete(f"{SUBSCRIPTIONS}/a").raise_for_status()
-        until(lambda: gateway.pump.connected == 0)
+        until(lambda: gateway.deliveries.connected == 0)
     assert looks <= 10 * count
 
 

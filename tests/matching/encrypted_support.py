@@ -1,4 +1,4 @@
-"""Encrypted filters and events for tests, and what they must match: the naive twin knows the plaintexts."""
+"""Encrypted filters and events for tests, and their expected matches, computed from the plaintexts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def event(**data: Any) -> dict[str, Any]:
     return {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": data}
 
 
-def encrypted(key: SpaceKey, text: str) -> str:
+def encrypt_filter(key: SpaceKey, text: str) -> str:
     """A filter as the client sends it."""
     return key.seal_filter(NewSubscription(text)).filter
 
 
-def entry(number: int, sealed: str, version: int | None = None, until: int = OPEN_END) -> IndexEntry:
-    compiled = compile_encrypted(sealed).compiled
+def entry(number: int, encrypted: str, version: int | None = None, until: int = OPEN_END) -> IndexEntry:
+    compiled = compile_encrypted(encrypted).compiled
     version = number if version is None else version
-    return IndexEntry(version, number, version, until, compiled, sealed, "aspe")
+    return IndexEntry(version, number, version, until, compiled, encrypted, "aspe")
 
 
 def columns_of(key: SpaceKey, events: Sequence[dict[str, Any]], index: Index) -> ColumnBatch:
-    """Events as the client sends them, and the data path decodes them."""
+    """Events as the client sends them and the data path decodes them."""
     lines = key.seal_lines([json.dumps(each).encode() for each in events])
     return decode_json_lines(memoryview(b"\n".join(lines) + b"\n"), len(lines), list(index.paths))
 
@@ -46,7 +46,7 @@ def found_by(key: SpaceKey, events: Sequence[dict[str, Any]], index: Index) -> l
 
 
 def match_naive(texts: Sequence[str], events: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """What the same filters match that are not encrypted."""
+    """The matches of the equal filters that are not encrypted."""
     filters = [compile_filter(text) for text in texts]
     return [[n for n, each in enumerate(filters) if each.matches(one)] for one in events]
 

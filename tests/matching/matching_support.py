@@ -1,4 +1,4 @@
-"""Stand-ins and generators that the matching tests share."""
+"""Stand-ins and generators shared by the matching tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PATHS = [("a",), ("b",), ("data", "c"), ("data", "d", 0)]
 
 @dataclass(frozen=True)
 class Conjunction:
-    """What the index reads of a conjunction."""
+    """The interface of a conjunction that the index reads."""
 
     constraints: tuple[tuple[tuple[str | int, ...], ValueSet], ...]
     exact: bool = True
@@ -56,11 +56,11 @@ class Conjunction:
 
 @dataclass(frozen=True)
 class NormalForm:
-    """What the index reads of a normal form; as a filter it is its own truth."""
+    """The interface of a normal form that the index reads; as a filter it evaluates itself."""
 
     conjunctions: tuple[Conjunction, ...]
     refused: tuple[Any, ...] = ()
-    """Values of path ("a",) that the exact filter refuses although an inexact conjunction accepts."""
+    """Values of path ("a",) that the exact filter rejects although an inexact conjunction accepts them."""
 
     @property
     def paths(self) -> frozenset[tuple[str | int, ...]]:
@@ -90,7 +90,7 @@ class NormalForm:
 
 
 class Compiler:
-    """A stand-in for `compile_filter`: texts name normal forms that were registered."""
+    """A stand-in for `compile_filter`: texts name normal forms registered before."""
 
     def __init__(self) -> None:
         self.known: dict[str, NormalForm] = {}
@@ -114,12 +114,12 @@ def entry(
     end: int = OPEN_END,
     text: str = "",
 ) -> IndexEntry:
-    """An index entry with the rest filled in."""
+    """Make an index entry with default values for the other fields."""
     return IndexEntry(version, version if number is None else number, start, end, form, text, "sql")  # type: ignore[arg-type]
 
 
 def columns_of(events: Sequence[Mapping[tuple[str | int, ...], Any]]) -> ColumnBatch:
-    """Events, as maps from path to value, turned into columns the slow way."""
+    """Convert events, as maps from path to value, to columns, slowly."""
     text = bytearray()
     exact: list[Any] = []
     columns = {}
@@ -153,7 +153,7 @@ def _word(value: Any, text: bytearray, exact: list[Any]) -> tuple[int, int]:
 
 
 def matches_of(form: NormalForm, event: Mapping[tuple[str | int, ...], Any]) -> bool:
-    """The truth."""
+    """The expected result."""
     return form.matches_lookup(lambda path: event.get(path, ABSENT))
 
 
@@ -216,7 +216,7 @@ events = st.dictionaries(st.sampled_from(PATHS), values, max_size=4)
 
 
 def run_of(events: Sequence[int] | NDArray[np.int64], place: int) -> NDArray[np.int32]:
-    """The slots that say that all these events match one subscription."""
+    """Make the slots for matches of all these events with one subscription."""
     four = np.zeros(-(-len(events) // 4) * 4, np.uint16)
     four[: len(events)] = events
     slots = np.array([[-len(events), place]], np.int32)
@@ -224,7 +224,7 @@ def run_of(events: Sequence[int] | NDArray[np.int64], place: int) -> NDArray[np.
 
 
 def pairs_of(pairs: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """The events and places that slots stand for."""
+    """The events and places of slots."""
     found, slots = [], iter(pairs)
     for event, place in slots:
         if event >= 0:

@@ -1,4 +1,5 @@
-"""JSON lines and Arrow batches to columns, event by event: what the fast decoders must agree with."""
+"""Conversion of JSON lines and Arrow batches to columns, event by event: the reference for the fast
+decoders."""
 
 from __future__ import annotations
 
@@ -32,22 +33,22 @@ from fieldfare.matching.events.json_decoder import DecodeError
 from fieldfare.model import Path
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_INT_DIGITS = 4300
-"""Python refuses to read a longer int (it takes quadratic time); as a Decimal it is as exact."""
+_INT_DIGITS_MAX = 4300
+"""Maximum digits of an int that Python parses; a longer one becomes a Decimal, equally exact."""
 
 
 def decode_json_lines_naive(payload: Any, size: int, paths: Sequence[Path]) -> ColumnBatch:
-    """What ``decode_json_lines`` gives, by other means; same parameters, same errors.
+    """The result of ``decode_json_lines``, computed independently; same parameters, same errors.
 
-    It is stricter where it can be: the fast decoder does not look at everything it skips.
+    It is stricter: the fast decoder does not check everything that it skips.
     """
     return _columns(_read_events(bytes(payload), size), paths)
 
 
 def columns_from_arrow_naive(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBatch:
-    """What ``columns_from_arrow`` gives, by other means.
+    """The result of ``columns_from_arrow``, computed independently.
 
-    Kinds may differ where values do not: decimals are never made floats here.
+    Kinds may differ where values do not: decimals are never converted to floats here.
     """
     return _columns(arrow_events(batch), paths)
 
@@ -101,7 +102,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _valid(value: Any) -> Any:
-    """A value whose strings UTF-8 can write."""
+    """Replace characters that UTF-8 cannot encode in the strings of a value."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):
@@ -112,7 +113,7 @@ def _valid(value: Any) -> Any:
 
 
 def _integer(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= _MOST_INT_DIGITS else Decimal(digits)
+    return int(digits) if len(digits) <= _INT_DIGITS_MAX else Decimal(digits)
 
 
 def _refuse_constant(name: str) -> None:
@@ -130,7 +131,7 @@ def _lookup(event: Any, path: Path) -> Any:
 
 
 def _cell(value: Any, text: bytearray, exact: list[int | Decimal]) -> tuple[int, int]:
-    """Kind and word of a JSON value; strings and exact numbers are appended to theirs."""
+    """Kind and word of a JSON value; strings and exact numbers are appended to the shared ones."""
     if value is ABSENT:
         return KIND_MISSING, 0
     if value is None:
@@ -157,7 +158,7 @@ _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _arrow_value(scalar: Any) -> Any:
-    """The JSON value that an Arrow value is seen as; a NaN where it is none."""
+    """The JSON value of an Arrow value; NaN if there is none."""
     kind = scalar.type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
         return _arrow_value(scalar.value)

@@ -1,8 +1,8 @@
-"""A library without an index: every filter is evaluated for every event. It shows that the seam holds.
+"""A library without an index: every filter is evaluated for every event. It tests the library interface.
 
-Tests of what parts and indexes do, whatever library their filters are of, run against it and against `plain`
-(`each_library`). A filter whose work is counted is a candidate where its normal form says so, as
-``FilterIndex.find`` asks of every library; all others are evaluated at once.
+Tests of parts and indexes that hold for every library run against this one and `plain` (`each_library`). A
+filter whose work is counted is a candidate where its normal form may hold, as ``FilterIndex.find`` requires
+of every library; all others are evaluated at once.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def getter(columns: ColumnBatch, event: int) -> Callable[[Path], Any]:
 
 
 def paths_of(condition: Any) -> set[Path]:
-    """What a filter reads, and what its normal form asks for where its work is counted."""
+    """The attributes that a filter reads, and those of its normal form if its work is counted."""
     found = set(condition.column_paths)
     if getattr(condition, "work", None) is not None:
         for each in condition.normal_form.conjunctions:
@@ -150,20 +150,20 @@ def paths_of(condition: Any) -> set[Path]:
 
 
 def fits(conjunction: Any, get: Callable[[Path], Any]) -> bool:
-    """Whether an event may match for all that a conjunction of a normal form says."""
+    """Whether an event may match a conjunction of a normal form."""
     return all(
         value_getter(path, lookup_getter)(get) in values for path, values in conjunction.constraints
     ) and all(needle.is_in(get(needle.path)) for needle in conjunction.needles)
 
 
 def match_naive(events: Sequence[Mapping[str, Any]], filters: Sequence[tuple[int, Any]]) -> list[list[int]]:
-    """The numbers of the filters that each event matches, ascending, none twice; in plain Python."""
+    """The numbers of the filters that each event matches, strictly ascending; in plain Python."""
     return [sorted({number for number, condition in filters if condition.matches(event)}) for event in events]
 
 
 NAIVE: Library = NaiveLibrary()
 BOTH: Mapping[str, Library] = {PLAIN.name: PLAIN, NAIVE.name: NAIVE}
 each_library = pytest.mark.parametrize("library", BOTH.values(), ids=BOTH)
-"""For tests of filters that `compile_filter` compiles."""
+"""Parametrize tests of filters that `compile_filter` compiles."""
 each_kind = pytest.mark.parametrize("library_of", [PlainLibrary, NaiveLibrary], ids=BOTH)
-"""For tests with filters of their own: what makes a library of a function that compiles them."""
+"""Parametrize tests with other filters: constructors of a library from a compile function."""

@@ -1,4 +1,4 @@
-"""Rows found by keys of several attributes: right for every shape of filter, and chosen by cost."""
+"""Rows found by keys of several attributes: correct for every kind of filter, and chosen by cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.doses import drawn
 from fieldfare.filters.values import ValueSet, less_than, points
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.plain.build import access
+from fieldfare.matching.plain.building import access
 from fieldfare.matching.plain.library import PlainLibrary
 
 PATHS = [("data", name) for name in "abcdefgh"]
@@ -26,7 +26,7 @@ Event = dict[Any, Any]
 
 
 def _value_set(rng: random.Random, words: list[str]) -> ValueSet:
-    """Mostly one string or few, now and then something that no key can be made of."""
+    """Mostly one string or a few, sometimes a value that no key can use."""
     kind = rng.random()
     if kind < 0.6:
         return ValueSet(strings=points([rng.choice(words)]))
@@ -37,7 +37,7 @@ def _value_set(rng: random.Random, words: list[str]) -> ValueSet:
     if kind < 0.85:
         return ValueSet(atoms=rng.choice([8, 16, 24]))
     if kind < 0.9:
-        return ValueSet(atoms=1)  # is missing
+        return ValueSet(atoms=1)  # missing
     if kind < 0.95:
         return ValueSet(strings=points([rng.choice(words)]).complement())
     return ValueSet(numbers=less_than(Decimal(rng.randrange(4)), or_equal=True))
@@ -60,7 +60,7 @@ def _event(rng: random.Random, words: list[str]) -> Event:
 
 
 def _zipf(words: list[str]) -> list[str]:
-    """The words, the first much more often than the last."""
+    """The words, the first much more frequent than the last."""
     return [word for i, word in enumerate(words) for _ in range(max(1, 24 // (i + 1) ** 2))]
 
 
@@ -90,7 +90,7 @@ COSTS = {
 @pytest.mark.parametrize("costs", sorted(COSTS))
 @settings(max_examples=drawn(25), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32), skewed=st.booleans())
-def test_keys_find_what_the_naive_evaluator_finds(costs: str, seed: int, skewed: bool) -> None:
+def test_keys_find_the_same_as_the_naive_evaluator(costs: str, seed: int, skewed: bool) -> None:
     rng = random.Random(seed)
     words = _zipf(WORDS) if skewed else WORDS
     forms = [
@@ -116,7 +116,7 @@ def _keys(part: Part) -> list[frozenset[Any]]:
     return [frozenset(key) for key, _ in found]
 
 
-def test_many_rows_of_several_equalities_are_found_by_pairs_that_cover_them() -> None:
+def test_rows_with_several_equalities_are_found_by_pairs_of_attributes() -> None:
     rng = random.Random(5)
     chosen = [sorted(rng.sample(range(8), 3)) for _ in range(6000)]
     forms = [_equalities(*((i, rng.choice(WORDS)) for i in attributes)) for attributes in chosen]
@@ -129,7 +129,7 @@ def test_many_rows_of_several_equalities_are_found_by_pairs_that_cover_them() ->
     assert _found(part, events) == _expected(forms, events)
 
 
-def test_an_attribute_that_follows_from_another_does_not_make_a_key_more_selective() -> None:
+def test_a_dependent_attribute_does_not_make_a_key_more_selective() -> None:
     """Every city lies in one country, so (city, country) finds no fewer rows than the city alone."""
     rng = random.Random(6)
     cities = [f"city{i}" for i in range(40)]
@@ -142,15 +142,15 @@ def test_an_attribute_that_follows_from_another_does_not_make_a_key_more_selecti
     assert any(PATHS[2] in key for key in _keys(part))
 
 
-def test_a_filter_for_a_missing_attribute_is_not_met_by_every_event() -> None:
-    """Most events lack most attributes: a table for what is missing would list its rows for all of them."""
+def test_filters_for_missing_attributes_are_not_found_by_keys() -> None:
+    """Most events lack most attributes: a key for missing values would find its rows for all of them."""
     missing = NormalForm((Conjunction(((PATHS[0], ValueSet(atoms=1)),)),))
     part = _part([missing, _equalities((1, "w1"))])
     assert _found(part, [{PATHS[1]: "w1"}, {PATHS[0]: 1}]) == [[0, 1], []]
     assert all(PATHS[0] not in key for key in _keys(part))
 
 
-def test_events_with_few_of_many_attributes_look_only_into_tables_of_those() -> None:
+def test_events_are_looked_up_only_in_keys_of_present_attributes() -> None:
     rng = random.Random(7)
     paths = [("data", f"f{i:03d}") for i in range(300)]
     forms = []

@@ -1,4 +1,4 @@
-"""Arrow batches become columns that say what the rows say, for every type, null, and slice."""
+"""Arrow batches become columns with the values of their rows, for every type, null, and slice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Paths = list[tuple[str | int, ...]]
 
 
 def meaning(value: Any) -> Any:
-    """What a filter sees of a value: a number is its exact decimal."""
+    """The value that a filter sees: for a number, its exact decimal."""
     if isinstance(value, list):
         return [meaning(item) for item in value]
     if isinstance(value, dict):
@@ -187,7 +187,7 @@ def test_paths_lead_through_structs_lists_and_maps(rows: list[Any], start: int, 
         assert_as_naive(part, NESTED_PATHS)
 
 
-def test_what_is_below_a_null_struct_is_missing_as_in_json() -> None:
+def test_values_below_a_null_struct_are_missing_as_in_json() -> None:
     rows = [{"a": 1}, {"a": None}, None]
     batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.struct([("a", pa.int64())]))], ["data"])
     paths: Paths = [("data",), ("data", "a")]
@@ -199,14 +199,14 @@ def test_what_is_below_a_null_struct_is_missing_as_in_json() -> None:
         assert as_json[path].kinds.tolist() == columns[path].kinds.tolist()
 
 
-def test_one_string_column_stays_where_it_is() -> None:
+def test_a_single_string_column_is_not_copied() -> None:
     array = pa.array(["ab", "c", None, "def"]).slice(1)
     batch = columns_from_arrow(pa.RecordBatch.from_arrays([array, array], ["a", "b"]), [("a",)])
     assert np.shares_memory(batch.text, np.frombuffer(array.buffers()[2], np.uint8))
     assert seen(batch, ("a",)) == ["c", None, "def"]
 
 
-def test_whole_numbers_without_nulls_stay_where_they_are() -> None:
+def test_integers_without_nulls_are_not_copied() -> None:
     array = pa.array([1, 2, 3])
     batch = columns_from_arrow(pa.RecordBatch.from_arrays([array], ["a"]), [("a",)])
     assert np.shares_memory(batch.columns[("a",)].words, np.frombuffer(array.buffers()[1], np.int64))
@@ -219,7 +219,7 @@ def test_a_float32_is_the_decimal_that_it_prints_as() -> None:
     assert list(map(repr, values)) == ["0.1", "16777216.0", "-0.0", "3.4028235e+38", "1e-45"]
 
 
-def test_decimals_are_exact_in_the_cheapest_kind() -> None:
+def test_decimals_get_the_cheapest_exact_kind() -> None:
     numbers = ["18.50", "7.00", "123456789012345.67", "-0.01"]
     array = pa.array([Decimal(number) for number in numbers], pa.decimal128(20, 2))
     batch = columns_from_arrow(pa.RecordBatch.from_arrays([array], ["a"]), [("a",)])
@@ -227,7 +227,7 @@ def test_decimals_are_exact_in_the_cheapest_kind() -> None:
     assert seen(batch, ("a",)) == [Decimal(number) for number in numbers]
 
 
-def test_moments_read_as_json_would_carry_them() -> None:
+def test_moments_read_as_their_json_text() -> None:
     moments = [datetime.datetime(2013, 1, 1, 5, 15), datetime.datetime(2013, 1, 1, 5, 15, 0, 250_000)]
     batch = pa.RecordBatch.from_arrays(
         [pa.array(moments, pa.timestamp("ms")), pa.array(moments, pa.timestamp("us", "America/New_York"))],
@@ -239,8 +239,9 @@ def test_moments_read_as_json_would_carry_them() -> None:
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"], ids=["local", "zoned"])
-def test_moments_compare_as_moments_whatever_the_digits_of_their_columns(zone: str | None) -> None:
-    """A flight that left at 12:00:00.5 was found to have left before 12:00:00: `.` is below `Z`."""
+def test_moments_of_different_units_compare_correctly(zone: str | None) -> None:
+    """A flight that left at 12:00:00.5 was sorted before one that left at 12:00:00, because `.` is less than
+    `Z`."""
     start = 1_700_000_000_000_000_000
     steps = [0, 1, 500, 5_000, 5_000_000, 50_000_000, 500_000_000, 510_000_000, 1_000_000_000]
     found: list[tuple[int, str]] = []
@@ -253,7 +254,7 @@ def test_moments_compare_as_moments_whatever_the_digits_of_their_columns(zone: s
     assert [text for _, text in sorted(found)] == sorted(text for _, text in found)
 
 
-def test_of_fields_of_one_name_the_last_counts() -> None:
+def test_the_last_of_several_fields_with_one_name_counts() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     assert columns_from_arrow(batch, [("a",)]).value(("a",), 0) == 2
 
@@ -277,7 +278,7 @@ def test_an_empty_batch_has_empty_columns() -> None:
     ids=["timestamp", "decimal", "string", "large_string"],
 )
 @pytest.mark.parametrize("more", range(8))
-def test_a_buffer_may_have_some_bytes_more_than_its_values(kind: Any, content: bytes, more: int) -> None:
+def test_a_buffer_may_be_larger_than_its_values(kind: Any, content: bytes, more: int) -> None:
     buffers = [None, pa.py_buffer(content + bytes(more))]
     buffers += [pa.py_buffer(b"abc")] if kind in (pa.string(), pa.large_string()) else []
     for start in range(4):
@@ -287,7 +288,7 @@ def test_a_buffer_may_have_some_bytes_more_than_its_values(kind: Any, content: b
 
 @pytest.mark.parametrize("lists", [pa.list_, pa.large_list, pa.list_view, lambda kind: pa.list_(kind, 2)])
 def test_arrays_of_views_of_strings_are_read(lists: Callable[[pa.DataType], pa.DataType]) -> None:
-    """Polars writes all its strings so, and Arrow cannot take them out of lists."""
+    """Polars writes all strings as views, which Arrow cannot take from lists."""
     rows = [["x", "y"], None, ["a string that is longer than twelve bytes", None]]
     batches = [
         pa.record_batch({"a": pa.array(rows, lists(kind))}) for kind in (pa.string_view(), pa.string())

@@ -1,4 +1,4 @@
-"""Timestamps become the texts that Arrow itself would write, of every unit, null and slice."""
+"""Timestamps become the texts that Arrow itself would write, for every unit, null and slice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_years_of_other_than_four_digits_are_left_to_arrow(beyond: int) -> None:
     assert time_texts(values).to_pylist() == texts_by_arrow(values).to_pylist()
 
 
-def test_dates_and_times_of_day_too() -> None:
+def test_dates_and_times_of_day_are_written() -> None:
     day, hour = pa.array([datetime.date(2013, 1, 2), None]), pa.array([datetime.time(5, 15, 0, 500_000)])
     assert time_texts(day).to_pylist() == ["2013-01-02", None]
     assert time_texts(hour).to_pylist() == ["05:15:00.5"]

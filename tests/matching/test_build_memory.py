@@ -1,4 +1,4 @@
-"""Building a large part takes little more memory than what it is built from and what comes out."""
+"""Building a large part takes little more memory than its input and its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [
 
 SUBSCRIPTIONS, PREDICATES = 300_000, 10
 PEAK_BYTES_EACH = 130
-"""For each predicate, whose part takes 60; what it is gathered in has 30. It was 213, and is 102."""
+"""Maximum bytes per predicate (currently 102, formerly 213); its part takes 60, its input 30."""
 
 PROGRAM = """
 import sys
@@ -41,7 +41,7 @@ print(1024 * (kib("VmHWM") - before))
 
 
 def test_a_large_part_is_built_in_little_memory() -> None:
-    """Ten million filters of ten ranges took 13 GB, and the builder was killed for it on a machine of 16."""
+    """Ten million filters of ten ranges took 13 GB, and the builder was killed on a machine with 16 GB."""
     command = [sys.executable, "-c", PROGRAM, str(SUBSCRIPTIONS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     peak = int(done.stdout)

@@ -1,4 +1,4 @@
-"""An index says what it chose, and where a filter's rows went; what it says is true of its arrays."""
+"""The explanation of an index agrees with its arrays."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from encrypted_library import every_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sealed_library import every_library
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
@@ -60,7 +60,7 @@ def test_every_row_of_a_workload_has_a_key_or_a_tile(name: str) -> None:
     assert any(places)
 
 
-def test_a_filter_is_found_where_the_explanation_says() -> None:
+def test_the_explanation_locates_a_filter() -> None:
     alerts = [f"data.city = 'c{i}' AND data.price < {i}" for i in range(100)]
     odd = "data.name LIKE '%x' AND data.size BETWEEN 1 AND 5"
     index = Index((_part(*alerts, odd, "1 = 2", "data.city IN ('c1', 'c2')"),))
@@ -68,15 +68,15 @@ def test_a_filter_is_found_where_the_explanation_says() -> None:
     assert str(listed) == "part 0: found by the key data.city"
     (tiled,) = index.explain_subscription(100) or ()
     assert str(tiled) == (
-        "part 0: in tile 0 with 0 other rows, looked at where data.size is a number from 1 to 5 "
-        "and data.name is any string; for what it finds the filter itself decides"
+        "part 0: in tile 0 with 0 other rows, compared where data.size is a number from 1 to 5 "
+        "and data.name is any string; the filter is evaluated for its candidates"
     )
     assert index.explain_subscription(101) == ()
     assert str((index.explain_subscription(102) or ())[0]).endswith("under 2 combinations of values")
     assert index.explain_subscription(103) is None
 
 
-def test_texts_that_are_looked_for_are_named() -> None:
+def test_the_explanation_names_needles() -> None:
     words = [f"data.title LIKE '%wörd{i:03d}%'" for i in range(200)]
     index = Index((_part(*words, "data.title ILIKE '%Storm%' AND data.size = 2", *(["data.size = 1"] * 3)),))
     (explained,) = index.explain().parts
@@ -92,7 +92,7 @@ def test_texts_that_are_looked_for_are_named() -> None:
 
 
 def test_an_explanation_follows_changes() -> None:
-    """The present version is in the newest part that has it; a removed subscription is nowhere."""
+    """The current version is in the newest part that contains it; a removed subscription is in none."""
     live = LiveIndex(_part("data.a > 1", "data.b = 2"), 2)
     live.apply([Change(3, "default", 0, "data.a > 2")])
     index = live.apply([Change(4, "default", 1, None)]).index
@@ -120,8 +120,8 @@ def test_every_library_explains_its_parts(library: Library) -> None:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.lists(normal_forms, min_size=1, max_size=8), st.lists(events, min_size=1, max_size=6), values)
-def test_a_value_lies_in_what_its_cell_stands_for(forms: list, batch: list, value: object) -> None:
-    """Cells are turned back into values; strings that are no constants may share a gap."""
+def test_a_value_is_among_the_values_of_its_cell(forms: list, batch: list, value: object) -> None:
+    """Cells convert back to values; strings that are not constants may share a gap."""
     compiler = Compiler()
     entries = [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)]
     part = build_part(entries, PlainLibrary(compiler))

@@ -1,4 +1,4 @@
-"""A part's file is opened whole or refused with a sentence that says what is wrong."""
+"""A part's file is opened completely or rejected with an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @each_library
-def test_an_opened_part_matches_as_the_built_one(library: Library, tmp_path: Path) -> None:
+def test_an_opened_part_matches_like_the_built_one(library: Library, tmp_path: Path) -> None:
     events = [
         {("data", "symbol"): "YHOO", ("data", "price"): 18.25},
         {("data", "symbol"): "IBM", ("data", "price"): 9007199254740994},
@@ -59,21 +59,21 @@ def test_an_opened_part_matches_as_the_built_one(library: Library, tmp_path: Pat
     assert found.subscriptions.dtype == np.uint32
 
 
-def test_a_part_of_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_part_of_an_unknown_library_is_rejected(tmp_path: Path) -> None:
     part_of(NAIVE).save(tmp_path / "a.part")
-    with pytest.raises(IndexFileError, match=r"a\.part: of the library 'naive', which this program does not"):
+    with pytest.raises(IndexFileError, match=r"a\.part: library 'naive' is unknown"):
         Part.open(tmp_path / "a.part")
 
 
-def test_a_part_that_names_no_library_is_of_plain(saved: Path) -> None:
-    """As those were written when there was one library only."""
+def test_a_part_without_a_library_name_is_plain(saved: Path) -> None:
+    """Files written when there was only one library."""
     meta, arrays = open_arrays(saved, "part")
     assert meta.pop("library") == "plain"
     save_arrays(saved, "part", arrays, meta)
     assert Part.open(saved, verify=True).library == "plain"
 
 
-def test_every_truncation_is_refused_with_the_files_name(saved: Path, tmp_path: Path) -> None:
+def test_every_truncation_is_rejected_with_the_file_name(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     broken = tmp_path / "broken.part"
     for size in [0, 1, 23, 24, 100, len(whole) // 2, len(whole) - 1]:
@@ -81,12 +81,12 @@ def test_every_truncation_is_refused_with_the_files_name(saved: Path, tmp_path: 
         with pytest.raises(IndexFileError, match=r"broken\.part"):
             Part.open(broken)
     broken.write_bytes(whole + b"x")
-    with pytest.raises(IndexFileError, match="should be"):
+    with pytest.raises(IndexFileError, match="bytes long; expected"):
         Part.open(broken)
 
 
 def test_a_changed_byte_is_found(saved: Path, tmp_path: Path) -> None:
-    """In the header always; in an array, where the reader asks for every byte to be checked."""
+    """A changed header is always detected; a changed array, if the reader verifies all bytes."""
     whole = saved.read_bytes()
     header_end = 24 + struct.unpack_from("<Q", whole, 16)[0]
     broken = tmp_path / "broken.part"
@@ -100,11 +100,11 @@ def test_a_changed_byte_is_found(saved: Path, tmp_path: Path) -> None:
         Part.open(broken, verify=True)
 
 
-def test_a_file_of_another_kind_or_format_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_or_format_is_rejected(saved: Path, tmp_path: Path) -> None:
     closings = tmp_path / "closings"
     Closings(np.array([1, 2]), np.array([5, 6])).save(closings)
     assert Closings.open(closings).valid_to.tolist() == [5, 6]
-    with pytest.raises(IndexFileError, match="holds closings, not part"):
+    with pytest.raises(IndexFileError, match="contains closings; expected part"):
         Part.open(closings)
     whole = bytearray(saved.read_bytes())
     whole[8:12] = struct.pack("<I", 99)
@@ -113,5 +113,5 @@ def test_a_file_of_another_kind_or_format_is_refused(saved: Path, tmp_path: Path
         Part.open(saved)
 
 
-def test_nothing_is_left_behind_by_saving(saved: Path) -> None:
+def test_saving_leaves_no_temporary_files(saved: Path) -> None:
     assert [path.name for path in saved.parent.iterdir()] == ["one.part"]

@@ -1,4 +1,4 @@
-"""Many encoded normal forms, read at once: what comes in any order, in pieces, or broken."""
+"""Decoding many encoded normal forms at once: in any order, in pieces, or corrupt."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.filters.encoding import DERIVED_FORMAT, FORMAT, NEEDLES_FORMAT
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
-from fieldfare.matching.plain.build import gathering, gathering_kernels
-from fieldfare.matching.plain.build.gathering import Gatherer
+from fieldfare.matching.plain.building import gathering, gathering_kernels
+from fieldfare.matching.plain.building.gathering import Gatherer
 from fieldfare.matching.plain.library import PlainLibrary
 
 FILTER = "data.a BETWEEN 1 AND 2.5 AND (data.b IN ('x', '') OR NOT data.c LIKE 'é%' OR data.d > 1e300)"
 
 
-def test_the_kernel_reads_the_format_that_is_written() -> None:
+def test_the_kernel_reads_encoded_normal_forms() -> None:
     read = gathering_kernels.FORMAT, gathering_kernels.NEEDLES_FORMAT, gathering_kernels.DERIVED_FORMAT
     assert read == (FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT)
 
@@ -55,8 +55,8 @@ def test_entries_may_come_in_any_order_and_are_read_in_chunks(
         "HOUR(time) BETWEEN 3 AND 5 AND data.a < data.b OR data.c LIKE '%x%'",
     ],
 )
-def test_every_broken_normal_form_is_refused(filter: str) -> None:
-    """Cut short anywhere, or with any byte changed: refused with a ValueError, or read as something else."""
+def test_corrupt_normal_forms_are_rejected(filter: str) -> None:
+    """Truncated anywhere or with any byte changed, a form raises ValueError or decodes to another one."""
     whole = encode_normal_form(compile_filter(filter).normal_form)
     other = encode_normal_form(compile_filter("data.z = 1").normal_form)
     for size in range(len(whole)):

@@ -1,4 +1,4 @@
-"""Pairs in any order become the lists that a naive grouping makes of them."""
+"""Pairs in any order are grouped to the lists that a naive grouping makes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from matching_support import pairs_of, run_of  # isort: skip
 def random_pairs(
     rng: np.random.Generator, seed: int, size: int, first_event: int, numbers: int, highest: int
 ) -> Pairs:
-    """Pairs of up to `size` events, as tiles write them: one by one or as runs, some twice."""
+    """Pairs of up to `size` events, as tiles write them: single or in runs, some duplicate."""
     number = np.array(Random(seed).sample(range(highest), numbers)).astype(np.uint32)
     runs = []
     for _ in range(int(rng.integers(0, 12))):
@@ -61,7 +61,7 @@ def as_dictionary(lists: MatchLists) -> dict[int, list[int]]:
 @pytest.mark.parametrize("highest", [40, 4_000_000_000])
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_pairs_are_grouped_both_ways_as_a_naive_grouping_does(highest: int, seed: int) -> None:
+def test_both_groupings_agree_with_a_naive_grouping(highest: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     size, parts = int(rng.choice([1, 7, 70, 400])), int(rng.integers(0, 4))
     found = [random_pairs(rng, seed, size, i * size, int(rng.integers(1, 30)), highest) for i in range(parts)]
@@ -93,7 +93,7 @@ def test_runs_become_single_pairs(seed: int) -> None:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_candidates_are_found_and_dropped_between_runs_and_tiles_end_where_they_ended(seed: int) -> None:
+def test_candidates_between_runs_are_found_and_dropped_and_tile_ends_follow(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tiles = [random_pairs(rng, seed, 50, 0, 20, 40) for _ in range(4)]
     expected, gone, before, start = [], [], 0, 0
@@ -119,7 +119,7 @@ def test_candidates_are_found_and_dropped_between_runs_and_tiles_end_where_they_
 
 
 def place_of_slots(pairs: NDArray[np.int32]) -> list[int]:
-    """Where slots begin that are pairs, or runs."""
+    """The starts of slots that are pairs, or runs."""
     places, i = [], 0
     while i < len(pairs):
         places.append(i)
@@ -129,7 +129,7 @@ def place_of_slots(pairs: NDArray[np.int32]) -> list[int]:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_what_one_event_matches_is_sorted_and_said_once(seed: int) -> None:
+def test_matches_of_one_event_are_sorted_and_distinct(seed: int) -> None:
     rng = np.random.default_rng(seed)
     found = [random_pairs(rng, seed, 1, 0, int(rng.integers(1, 200)), 4_000_000_000)]
     if rng.random() < 0.5:  # rows of one subscription may all match, and there may be very many

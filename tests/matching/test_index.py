@@ -1,4 +1,4 @@
-"""An index that changes at any moment matches every event as a replay of its history would."""
+"""An index with changes at any time matches every event like a replay of its history."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ steps = st.lists(
 
 
 class History:
-    """The naive replay: all versions with the revisions between which they count."""
+    """The naive replay: all versions with the revisions between which they are valid."""
 
     def __init__(self, compiler: Compiler, library: Library) -> None:
         self.compiler = compiler
@@ -50,7 +50,7 @@ class History:
         return Change(revision, "default", number, text, "sql")
 
     def snapshot(self, revision: int) -> Part:
-        """What a background build makes of the registry's versions as known at a revision."""
+        """The part that a background build makes of the registry's versions known at a revision."""
         entries = [
             entry(v[0], v[3], number=v[1], start=v[0], end=v[2] if v[2] <= revision else OPEN_END, text=v[4])
             for v in self.versions
@@ -66,7 +66,7 @@ class History:
 @each_kind
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
-def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
+def test_every_event_matches_the_subscriptions_valid_at_its_stamp(
     library_of: Callable[[Compiler], Library],
     steps: list[tuple[int, NormalForm | None, str]],
     events: list[dict[Any, Any]],
@@ -121,7 +121,7 @@ def test_an_index_without_parts_matches_nothing() -> None:
 
 
 @each_kind
-def test_changes_that_were_seen_already_are_left_out(library_of: Callable[[Compiler], Library]) -> None:
+def test_changes_already_applied_are_ignored(library_of: Callable[[Compiler], Library]) -> None:
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
     live = LiveIndex(library=library_of(compiler))

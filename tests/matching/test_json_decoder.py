@@ -1,4 +1,4 @@
-"""The fast JSON decoder agrees with json.loads, and never reads or accepts what it should not."""
+"""The fast JSON decoder agrees with json.loads, and never reads or accepts invalid input."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def cells(batch: ColumnBatch, path: tuple[str | int, ...]) -> list[Any]:
     for event, kind in enumerate(column.kinds.tolist()):
         value = batch.value(path, event)
         if kind == KIND_OTHER:
-            value = repr(value)  # tells 1 from 1.0 and True, and -0.0 from 0.0
+            value = repr(value)  # distinguishes 1 from 1.0 and True, and -0.0 from 0.0
         elif kind == KIND_FLOAT:
             value = struct.pack("<d", value)
         found.append((kind, value))
@@ -122,7 +122,7 @@ def decode(text: str | bytes, *paths: tuple[str | int, ...]) -> list[Any]:
 
 @settings(max_examples=MANY, deadline=None, derandomize=True)
 @given(lines_of_events)
-def test_any_json_decodes_as_json_loads_reads_it(lines: list[bytes]) -> None:
+def test_any_json_decodes_like_json_loads(lines: list[bytes]) -> None:
     payload = b"".join(lines)
     assert_same(
         decode_json_lines(payload, len(lines), PATHS), decode_json_lines_naive(payload, len(lines), PATHS)
@@ -140,14 +140,14 @@ raw_members = st.recursive(
 
 @settings(max_examples=MANY, deadline=None, derandomize=True)
 @given(st.lists(raw_members, max_size=4))
-def test_of_repeated_and_escaped_keys_the_last_counts_also_when_nested(lines: list[str]) -> None:
+def test_the_last_of_repeated_and_escaped_keys_counts(lines: list[str]) -> None:
     payload = "".join(line + "\n" for line in lines).encode()
     assert_same(
         decode_json_lines(payload, len(lines), PATHS), decode_json_lines_naive(payload, len(lines), PATHS)
     )
 
 
-def test_an_object_that_a_scalar_replaces_takes_its_members_with_it() -> None:
+def test_a_scalar_that_replaces_an_object_removes_its_members() -> None:
     assert decode('{"data":{"a":1},"data":2}', ("data", "a"), ("data",)) == [ABSENT, 2]
     assert decode('{"data":{"a":1},"data":{"b":2}}', ("data", "a"), ("data", "b")) == [ABSENT, 2]
     assert decode('{"data":7,"data":{"b":2}}', ("data", "b")) == [2]
@@ -162,10 +162,11 @@ def test_an_object_that_a_scalar_replaces_takes_its_members_with_it() -> None:
         max_size=4,
     ),
 )
-def test_a_damaged_payload_is_refused_or_read_but_never_overrun(
+def test_a_damaged_payload_is_rejected_or_read_without_overrun(
     lines: list[bytes], damages: list[tuple[int, int, int]]
 ) -> None:
-    """Bytes replaced, inserted, and removed: what json.loads accepts is read the same."""
+    """With bytes replaced, inserted, or removed, the decoder agrees with json.loads wherever that accepts the
+    text."""
     payload = bytearray(b"".join(lines))
     for place, byte, action in damages:
         at = place % (len(payload) + 1)
@@ -217,14 +218,14 @@ def test_numbers_are_exact_integers_or_correctly_rounded_floats(number: str) -> 
     assert repr(value) == repr(expected)
 
 
-def test_an_integer_too_long_for_pythons_int_is_exact_all_the_same() -> None:
+def test_an_integer_too_long_for_pythons_int_is_exact() -> None:
     digits = "9" * 5000
     batch = decode_json_lines(f'{{"a":{digits}}}\n'.encode(), 1, [("a",)])
     assert batch.columns[("a",)].kinds[0] == KIND_EXACT
     assert f"{batch.value(('a',), 0):f}" == digits
 
 
-def test_kinds_follow_how_a_number_is_written() -> None:
+def test_the_kind_depends_on_the_notation_of_a_number() -> None:
     payload = b'{"a":1}\n{"a":1.0}\n{"a":1e0}\n{"a":12345678901234567890}\n'
     kinds = decode_json_lines(payload, 4, [("a",)]).columns[("a",)].kinds
     assert kinds.tolist() == [KIND_INT, KIND_FLOAT, KIND_FLOAT, KIND_EXACT]
@@ -253,8 +254,8 @@ def test_array_elements_are_found_by_their_index_only() -> None:
     assert decode(text, *paths) == [10, 3, [], "last", ABSENT, ABSENT, 6, ABSENT]
 
 
-def test_arrays_and_objects_are_read_as_a_whole_too() -> None:
-    """Also where members of them are named, white space is around them, and keys come twice."""
+def test_complete_arrays_and_objects_are_read() -> None:
+    """Also where members of them are named, with white space around them, and with repeated keys."""
     text = ' { "x" : [ 10 , {"y":[1,2]} ] ,"o":{"a":{"b":null} , "a":{"b" : [true] }} , "e":{} }'
     paths = [
         (),
@@ -336,7 +337,7 @@ def test_arrays_and_objects_are_read_as_a_whole_too() -> None:
         '\ufeff{"a":1}',
     ],
 )
-def test_a_line_that_is_not_an_object_is_refused_by_its_number(line: str) -> None:
+def test_the_error_names_the_line_that_is_not_an_object(line: str) -> None:
     payload = b'{"a":1}\n' + line.encode() + b'\n{"a":3}\n'
     with pytest.raises(DecodeError, match="line 1 ") as caught:
         decode_json_lines(payload, 3, [("a",), ("x", 0), ("x", 5)])
@@ -346,14 +347,14 @@ def test_a_line_that_is_not_an_object_is_refused_by_its_number(line: str) -> Non
         decode_json_lines_naive(payload, 3, [("a",)])
 
 
-def test_brackets_of_what_is_skipped_are_counted_not_paired() -> None:
+def test_brackets_in_skipped_values_are_counted_not_paired() -> None:
     assert decode_json_lines(b'{"skipped":[1,2},"a":3}\n', 1, [("a",)]).value(("a",), 0) == 3
     with pytest.raises(DecodeError):
         decode_json_lines(b'{"a":[1,2},"b":3}\n', 1, [("a", 5)])
 
 
 @pytest.mark.parametrize(("payload", "line"), [(b"", 0), (b"{}\n", 1), (b"{}\n{}\n{}\n", 2), (b"{}\n{}", 1)])
-def test_a_wrong_number_of_lines_is_refused(payload: bytes, line: int) -> None:
+def test_a_wrong_number_of_lines_is_rejected(payload: bytes, line: int) -> None:
     for decoder in decode_json_lines, decode_json_lines_naive:
         with pytest.raises(DecodeError) as caught:
             decoder(payload, 2, [("a",)])
@@ -374,8 +375,8 @@ def test_every_kind_of_buffer_is_read() -> None:
         assert decode_json_lines(buffer, 1, [("a",)]).value(("a",), 0) == "x"
 
 
-def test_lines_that_change_their_shape_are_read_as_well_as_uniform_ones() -> None:
-    """Members come and go, change places, and are nested differently from line to line."""
+def test_lines_of_changing_structure_are_read() -> None:
+    """Members are added, removed, reordered, and nested differently from line to line."""
     rng = random.Random(5)
     names = [f"member{k}" for k in range(12)]
     lines = []
@@ -402,7 +403,7 @@ def test_white_space_may_differ_from_line_to_line() -> None:
     assert fast.columns[("b", "a")].words.tolist() == [2] * 4
 
 
-def test_hundreds_of_paths_and_members_are_told_apart() -> None:
+def test_hundreds_of_paths_and_members_are_distinguished() -> None:
     event = {f"key{k}": k for k in range(1500)}
     paths = [(f"key{k}",) for k in range(0, 1600, 3)]
     payload = (json.dumps(event) + "\n").encode() * 3
@@ -413,7 +414,7 @@ def test_hundreds_of_paths_and_members_are_told_apart() -> None:
 @pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")
 def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
-    """The same tests without numba's compiler: numpy raises where compiled code would overrun."""
+    """Run the tests without numba's compiler: numpy raises where compiled code would overrun."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)

@@ -1,4 +1,4 @@
-"""What is kept of filters' texts: never another's, never too much, and of no harm to anybody."""
+"""The cache of values computed from filters' texts: correct, bounded, and free of side effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIALECTS = ("sql", "cesql")
 
 
 def as_it_is(text: str, dialect: str) -> Filter:
-    """Filters of two dialects in which a text means this and its contrary."""
+    """Filters of two dialects in which a text has this meaning and its negation."""
     return compile_filter(text if dialect == "sql" else f"NOT ({text})")
 
 
@@ -31,12 +31,12 @@ def the_other_way_round(text: str, dialect: str) -> Filter:
 
 
 def inexact(limit: int) -> str:
-    """A filter that the index leaves to be confirmed: too long a sum for a column."""
+    """A filter that the index leaves to be confirmed: a sum too long for a column."""
     return f"{' + '.join(['a', 'b'] * 13)} < {limit}"
 
 
-def test_a_text_means_in_each_dialect_what_it_means_there() -> None:
-    """Before and after, in the same part and in others: nothing of a text alone is kept."""
+def test_the_cache_distinguishes_dialects() -> None:
+    """Within one part and across parts, the cache distinguishes dialects."""
     random, numbers = Random(5), range(60)
     events = [{"a": random.randrange(10), "b": random.randrange(10)} for _ in range(12)]
     payload = "".join(json.dumps(event) + "\n" for event in events).encode()
@@ -54,8 +54,9 @@ def test_a_text_means_in_each_dialect_what_it_means_there() -> None:
         assert index.match(columns, np.zeros(len(events), np.int64)).lists() == expected
 
 
-def test_what_is_kept_is_what_would_be_worked_out_and_no_more_than_may_be() -> None:
-    """Whoever asks, also several at once; a text that cannot be compiled is refused each time, and alone."""
+def test_the_cache_returns_computed_values_and_is_bounded() -> None:
+    """From several threads, too; a text that cannot be compiled raises each time, without affecting
+    others."""
     worked = Counter[tuple[str, str, str]]()
 
     @kept(8, characters_max=6)

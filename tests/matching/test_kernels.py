@@ -1,4 +1,4 @@
-"""Kernels that only choose or tidy have twins of their own; every module of kernels has some."""
+"""Kernels that choose or sort have naive twins here; every module of kernels has some."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.doses import drawn
 
 from fieldfare.matching.grouping import LIST_EVENTS_MAX, settle_lists
-from fieldfare.matching.plain.build.access import Points
-from fieldfare.matching.plain.build.key_kernels import (
+from fieldfare.matching.plain.building.access import Points
+from fieldfare.matching.plain.building.key_kernels import (
     ATTRIBUTE_BITS,
     KEY_ATTRIBUTES_MAX,
     NO_KEY,
@@ -39,11 +39,11 @@ many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, dera
 TWINS = {
     "matching/aspe/kernels.py": (
         "matching/test_aspe.py",
-        "test_filters_match_what_they_match_when_nothing_is_encrypted",
+        "test_encrypted_filters_match_like_plain_ones",
     ),
     "matching/evaluation/cast_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/calendar.py": (
         "matching/test_arrow_times.py",
@@ -51,35 +51,35 @@ TWINS = {
     ),
     "matching/evaluation/address_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/cesql_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/element_kernels.py": (
         "filters/test_vectors.py",
-        "test_conditions_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_conditions",
     ),
     "matching/evaluation/exact_numbers.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/number_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/place_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/string_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/evaluation/time_kernels.py": (
         "filters/test_vectors.py",
-        "test_values_are_those_of_the_definition",
+        "test_kernels_agree_with_the_definition_of_values",
     ),
     "matching/events/arrow_times.py": (
         "matching/test_arrow_times.py",
@@ -87,7 +87,7 @@ TWINS = {
     ),
     "matching/events/first_bytes.py": (
         "filters/test_batches.py",
-        "test_quantifiers_over_arrays_and_over_what_is_none",
+        "test_quantifiers_over_arrays_and_other_values",
     ),
     "matching/plain/search/computed_kernels.py": (
         "filters/test_derived_columns.py",
@@ -95,84 +95,84 @@ TWINS = {
     ),
     "matching/evaluation/kernels.py": (
         "filters/test_batches.py",
-        "test_json_lines_match_as_they_do_one_by_one",
+        "test_batches_of_json_lines_match_as_one_by_one",
     ),
     "matching/evaluation/text_kernels.py": (
         "filters/test_batches.py",
-        "test_dicts_match_as_they_do_one_by_one",
+        "test_batches_of_dicts_match_as_one_by_one",
     ),
     "matching/events/json_bytes.py": (
         "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
+        "test_any_json_decodes_like_json_loads",
     ),
     "matching/events/json_kernels.py": (
         "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
+        "test_any_json_decodes_like_json_loads",
     ),
     "matching/events/json_numbers.py": (
         "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
+        "test_any_json_decodes_like_json_loads",
     ),
     "matching/grouping.py": (
         "matching/test_grouping.py",
-        "test_pairs_are_grouped_both_ways_as_a_naive_grouping_does",
+        "test_both_groupings_agree_with_a_naive_grouping",
     ),
-    "matching/plain/build/constant_kernels.py": (
+    "matching/plain/building/constant_kernels.py": (
         "matching/test_part.py",
-        "test_a_part_finds_what_the_naive_evaluator_finds",
+        "test_a_part_finds_the_same_as_the_naive_evaluator",
     ),
-    "matching/plain/build/gathering_kernels.py": (
+    "matching/plain/building/gathering_kernels.py": (
         "lab/workloads/test_predicate_columns.py",
         "test_columns_and_normal_forms_build_the_same_part",
     ),
-    "matching/plain/build/key_kernels.py": (
+    "matching/plain/building/key_kernels.py": (
         "matching/test_kernels.py",
-        "test_keys_are_chosen_as_by_trying_all_of_them",
+        "test_key_choice_agrees_with_a_naive_greedy_choice",
     ),
-    "matching/plain/build/needle_kernels.py": (
+    "matching/plain/building/needle_kernels.py": (
         "matching/test_needles.py",
-        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+        "test_the_needle_kernel_agrees_with_its_naive_twin",
     ),
-    "matching/plain/build/tile_packing.py": (
+    "matching/plain/building/tile_packing.py": (
         "matching/test_large_part.py",
-        "test_thousands_of_filters_find_what_the_naive_evaluator_finds",
+        "test_thousands_of_filters_match_like_the_naive_evaluator",
     ),
-    "matching/plain/codes.py": ("matching/test_part.py", "test_a_part_finds_what_the_naive_evaluator_finds"),
+    "matching/plain/codes.py": ("matching/test_part.py", "test_a_part_finds_the_same_as_the_naive_evaluator"),
     "matching/plain/dictionary_kernels.py": (
         "matching/test_part.py",
-        "test_a_part_finds_what_the_naive_evaluator_finds",
+        "test_a_part_finds_the_same_as_the_naive_evaluator",
     ),
     "matching/plain/grams.py": (
         "matching/test_needles.py",
-        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+        "test_the_needle_kernel_agrees_with_its_naive_twin",
     ),
     "matching/plain/search/access_kernels.py": (
         "matching/test_access.py",
-        "test_keys_find_what_the_naive_evaluator_finds",
+        "test_keys_find_the_same_as_the_naive_evaluator",
     ),
     "matching/plain/search/few_kernels.py": (
         "matching/test_row_bits.py",
-        "test_a_few_events_match_what_they_match_among_many",
+        "test_a_few_events_match_like_many",
     ),
     "matching/plain/search/kernels.py": (
         "matching/test_part.py",
-        "test_a_part_finds_what_the_naive_evaluator_finds",
+        "test_a_part_finds_the_same_as_the_naive_evaluator",
     ),
     "matching/plain/search/needle_kernels.py": (
         "matching/test_needles.py",
-        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+        "test_the_needle_kernel_agrees_with_its_naive_twin",
     ),
     "matching/plain/search/row_bits.py": (
         "matching/test_row_bits.py",
-        "test_row_bits_say_what_the_sets_of_rows_say",
+        "test_row_bits_agree_with_the_sets_of_rows",
     ),
     "matching/plain/search/tile_kernels.py": (
         "matching/test_large_part.py",
-        "test_thousands_of_filters_find_what_the_naive_evaluator_finds",
+        "test_thousands_of_filters_match_like_the_naive_evaluator",
     ),
     "matching/versions.py": (
         "matching/test_index.py",
-        "test_every_event_is_matched_against_the_subscriptions_as_they_stood",
+        "test_every_event_matches_the_subscriptions_valid_at_its_stamp",
     ),
     "partitioning/kernels.py": (
         "partitioning/test_partitioning.py",
@@ -182,9 +182,12 @@ TWINS = {
         "storage/test_file_match_log.py",
         "test_any_block_equals_the_naive_one",
     ),
-    "pipeline/exit_point.py": ("pipeline/test_slices.py", "test_merged_lists_say_what_the_lists_say"),
+    "pipeline/exit_point.py": (
+        "pipeline/test_slices.py",
+        "test_merged_lists_contain_all_events_of_the_lists",
+    ),
 }
-"""For each module with compiled loops the test that compares what they give with a naive twin."""
+"""For each module with compiled loops, the test that compares their results with a naive twin."""
 
 
 def has_kernels(path: Path) -> bool:
@@ -194,7 +197,7 @@ def has_kernels(path: Path) -> bool:
 
 
 def test_every_module_of_kernels_has_a_naive_twin() -> None:
-    """Five kernels had none, and nobody noticed."""
+    """Five kernels once had none, unnoticed."""
     package = ROOT / "src" / "fieldfare"
     found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if has_kernels(path)}
     assert found == set(TWINS)
@@ -205,7 +208,7 @@ def test_every_module_of_kernels_has_a_naive_twin() -> None:
 def choose_keys_naive(
     rows: list[dict[int, float]], open_cost: float, fee: float, most: int, keys: int
 ) -> list[bool]:
-    """By what all rows cost with the keys that are chosen, counted anew each time."""
+    """Greedy choice by the total cost of all rows with the chosen keys, recomputed each time."""
 
     def total(chosen: set[int]) -> float:
         return sum(min([open_cost, *(row[k] for k in chosen & row.keys())]) for row in rows)
@@ -225,7 +228,7 @@ def choose_keys_naive(
 
 @many
 @given(seeds)
-def test_keys_are_chosen_as_by_trying_all_of_them(seed: int) -> None:
+def test_key_choice_agrees_with_a_naive_greedy_choice(seed: int) -> None:
     random = Random(seed)
     keys = random.randrange(1, 8)
     rows = [
@@ -275,7 +278,7 @@ def key_of(attributes: tuple[int, ...]) -> int:
 
 @many
 @given(seeds)
-def test_rows_take_the_key_that_fewest_events_meet(seed: int) -> None:
+def test_rows_use_the_most_selective_key(seed: int) -> None:
     random = Random(seed)
     rows, most_entries, share_max = (
         random.randrange(1, 8),
@@ -307,7 +310,7 @@ def test_rows_take_the_key_that_fewest_events_meet(seed: int) -> None:
 
 @many
 @given(st.lists(st.lists(st.integers(0, LIST_EVENTS_MAX - 1) | st.integers(0, 90), min_size=1, max_size=30)))
-def test_lists_are_settled_as_sorted_sets(lists: list[list[int]]) -> None:
+def test_settled_lists_are_sorted_sets(lists: list[list[int]]) -> None:
     lists = [sorted(events) if place % 3 == 1 else events for place, events in enumerate(lists)]
     starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     ordinals = np.array([event for events in lists for event in events], np.uint16)
@@ -336,7 +339,7 @@ def test_gaps_are_what_lies_between_events(lists: list[list[int]], ascend: bool)
 
 @many
 @given(seeds)
-def test_versions_are_kept_where_they_were_valid(seed: int) -> None:
+def test_matches_are_kept_where_versions_are_valid(seed: int) -> None:
     random = Random(seed)
     versions = random.randrange(1, 20)
     valid_from = [random.randrange(8) for _ in range(versions)]

@@ -1,4 +1,4 @@
-"""The vector loops do what their twins in plain Python do."""
+"""The vector loops agree with their twins in plain Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from matching_support import entry  # isort: skip
 def _run(
     codes: Any, masks: Any, out: Any, edges: Any, table: Any, gates: Any, left: Any, passed: Any, words: Any
 ) -> Any:
-    """All of them, one after another, as a tile does it."""
+    """All loops, in sequence, as a tile uses them."""
     blocks = len(masks)
     lanes.keep_between(codes, 0, 100, 65000, blocks, masks)
     count = lanes.gather(codes, 0, blocks, masks, out, 0)
@@ -114,7 +114,7 @@ def _flatten_twins(bitsets: Any, words: Any, values: Any, out: Any, sizes: Any) 
 
 @pytest.mark.parametrize("words", WIDTHS)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
-def test_the_events_of_lanes_that_are_left_are_those_of_the_twin(share: float, words: int) -> None:
+def test_remaining_lanes_agree_with_their_twins(share: float, words: int) -> None:
     rng = np.random.default_rng(words)
     bits = rng.random((20, 64 * words)) < share
     bitsets = np.packbits(bits, axis=1, bitorder="little").view(np.uint64).reshape(-1)
@@ -134,7 +134,7 @@ def _pass_first(table: Any, sets: Any, left: Any, passed: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_first_sets_of_rows_decide_as_their_twin_says(seed: int) -> None:
+def test_pass_first_agrees_with_its_twin(seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 8, 50).astype(np.uint64)
     sets = rng.integers(0, 50, 500 + 1).astype(np.uint16)
@@ -151,8 +151,8 @@ def test_the_first_sets_of_rows_decide_as_their_twin_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["range", "bluedove", "mixed"])
-def test_a_large_batch_finds_what_small_batches_find(name: str) -> None:
-    """More live events in a tile than a bitset has bits, and more matches than there is room for at first."""
+def test_a_large_batch_matches_like_small_batches(name: str) -> None:
+    """More live events in a tile than a bitset has bits, and more matches than initially fit."""
     workload = WORKLOADS[name]
     part = build_part(entry(n, form) for n, form in enumerate(workload.normal_forms(2500, 5)))  # type: ignore[arg-type]
     events = workload.events(2000, 6)

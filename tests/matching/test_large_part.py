@@ -1,4 +1,5 @@
-"""Parts large enough for tables, tiles under a cell, open tiles and quantile buckets, against the truth."""
+"""Parts large enough for tables, tiles under a cell, open tiles and quantile buckets, compared with the
+evaluator."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def _truth(forms: list[NormalForm], events: ColumnBatch, event: int) -> list[int
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_thousands_of_filters_find_what_the_naive_evaluator_finds(name: str) -> None:
+def test_thousands_of_filters_match_like_the_naive_evaluator(name: str) -> None:
     forms = list(WORKLOADS[name].normal_forms(5000, 11))
     events = WORKLOADS[name].events(24, 12)
     part = build_part(entry(n, form) for n, form in enumerate(forms))  # type: ignore[arg-type]
@@ -42,7 +43,7 @@ def test_thousands_of_filters_find_what_the_naive_evaluator_finds(name: str) -> 
     assert found == [_truth(forms, events, event) for event in range(24)]
 
 
-def test_the_kernels_give_the_same_without_compilation() -> None:
+def test_the_kernels_agree_without_compilation() -> None:
     """The compiled loops and the same loops in plain Python agree on a small mixed part."""
     program = (
         "import numpy as np\n"

@@ -1,4 +1,4 @@
-"""A part's file is mapped: opening it costs the same whatever its size, and processes share its memory."""
+"""A part's file is memory-mapped: opening takes equal time for any size, and processes share the memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _resident_pages(array: np.ndarray[tuple[int], np.dtype[np.uint8]], path: Path) -> tuple[int, int]:
-    """(kB of the file's mapping that this process has touched, kB of them that are its own) by the kernel."""
+    """(kB of the file's mapping touched by this process, kB of them that are private), from the kernel."""
     touched = own = 0
     mine = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -47,7 +47,7 @@ def _resident_pages(array: np.ndarray[tuple[int], np.dtype[np.uint8]], path: Pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is mapped")
-def test_opening_reads_next_to_nothing_and_matching_copies_nothing(saved: Path) -> None:
+def test_opening_reads_almost_nothing_and_matching_copies_nothing(saved: Path) -> None:
     part = Part.open(saved)
     rows = part.filters.groups.rows.pieces
     size_kb = saved.stat().st_size // 1024
@@ -61,7 +61,7 @@ def test_opening_reads_next_to_nothing_and_matching_copies_nothing(saved: Path) 
     assert not rows.flags.writeable
 
 
-def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
+def test_another_process_finds_equal_matches_in_the_file(saved: Path) -> None:
     program = (
         "import sys, numpy as np\n"
         "from fieldfare.matching.index import Index\n"
@@ -82,8 +82,8 @@ def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
     assert found.stdout.strip() == str(here.lists())
 
 
-def test_a_reader_beside_a_writer_sees_the_old_file_or_the_new_one_whole(tmp_path: Path) -> None:
-    """Files are written under another name and renamed; and who has mapped the old one keeps it."""
+def test_a_concurrent_reader_sees_the_complete_old_or_new_file(tmp_path: Path) -> None:
+    """Files are written under another name and renamed; a process that mapped the old file keeps it."""
     path = tmp_path / "arrays"
     save_arrays(path, "test", {"a": np.zeros(100_000, np.int64)}, {"value": 0})
     _, first = open_arrays(path, "test")
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     assert sorted(found.name for found in tmp_path.iterdir()) == ["arrays", "folder"]
 
 
-def test_an_array_of_a_type_that_files_do_not_hold_is_refused(tmp_path: Path) -> None:
+def test_an_array_of_an_unsupported_type_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(IndexFileError, match="complex128"):
         save_arrays(tmp_path / "odd", "test", {"a": np.zeros(2, np.complex128)}, {})
         open_arrays(tmp_path / "odd", "test")

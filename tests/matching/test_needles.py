@@ -1,4 +1,4 @@
-"""Rows found by texts in strings: right for every kind of pattern and string, and chosen by cost."""
+"""Rows found by texts in strings: correct for every kind of pattern and string, and chosen by cost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fieldfare.matching import files
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.plain.build import needles
-from fieldfare.matching.plain.build.gathering import Gatherer
+from fieldfare.matching.plain.building import needles
+from fieldfare.matching.plain.building.gathering import Gatherer
 from fieldfare.matching.plain.search.needle_kernels import HITS_MAX, PROBES_MAX
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
@@ -126,7 +126,7 @@ COSTS: dict[str, dict[str, float]] = {
 @pytest.mark.parametrize("costs", sorted(COSTS))
 @settings(max_examples=drawn(25), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))
-def test_needles_find_what_the_evaluator_finds(costs: str, seed: int) -> None:
+def test_needles_find_the_same_as_the_evaluator(costs: str, seed: int) -> None:
     rng = random.Random(seed)
     filters = [compile_filter(_filter(rng)) for _ in range(rng.choice([1, 30, 100]))]
     events = [_event(rng) for _ in range(rng.choice([1, 12, 40]))]
@@ -138,7 +138,7 @@ def test_needles_find_what_the_evaluator_finds(costs: str, seed: int) -> None:
 
 
 def _naive(texts: list[tuple[str, int]], string: object) -> list[int]:
-    """Which needles, by place, a value has."""
+    """The numbers of the needles that a value contains."""
     found = []
     for place, (text, kind) in enumerate(texts):
         searched = str(string).casefold() if kind & FOLDED else str(string)
@@ -161,7 +161,7 @@ def _naive(texts: list[tuple[str, int]], string: object) -> list[int]:
     st.lists(st.text("abcéß語", max_size=40) | st.sampled_from([None, 3, ABSENT]), max_size=8),
     st.booleans(),
 )
-def test_the_kernel_finds_the_needles_that_its_naive_twin_finds(
+def test_the_needle_kernel_agrees_with_its_naive_twin(
     texts: list[tuple[str, int]], strings: list[Any], folded: bool
 ) -> None:
     if folded:
@@ -229,14 +229,14 @@ def test_a_few_rows_do_not_pay_for_a_search_of_all_strings() -> None:
     assert _found(part, [{"t": "word001"}]) == [[1]]
 
 
-def test_a_row_whose_needle_says_it_all_keeps_no_filter_to_ask() -> None:
+def test_a_row_decided_by_its_needle_needs_no_filter() -> None:
     filters = _many("t ILIKE '%word{:03}%'", 100) + _many("LOWER(t) LIKE '%word{:03}%'", 100)
     part = _part(filters)
     assert part.filters.groups.texts.filter_place.tolist() == list(range(100, 200))
     assert _found(part, [{"t": "WORD007, Word050"}]) == [[7, 50, 107, 150]]
 
 
-def test_a_saved_part_finds_the_same_and_one_of_the_older_format_is_read(tmp_path: FilePath) -> None:
+def test_a_saved_part_and_one_of_the_older_format_can_be_opened(tmp_path: FilePath) -> None:
     filters = _many("t LIKE '%word{:03}'", 100)
     events = [{"t": "a word042"}]
     _part(filters).save(tmp_path / "part")
@@ -249,8 +249,8 @@ def test_a_saved_part_finds_the_same_and_one_of_the_older_format_is_read(tmp_pat
     assert _found(Part.open(tmp_path / "older"), events) == [[42]]
 
 
-def test_stored_forms_without_needles_are_taken_beside_newer_ones() -> None:
-    """The registry of an earlier version: its normal forms are read as they are, the filters decide."""
+def test_normal_forms_without_needles_can_be_mixed_with_newer_ones() -> None:
+    """A registry of an earlier version: its normal forms are read unchanged, and the filters confirm."""
     filters = _many("t LIKE '%word{:03}%'", 100)
     entries = []
     for n, each in enumerate(filters):
@@ -282,7 +282,7 @@ def test_gathered_rows_keep_their_needles_in_any_order() -> None:
     assert words(gathered.take(np.array([2, 1, 0, 2]))) == [["one", "two"], [], ["one"], ["one", "two"]]
 
 
-def test_a_pattern_of_lists_finds_also_what_stands_in_an_array() -> None:
+def test_a_pattern_finds_texts_in_arrays() -> None:
     texts = [json.dumps({"data": {"file": [{"suffix": f"-{i}.png"}]}}) for i in range(100)]
     filters = [compile_filter(text, "eventbridge") for text in texts]
     part = _part(filters)

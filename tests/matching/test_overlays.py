@@ -1,4 +1,4 @@
-"""What closings end of a part is the same whether it is worked out anew or from what was known before."""
+"""The overlay of a part is equal whether it is computed from scratch or from an earlier one."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ def _sorted(ends: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
     st.sets(st.integers(0, 40), min_size=1),
     st.lists(st.tuples(closings, st.booleans()), min_size=1, max_size=4),
 )
-def test_closings_end_the_versions_that_they_name(
-    held: set[int], changes: list[tuple[dict[int, int], bool]]
-) -> None:
-    """Closings are added one after another, and now and then some are left out as they were folded."""
+def test_closings_end_their_versions(held: set[int], changes: list[tuple[dict[int, int], bool]]) -> None:
+    """Closings are added one after another; sometimes folded ones are removed."""
     version, known, all_closings = np.array(sorted(held), np.int64), NOTHING_CLOSED, dict[int, int]()
     for found, anew in changes:
         all_closings = found if anew else {**found, **all_closings}

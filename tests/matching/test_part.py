@@ -1,4 +1,4 @@
-"""A part finds exactly what the naive evaluator finds, whatever the values and the filters."""
+"""A part finds exactly the matches of the naive evaluator, for any values and filters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _part(library_of: Callable[[Compiler], Library], forms: list[NormalForm]) ->
 @each_kind
 @settings(max_examples=drawn(150), deadline=None, derandomize=True)
 @given(st.lists(support.normal_forms, max_size=12), st.lists(support.events, min_size=1, max_size=8))
-def test_a_part_finds_what_the_naive_evaluator_finds(
+def test_a_part_finds_the_same_as_the_naive_evaluator(
     library_of: Callable[[Compiler], Library], forms: list[NormalForm], events: list[dict[Any, Any]]
 ) -> None:
     part = _part(library_of, forms)

@@ -1,4 +1,4 @@
-"""Tiles the other way round find what their naive twins find, and what tables of events' bits find."""
+"""Row bits give the matches of their naive twins, and those of the tables of events' bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain.index import PlainIndex
 from fieldfare.matching.plain.layout import ALL_LANES, CODES_MAX, FIRST_EDGE, NO_LANES, Tiles
 from fieldfare.matching.plain.search import few_kernels, lanes, row_bits
-from fieldfare.matching.plain.search.row_bits import RowBits, RowBitsToCome
+from fieldfare.matching.plain.search.row_bits import LazyRowBits, RowBits
 from fieldfare.matching.plain.search.vectors import BLOCK
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
@@ -32,8 +32,8 @@ def _tiles(part: Part) -> Tiles:
     return part.filters.groups.tiles
 
 
-def _derived(to_come: RowBitsToCome) -> RowBits:
-    """The row bits, after so many calls as they take."""
+def _derived(to_come: LazyRowBits) -> RowBits:
+    """The row bits, after enough small batches to derive them."""
     for _ in range(10_000):
         if (bits := to_come.get()) is not None:
             return bits
@@ -59,7 +59,7 @@ def _passes(tiles: Tiles, t: int, number: int, codes: dict[int, int]) -> bool:
 
 
 def _naive_rows(tiles: Tiles, t: int, codes: dict[int, int]) -> list[int]:
-    """The rows of a tile all of whose sets an event passes."""
+    """The rows of a tile for which an event passes all sets."""
     found, row, place = [], 0, int(tiles.row_set_start[t])
     for width, size in tiles.runs[tiles.run_start[t] : tiles.run_start[t + 1]].tolist():
         for _ in range(size):
@@ -71,7 +71,7 @@ def _naive_rows(tiles: Tiles, t: int, codes: dict[int, int]) -> list[int]:
 
 
 def _rows_by_bits(tiles: Tiles, bits: RowBits, t: int, codes: dict[int, int]) -> list[int]:
-    """The same by row bits."""
+    """Like `_naive_rows`, by row bits."""
     width = int(bits.width[t])
     words = bits.words[bits.start[t] : bits.start[t + 1]].reshape(-1, width)
     left, first = np.full(width, ~np.uint64(0)), 0
@@ -86,11 +86,11 @@ def _rows_by_bits(tiles: Tiles, bits: RowBits, t: int, codes: dict[int, int]) ->
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_row_bits_say_what_the_sets_of_rows_say(name: str) -> None:
+def test_row_bits_agree_with_the_sets_of_rows(name: str) -> None:
     tiles = _tiles(_part(name, 300, 5))
     if not len(tiles.row_kind):
         return
-    bits, rng = _derived(RowBitsToCome(tiles)), np.random.default_rng(6)
+    bits, rng = _derived(LazyRowBits(tiles)), np.random.default_rng(6)
     for t in range(len(tiles.row_start) - 1):
         for _ in range(3):
             codes = {}
@@ -102,8 +102,8 @@ def test_row_bits_say_what_the_sets_of_rows_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_a_few_events_match_what_they_match_among_many(name: str) -> None:
-    """Whether the row bits are there, are still to come, or the room for pairs ends within a tile."""
+def test_a_few_events_match_like_many(name: str) -> None:
+    """The row bits are complete, incomplete, or the room for pairs ends within a tile."""
     part, events = _part(name, 3000, 7), WORKLOADS[name].events(28, 8)
     index, stamps = Index((part,)), np.zeros(28, np.int64)
     expected = index.match(events, stamps).lists()
@@ -117,17 +117,17 @@ def test_a_few_events_match_what_they_match_among_many(name: str) -> None:
         assert found == expected
 
 
-def test_row_bits_are_derived_some_at_a_time_and_not_where_they_are_too_many(
+def test_row_bits_are_derived_in_steps_and_not_if_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tiles = _tiles(_part("range", 3000, 9))
-    monkeypatch.setattr(row_bits, "TILES_AT_ONCE", 1)
-    to_come, count = RowBitsToCome(tiles), len(tiles.row_start) - 1
+    monkeypatch.setattr(row_bits, "TILES_BATCH_SIZE", 1)
+    to_come, count = LazyRowBits(tiles), len(tiles.row_start) - 1
     assert count > 1
     assert [to_come.get() is None for _ in range(count + 1)] == [True] * (count - 1) + [False] * 2
     monkeypatch.setattr(row_bits, "FREE_BYTES", 0)
     monkeypatch.setattr(row_bits, "ROW_BYTES_MAX", 1)
-    never = RowBitsToCome(tiles)
+    never = LazyRowBits(tiles)
     assert [never.get() for _ in range(2 * count)] == [None] * (2 * count)
 
 
@@ -138,7 +138,7 @@ def _run(edges: Any, size: int, code: int, words: Any, places: Any, width: int, 
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(0, 70), st.integers(1, 9), st.sampled_from([8, 16, 32]))
-def test_the_vector_loops_do_what_their_twins_do(seed: int, size: int, count: int, width: int) -> None:
+def test_the_vector_loops_agree_with_their_naive_twins(seed: int, size: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     edges = np.sort(rng.integers(0, CODES_MAX, size + 1 + BLOCK).astype(np.uint16))
     code = int(rng.choice(edges)) - int(rng.integers(0, 2))

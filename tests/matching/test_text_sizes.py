@@ -1,4 +1,4 @@
-"""What bounds the work of filters over arrays is never below what is in them: Arrow's, and Python's."""
+"""The bounds for the work of filters over arrays are never too low, for Arrow values and Python values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMS = [
 
 
 def held(value: object) -> tuple[int, int]:
-    """How many values are in a value, at any depth, and how many characters of text."""
+    """The number of values in a value, at any depth, and the number of characters of its texts."""
     if isinstance(value, str):
         return 0, len(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -48,7 +48,7 @@ def held(value: object) -> tuple[int, int]:
 
 @settings(max_examples=drawn(200), derandomize=True, deadline=None)
 @given(st.data(), st.sampled_from(range(len(FORMS))), st.integers(0, 2))
-def test_no_value_and_no_byte_of_text_is_left_out(data: st.DataObject, form: int, skipped: int) -> None:
+def test_text_sizes_are_upper_bounds(data: st.DataObject, form: int, skipped: int) -> None:
     kind, drawn_values = FORMS[form]
     rows = data.draw(st.lists(st.none() | drawn_values, max_size=5))
     array = pa.array(rows, kind).slice(skipped)
@@ -64,5 +64,5 @@ def test_no_value_and_no_byte_of_text_is_left_out(data: st.DataObject, form: int
 
 
 @pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.list_(pa.string_view())])
-def test_what_is_not_known_is_said(kind: pa.DataType) -> None:
+def test_unknown_sizes_are_reported(kind: pa.DataType) -> None:
     assert (text_sizes(pa.array([["a"], []], kind))[:1] >= UNKNOWN_BYTES).all()

@@ -47,10 +47,10 @@ class System:
         self._add(name, member)
         return member
 
-    # What happens to it
+    # Events
 
     def lose(self, share: float) -> None:
-        """So many messages are lost, and as many come twice."""
+        """Lose this share of messages, and duplicate the same share."""
         self.network.loss = self.network.doubled = share
 
     def join(self) -> str:
@@ -98,7 +98,7 @@ class System:
     def stopped(self, name: str) -> None:
         self.stopped_ones.add(name)
 
-    # What must hold
+    # Invariants
 
     def live(self) -> list[str]:
         """The matchers that are neither dead nor stopped nor leaving, and own something."""

@@ -42,7 +42,7 @@ def settle(system: System, seconds: float = 100.0) -> None:
 
 
 def grown(seed: int, size: int) -> System:
-    """A system of so many matchers with 60 subscriptions."""
+    """Return a system of `size` matchers with 60 subscriptions."""
     system = System(seed)
     populate(system, 60)
     system.run(3)
@@ -231,5 +231,5 @@ def test_a_dispatcher_sends_a_joining_matcher_to_the_heaviest_and_then_to_the_ne
 def test_a_table_with_a_gap_is_refused() -> None:
     table = MatcherTable()
     table.merge([MatcherRow("a", 1, State.UP, ((AXIS_START, (5,)),))], 0.0)
-    with pytest.raises(ValueError, match="nobody owns"):
+    with pytest.raises(ValueError, match="has no owner"):
         attribute_space(table, [("x",)], {"a": 0})

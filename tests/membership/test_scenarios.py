@@ -2,8 +2,8 @@
 
 A story is commands, one a line: ``subscribe X1 X2 Y1 Y2`` (a box), ``join``, ``leave NAME``, ``crash NAME``,
 ``wake NAME``, ``cut NAME ...``, ``heal``, ``run SECONDS``, ``owners`` (as the first dispatcher knows them).
-The trace has every message but gossip, beats and loads. To record them anew after
-a change that was meant: ``PYTHONPATH=src:tests/stories python tests/membership/test_scenarios.py``;
+The trace has every message but gossip, beats and loads. To record them again after
+an intended change: ``PYTHONPATH=src:tests/stories python tests/membership/test_scenarios.py``;
 review the diff.
 """
 
@@ -75,7 +75,7 @@ def shown(message: object) -> str:
     if isinstance(message, Restored):
         found = len(message.subscriptions)
         return f"Restored {'xy'[message.dimension]} {shown_span(message.span)} with {found}"
-    raise AssertionError(f"nobody knows how to show {message}")
+    raise AssertionError(f"there is no text for {message}")
 
 
 class Witness:

@@ -1,4 +1,4 @@
-"""The pages about papers, and README's figures of them: what they say is what the experiments found."""
+"""The pages about papers, and docs/comparisons.md: what they say is what the experiments found."""
 
 from __future__ import annotations
 

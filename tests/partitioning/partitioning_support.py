@@ -15,9 +15,9 @@ from fieldfare.partitioning import (
     Partitioning,
     Replicated,
     extents_of,
-    single_attribute,
 )
 from fieldfare.partitioning.axis import END, place_before
+from fieldfare_lab.axes import single_attribute
 
 places = st.one_of(
     support.values.map(place_before),
@@ -69,12 +69,12 @@ def stored(partitioning: Partitioning, forms: list[Any]) -> list[list[int]]:
 
 
 def search(slices: list[list[int]], visited: Any, forms: list[Any], event: dict[Any, Any]) -> list[int]:
-    """What an event finds in the slices that it visits, as often as it finds it."""
+    """Return an event's matches in the slices that it visits, with repetitions."""
     return sorted(i for visit in visited for i in slices[visit] if support.matches_of(forms[i], event))
 
 
 def naive(forms: list[Any], event: dict[Any, Any]) -> list[int]:
-    """What an event must find."""
+    """Return an event's expected matches."""
     return [i for i, form in enumerate(forms) if support.matches_of(form, event)]
 
 

@@ -1,4 +1,4 @@
-"""Which spaces are cut anew, and when: the machine is shown spaces as they stand."""
+"""Which spaces are cut again, and when: the machine is given spaces' present states."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fieldfare.planning.cuts import (
     GROWN_AGAIN_S,
     PATIENCE,
     Cut,
+    CutRequest,
     Cuts,
     CutSettings,
     Drift,
     Searching,
-    Standing,
-    Wish,
+    SpaceState,
 )
 
 BY_X = AttributeSpace((Axis(("data", "x"), (place_before(5),)),), ((0, 1),), replicated=False)
@@ -29,8 +29,8 @@ def settings(text: str, *spaces: str, matchers: int = 1, memory_bytes: int = 1 <
     return CutSettings.parsed(text, matchers, spaces, memory_bytes)
 
 
-def standing(cut: Partitioning = ONE_SLICE, rows: int = 10, size_bytes: int = MIB) -> Standing:
-    return Standing(cut, rows, size_bytes)
+def standing(cut: Partitioning = ONE_SLICE, rows: int = 10, size_bytes: int = MIB) -> SpaceState:
+    return SpaceState(cut, rows, size_bytes)
 
 
 def test_by_itself_nothing_is_cut() -> None:
@@ -38,7 +38,7 @@ def test_by_itself_nothing_is_cut() -> None:
     assert cuts.due({"a": standing(size_bytes=1 << 50), "b": standing(rows=0)}, 0.0) == {}
 
 
-def test_what_was_cut_is_one_again_when_nobody_wants_it_cut_any_more() -> None:
+def test_a_cut_space_becomes_one_slice_without_a_wish() -> None:
     assert Cuts(CutSettings()).due({"a": standing(HashPartitioning(3))}, 0.0) == {"a": Cut("hash", 1)}
 
 
@@ -81,7 +81,7 @@ def test_the_largest_spaces_are_cut_until_the_rest_fits_into_memory() -> None:
     assert cuts.due(spaces, 1.0) == {"large": Cut("hash", 1)}
 
 
-def test_what_could_not_be_planned_is_tried_again_ever_later_or_when_there_is_far_more_of_it() -> None:
+def test_failed_planning_is_retried_with_backoff_or_after_growth() -> None:
     cuts, now_s = Cuts(settings("attribute_space:2")), 0.0
     hashed = {"a": standing(HashPartitioning(2), rows=10)}
     for pause_s in (AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S):
@@ -95,14 +95,14 @@ def test_what_could_not_be_planned_is_tried_again_ever_later_or_when_there_is_fa
     assert "a" in cuts.due(grown, now_s + GROWN_AGAIN_S)
 
 
-def test_a_cut_is_planned_anew_when_the_load_has_moved_and_stayed() -> None:
+def test_a_cut_is_planned_again_after_a_lasting_drift() -> None:
     """A burst is forwarding's business."""
     cuts, number = Cuts(settings("attribute_space:2")), 0
 
     def look(share: float, *, is_new: bool = True) -> bool:
         nonlocal number
         number += is_new
-        space = Standing(BY_X, 10, MIB, Searching(7, number, share))
+        space = SpaceState(BY_X, 10, MIB, Searching(7, number, share))
         return bool(cuts.due({"a": space}, 0.0))
 
     burst = [0.5] * (PATIENCE - 1)
@@ -112,7 +112,7 @@ def test_a_cut_is_planned_anew_when_the_load_has_moved_and_stayed() -> None:
     assert not any(look(0.5) for _ in range(2 * PATIENCE)), "no plan was better: so it is now"
 
 
-def test_one_measurement_that_is_seen_again_says_nothing_new() -> None:
+def test_a_repeated_measurement_is_ignored() -> None:
     drift = Drift(7)
     drift.observe(Searching(7, 1, 0.1))
     assert not any(drift.observe(Searching(7, 2, 0.9)) for _ in range(9))
@@ -121,28 +121,28 @@ def test_one_measurement_that_is_seen_again_says_nothing_new() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("market", "says of no space how it is cut"),
-        ("=hash", "says of no space how it is cut"),
-        ("market=mash", "'market=mash': no partitioning is called 'mash': there are auto, attribute_space"),
-        ("market=hash:0", "'0' is no number of matchers"),
-        ("market=hash:", "'' is no number of matchers"),
-        ("market=hash:1001", "'1001' is no number of matchers: 1 to 1000"),
-        ("market=hash:²", "is no number of matchers"),
+        ("market", "is not SPACE=PARTITIONING:MATCHERS"),
+        ("=hash", "is not SPACE=PARTITIONING:MATCHERS"),
+        ("market=mash", "'market=mash': 'mash' is not a partitioning; partitionings are auto"),
+        ("market=hash:0", "'0' is not a number of matchers"),
+        ("market=hash:", "'' is not a number of matchers"),
+        ("market=hash:1001", "'1001' is not a number of matchers, 1 to 1000"),
+        ("market=hash:²", "is not a number of matchers"),
     ],
 )
-def test_what_says_nothing_that_can_be_done_is_refused_by_its_place(said: str, why: str) -> None:
+def test_invalid_wishes_are_refused_with_the_text(said: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         settings("auto", said)
 
 
-def test_how_a_space_is_cut_is_said_once() -> None:
-    with pytest.raises(ValueError, match="'market=hash:2': how market is cut is said twice"):
+def test_a_space_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'market=hash:2': the space market is given twice"):
         settings("auto", "market=replicated", "other=hash", "market=hash:2")
 
 
 def test_a_space_is_known_by_its_name_also_when_there_was_one_of_that_name_before() -> None:
     known = settings("hash", "market=attribute_space", matchers=3)
-    assert known.of("market") == known.of(space_key("market", 2)) == Wish("attribute_space", 3)
-    assert known.of("other") == Wish("hash", 3)
+    assert known.of("market") == known.of(space_key("market", 2)) == CutRequest("attribute_space", 3)
+    assert known.of("other") == CutRequest("hash", 3)
     assert known.new_cut("other") == HashPartitioning(3)
     assert known.new_cut("market") == ONE_SLICE

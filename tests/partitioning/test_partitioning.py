@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from naive_partitioning import place_one, route_one, segment_of
 from tests.doses import drawn
 
-from fieldfare.partitioning import (
-    AttributeSpace,
-    Axis,
-    Partitioning,
-    extents_of,
-    numeric_axis,
-    single_attribute,
-)
+from fieldfare.partitioning import AttributeSpace, Axis, Partitioning, extents_of
+from fieldfare_lab.axes import numeric_axis, single_attribute
 
 forms = st.lists(support.normal_forms, max_size=10)
 events = st.lists(support.events, min_size=1, max_size=6)

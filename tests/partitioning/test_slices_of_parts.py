@@ -28,9 +28,9 @@ from fieldfare.partitioning import (
     Replicated,
     constrained_paths,
     extents_of,
-    single_attribute,
 )
 from fieldfare.planning.plans import plan
+from fieldfare_lab.axes import single_attribute
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 MATCHERS = 4

@@ -1,4 +1,4 @@
-"""The index of a data directory for tests: brought up to date once, or kept so by an indexer's process."""
+"""Index a data directory for tests: once, or continuously in an indexer process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fieldfare.storage.folder import DataFolder
 def bring_index_up_to_date(
     folder: DataFolder, cuts: CutSettings | None = None, *, cut: bool = True
 ) -> Manifest:
-    """Index everything that is registered, as the indexer does at its start, and cut spaces as is wished."""
+    """Index everything that is registered, as the indexer does at startup, and cut spaces as `cuts` says."""
     with closing(open_registry(folder.registry_url)) as registry:
         writer = IndexWriter(folder, registry, open_index_store(folder.index_url), lambda: 0, cuts=cuts)
         with closing(writer):
             if cuts is not None and cut:
-                writer.look_at_cuts({})
+                writer.review_partitioning({})
                 writer.catch_up(registry.revision())
                 while writer.is_building:
                     time.sleep(0.05)
@@ -33,7 +33,7 @@ def bring_index_up_to_date(
 
 @contextmanager
 def indexer(folder: DataFolder) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that follows the registry, as long as the context lasts."""
+    """A process that follows the registry until the context ends."""
     folder.make()
     command = [sys.executable, "-m", "fieldfare.runtimes.indexer", "--data", str(folder.root)]
     with folder.log_of("indexer").open("ab") as log:

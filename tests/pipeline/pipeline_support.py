@@ -1,4 +1,4 @@
-"""Random events, filters and histories of subscriptions, and the replay that says what must come out."""
+"""Random events, filters and subscription histories, and a replay that computes the expected matches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ WORDS = ("", "a", "ab", "b", "ba", "ü", 'q"', "\U0001f426")
 
 
 def random_event(random: Random) -> dict[str, Any]:
-    """A small event in which everything that a filter may ask for is now and then missing or odd."""
+    """A small event in which every attribute that a filter may name is sometimes missing or of an odd
+    type."""
     data: dict[str, Any] = {}
     for name in ("x", "y"):
         if random.random() < 0.85:
@@ -38,7 +39,7 @@ def random_event(random: Random) -> dict[str, Any]:
 
 
 def random_filter(random: Random, depth: int = 2) -> str:
-    """A filter over these attributes, of every sort: exact in the index, inexact, never or always true."""
+    """A filter over these attributes, of every kind: exact in the index, inexact, never or always true."""
     if depth and random.random() < 0.6:
         left, right = random_filter(random, depth - 1), random_filter(random, depth - 1)
         return random.choice([f"({left} AND {right})", f"({left} OR {right})", f"NOT ({left})"])
@@ -54,14 +55,14 @@ def random_filter(random: Random, depth: int = 2) -> str:
 
 
 def payload_of(events: list[dict[str, Any]], random: Random) -> bytes:
-    """The events as a record's payload."""
+    """Encode the events as a record's JSON payload."""
     return "".join(json.dumps(e, ensure_ascii=random.random() < 0.5) + "\n" for e in events).encode()
 
 
 def typed_event(random: Random) -> dict[str, Any]:
-    """An event like `random_event` but for its types, which are those of a column: missing is still allowed.
+    """An event like `random_event`, but typed as a table's columns require; attributes may still be missing.
 
-    A member of data that is missing would be null as a column, so those are null here.
+    A missing member of data becomes null in a column, so such members are null here.
     """
     event: dict[str, Any] = {"id": str(random.randrange(100))}
     if random.random() < 0.5:
@@ -83,18 +84,18 @@ TYPED = pa.schema(
         "data": pa.struct({"x": pa.int64(), "y": pa.float64(), "word": pa.string(), "flag": pa.bool_()}),
     }
 )
-"""The columns of events of `typed_event`."""
+"""The columns of the events of `typed_event`."""
 
 
 def arrow_payload_of(events: list[dict[str, Any]] | pa.RecordBatch, schema: pa.Schema | None = None) -> bytes:
-    """The events as a record's payload in Arrow's form."""
+    """Encode the events as a record's Arrow payload."""
     if isinstance(events, list):
         events = pa.RecordBatch.from_pylist(events, schema)
     return bytes(write_events(events))
 
 
 def random_partitioning(random: Random) -> Partitioning:
-    """Any way to cut a space of such subscriptions, with any owners."""
+    """Any partitioning of a space of such subscriptions, with any owners."""
     matchers = random.randrange(1, 5)
     kind = random.choice(["hash", "replicated", "space", "space", "space"])
     if kind == "hash":
@@ -130,7 +131,7 @@ class Version:
 
 @dataclass
 class History:
-    """A registry without storage: every version that ever was."""
+    """A registry without storage: every version that ever existed."""
 
     versions: list[Version] = field(default_factory=list)
     revision: int = 0
@@ -148,7 +149,7 @@ class History:
         return Change(self.revision, space, number, text, "sql", compiled)
 
     def expected(self, space: str, stamp: int, event: dict[str, Any]) -> list[int]:
-        """The numbers that an event of a record with a stamp must match."""
+        """The numbers of the subscriptions that an event must match, in a record with this stamp."""
         return sorted(
             {
                 version.number

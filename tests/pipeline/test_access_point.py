@@ -1,4 +1,4 @@
-"""Records in both forms, JSON lines and Arrow streams, come out as the same events."""
+"""Records in both formats, JSON lines and Arrow streams, decode to the same events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch_of(*rows: tuple[int, str, int, Any]) -> pa.RecordBatch:
 
 
 def events_in(payload: Any, count: int) -> list[dict[str, Any]]:
-    """The events of a payload in either form."""
+    """The events of a payload in either format."""
     if bytes(payload[:1]) == b"{":
         return [json.loads(line) for line in bytes(payload).splitlines()]
     rows = read_events(payload, count).to_pylist()
@@ -43,7 +43,7 @@ def events_in(payload: Any, count: int) -> list[dict[str, Any]]:
 
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
-def test_events_chosen_from_a_batch_are_the_same_events_in_the_same_form(random: Random) -> None:
+def test_payload_of_keeps_events_and_format(random: Random) -> None:
     rows, all_events = [], []
     for offset in range(random.randrange(1, 6)):
         events = [typed_event(random) for _ in range(random.randrange(1, 4))]
@@ -80,7 +80,7 @@ def test_a_null_at_the_top_is_a_missing_attribute_and_a_null_in_data_is_null() -
     assert decode(part, []).size == 2
 
 
-def test_an_arrow_record_alone_stays_where_it_is() -> None:
+def test_a_single_arrow_record_is_not_copied() -> None:
     payload = arrow_payload_of([{"id": "long enough to be no accident", "data": {"x": 5.0}}] * 50)
     batch = batch_of((3, "a", 50, payload))
     (part,) = by_space(batch)
@@ -95,7 +95,7 @@ def test_an_arrow_record_alone_stays_where_it_is() -> None:
     )
 
 
-def test_arrow_records_of_the_same_columns_come_together() -> None:
+def test_arrow_records_with_equal_columns_are_grouped() -> None:
     one, two = arrow_payload_of([{"id": "1"}]), arrow_payload_of([{"id": "2"}, {"id": "3"}])
     other = arrow_payload_of([{"id": "4", "data": 1}])
     parts = list(
@@ -106,7 +106,7 @@ def test_arrow_records_of_the_same_columns_come_together() -> None:
     assert decode(parts[0], PATHS).values(("id",)) == ["1", "2", "3"]
 
 
-def broken_payloads() -> dict[str, bytes]:
+def corrupt_payloads() -> dict[str, bytes]:
     good = bytes(arrow_payload_of([{"id": "1"}, {"id": "2"}]))
     return {
         "cut": good[:-60],
@@ -117,21 +117,21 @@ def broken_payloads() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", broken_payloads())
-def test_a_broken_arrow_record_is_named(name: str) -> None:
-    batch = batch_of((41, "a", 1, b"{}\n"), (42, "a", 2, broken_payloads()[name]))
+@pytest.mark.parametrize("name", corrupt_payloads())
+def test_the_error_names_a_corrupt_arrow_record(name: str) -> None:
+    batch = batch_of((41, "a", 1, b"{}\n"), (42, "a", 2, corrupt_payloads()[name]))
     with pytest.raises(DecodeError, match="record 42 cannot be read"):
         list(by_space(batch))
 
 
-@pytest.mark.parametrize("name", broken_payloads())
-def test_a_broken_record_behind_a_good_one_of_the_same_columns_is_named(name: str) -> None:
-    rows = (41, "a", 1, arrow_payload_of([{"id": "0"}])), (42, "a", 2, broken_payloads()[name])
+@pytest.mark.parametrize("name", corrupt_payloads())
+def test_the_error_names_a_corrupt_record_after_a_good_one_with_equal_columns(name: str) -> None:
+    rows = (41, "a", 1, arrow_payload_of([{"id": "0"}])), (42, "a", 2, corrupt_payloads()[name])
     with pytest.raises(DecodeError, match="record 42 cannot be read"):
         list(by_space(batch_of(*rows)))
 
 
-def test_lines_that_are_not_there_are_no_lines() -> None:
+def test_missing_json_lines_are_reported() -> None:
     (part,) = by_space(batch_of((0, "a", 3, b"{}\n{}\n")))
     with pytest.raises(DecodeError, match="line 2"):
         part.payload_of(np.array([0]))

@@ -1,4 +1,4 @@
-"""Whose matches a block holds: counted while it is filled, against a naive count."""
+"""The number of matches per space in a block, counted while it is filled, compared with a naive count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fieldfare.storage.match_log import NewMatchBlock, lists_of
 
 
 class Written:
-    """Where a block goes."""
+    """The destination of a block."""
 
     def write(self, block: NewMatchBlock) -> int:
         self.spaces = dict(block.spaces)
@@ -34,7 +34,7 @@ def record(offset: int, space: str, count: int) -> Record:
 
 
 def pairs_of(found: list[int]) -> Pairs:
-    """Event i matches the first found[i] subscriptions."""
+    """Make pairs in which event i matches the first found[i] subscriptions."""
     events = np.repeat(np.arange(len(found), dtype=np.int32), found)
     subscriptions = np.concatenate([np.zeros(0, np.int32), *(np.arange(n, dtype=np.int32) for n in found)])
     numbers = np.arange(10, dtype=np.uint32)
@@ -59,20 +59,20 @@ GROUPS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(GROUPS, st.sampled_from((1, 6, 1 << 20)))
-def test_a_block_says_whose_its_matches_are(
+def test_a_block_counts_the_matches_of_each_space(
     tmp_path: Path, groups: list[list[tuple[str, list[int]]]], held_slots: int
 ) -> None:
-    """However much of it is put away on disk before its records are known."""
+    """The counts are right whatever part of the block is spilled to disk before its records are known."""
     expected, log, offset = Counter[str](), Written(), 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_task, "HELD_SLOTS", held_slots)
-        patch.setattr(range_task, "COUNTED_AT_ONCE", 3)
+        patch.setattr(range_task, "COUNTED_BATCH_SIZE", 3)
         block = Block(0, tmp_path)
         for group in groups:
             records = []
             for space, found in group:
                 records.append(record(offset, space, len(found)))
-                offset += 2  # A hole between any two.
+                offset += 2  # Offsets are not consecutive.
                 expected[space] += sum(found)
             every = [n for _, found in group for n in found]
             block.add(records, iter([pairs_of(every)]))
@@ -81,11 +81,12 @@ def test_a_block_says_whose_its_matches_are(
 
 
 def test_lists_that_arrive_before_their_records_are_counted(tmp_path: Path) -> None:
-    """At several matchers what is found may come, and be put away, before who wrote the events is known."""
+    """With several matchers, matches may arrive, and be spilled, before the spaces of their events are
+    known."""
     lists, log = lists_of(np.array([0, 2, 3, 6]), np.array([1, 2, 1, 1, 2, 3], np.uint32)), Written()
     block = Block(0, tmp_path)
     block.add_lists(lists, np.zeros(0, np.uint32))
-    block.put_away()
+    block.spill_to_disk()
     block.add_records(2, [1, 2], 0, [("a", 1), ("b", 2)])
     block.write(log, 0.0)
     assert log.spaces == {"a": 2, "b": 4}

@@ -1,4 +1,4 @@
-"""The indexer keeps encrypted spaces beside plain ones: which library a filter is of its dialect says."""
+"""The indexer keeps encrypted and plain spaces in one manifest: a filter's dialect decides its library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from encrypted_support import encrypted, event
+from encrypted_support import encrypt_filter, event
 from test_indexer import Files
 
 from fieldfare.client.encryption import SpaceKey
@@ -33,7 +33,7 @@ SPACES = ("plain", "secret")
 
 
 class Spaces:
-    """The same subscriptions in a plain space and in an encrypted one."""
+    """Equal subscriptions in a plain space and in an encrypted one."""
 
     def __init__(self, random: Random) -> None:
         self.key = SpaceKey.generate({"data.x": (0, 9, 1)}, ["data.word"])
@@ -51,7 +51,7 @@ class Spaces:
                 self.current[space].pop(number, None)
                 self.changes.append(Change(self.revision, space, number, None))
                 continue
-            sent = encrypted(self.key, text) if space == "secret" else text
+            sent = encrypt_filter(self.key, text) if space == "secret" else text
             self.current[space][number] = (self.revision, sent, text)
             dialect = "aspe" if space == "secret" else "sql"
             self.changes.append(Change(self.revision, space, number, sent, dialect))
@@ -89,8 +89,9 @@ class Spaces:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_manifests_with_both_kinds_hold_through_snapshots_and_restarts(seed: int) -> None:
-    """A snapshot of a space without subscriptions is of no library yet; what comes later decides."""
+def test_manifests_with_plain_and_encrypted_spaces_survive_snapshots_and_restarts(seed: int) -> None:
+    """A snapshot of a space without subscriptions has no library yet; the first later subscription decides
+    it."""
     random = Random(seed)
     spaces, files, indexer = Spaces(random), Files(), Indexer()
     for turn in range(6):

@@ -1,4 +1,4 @@
-"""The indexer's manifests, read back from what it wrote, index every space as it stood."""
+"""The indexer's manifests, read back from the files written, index the correct versions of every space."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from encrypted_library import as_sent, drawn_for, every_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_support import (
@@ -18,7 +19,6 @@ from pipeline_support import (
     random_filter,
     random_partitioning,
 )
-from sealed_library import as_sent, drawn_for, every_library
 from tests.doses import drawn
 
 from fieldfare.matching.index import Index
@@ -39,7 +39,7 @@ randoms = st.randoms(use_true_random=False)
 
 
 class Files:
-    """A store in memory, which keeps what the newest manifest names and nothing else."""
+    """An in-memory store that keeps only the files named by the newest manifest."""
 
     def __init__(self) -> None:
         self.files: dict[str, Part | Closings] = {}
@@ -51,7 +51,7 @@ class Files:
         self.files = {name: self.files[name] for name in step.manifest.files()}
 
     def indexes(self, step: Step) -> dict[str, Slices]:
-        """By what the manifest says when it has been written and read."""
+        """Open the index of each space from the manifest after an encoding round trip."""
         manifest = decode_manifest(encode_manifest(step.manifest))
         assert manifest == step.manifest
         return {space: Slices(files, self._open) for space, files in manifest.spaces.items()}
@@ -65,7 +65,7 @@ class Files:
 def snapshots_of(
     history: History, revision: int, floor: int, library: Library, cut: Mapping[str, Partitioning]
 ) -> dict[str, list[Part]]:
-    """What a background build makes of the versions known at a revision."""
+    """The parts that a background build makes of the versions known at a revision."""
     found: dict[str, list[IndexEntry]] = {}
     for v in history.versions:
         closed_by = v.closed_by if v.closed_by <= revision else OPEN_END
@@ -86,7 +86,7 @@ def check(
     random: Random,
     library: Library = PLAIN,
 ) -> None:
-    """Match an event of every stamp that may still come, in every space."""
+    """Match an event of every stamp that may still occur, in every space."""
     event = drawn_for(library, lambda: random_event(random))
     payload = as_sent(library, payload_of([event], random))
     rows = [(stamp, space) for stamp in range(floor, history.revision + 1) for space in SPACES]
@@ -110,7 +110,8 @@ def live(
     cut: Mapping[str, Partitioning],
     random_cut: Callable[[Random], Partitioning] = random_partitioning,
 ) -> None:
-    """Changes, snapshots and restarts in any order: every manifest matches like a replay of the changes."""
+    """Apply changes, snapshots and restarts in any order: every manifest matches like a replay of the
+    changes."""
     history, files, indexer = History(), Files(), Indexer(library=library)
     step: Step | None = None
     if cut:
@@ -157,22 +158,20 @@ def live(
 @every_library
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
-def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
-    library: Library, random: Random
-) -> None:
+def test_every_manifest_matches_like_a_replay(library: Library, random: Random) -> None:
     live(library, random, {})
 
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(randoms)
-def test_it_does_so_however_spaces_are_cut(random: Random) -> None:
+def test_every_manifest_matches_like_a_replay_for_any_partitioning(random: Random) -> None:
     live(PLAIN, random, {SPACES[0]: random_partitioning(random)})
 
 
 @every_library
 @settings(max_examples=drawn(20), deadline=None, derandomize=True)
 @given(randoms, st.sampled_from([HashPartitioning(2, 3), Replicated(3)]))
-def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
+def test_partitionings_without_attributes_accept_filters_of_any_library(
     library: Library, random: Random, partitioning: Partitioning
 ) -> None:
     live(
@@ -185,7 +184,7 @@ def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
 
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
-def test_a_space_is_not_cut_anew_without_the_changes_that_came_meanwhile(random: Random) -> None:
+def test_repartitioning_requires_all_later_changes(random: Random) -> None:
     history, files, indexer = History(), Files(), Indexer()
     for _ in range(12):
         history.change(SPACES[0], random.randrange(8), random_filter(random, 1))
@@ -205,7 +204,7 @@ def test_a_space_is_not_cut_anew_without_the_changes_that_came_meanwhile(random:
         check(history, files.indexes(step), 0, random)
 
 
-def test_a_new_space_is_cut_as_it_is_said() -> None:
+def test_a_new_space_gets_the_partitioning_of_new_cut() -> None:
     indexer = Indexer(new_cut=lambda space: HashPartitioning(3) if space == SPACES[1] else ONE_SLICE)
     history = History()
     changes = [history.change(SPACES[n % 2], n, "data.x > 1") for n in range(20)]

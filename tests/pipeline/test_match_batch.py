@@ -1,10 +1,11 @@
-"""The data path's pure function finds what a naive replay of the history finds."""
+"""The data path's pure function finds the same matches as a naive replay of the history."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pyarrow as pa
+from encrypted_library import SEALING, as_sent, drawn_for, every_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_support import (
@@ -17,7 +18,6 @@ from pipeline_support import (
     random_filter,
     typed_event,
 )
-from sealed_library import SEALING, as_sent, drawn_for, every_library
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
@@ -43,7 +43,7 @@ def index_of(history: History, space: str, library: Library) -> Index:
 @every_library
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
-def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Library, random: Random) -> None:
+def test_match_batch_finds_the_same_as_a_naive_replay(library: Library, random: Random) -> None:
     history = History()
     rows, expected, stamp = [], [], 0
     for offset in range(random.randrange(1, 8)):

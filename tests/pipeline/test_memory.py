@@ -1,4 +1,4 @@
-"""What a task of the pipeline has in memory is bounded, whatever subscribers and publishers send."""
+"""The memory of a pipeline task is bounded, whatever subscribers and publishers send."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from fieldfare.model import OPEN_END
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, record_batch
 from fieldfare.pipeline.match_batch import find_matches, match_batch, stream_matches
-from fieldfare.runtimes.spark import range_task
+from fieldfare.runtimes.spark import range_task, spent_time
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -38,7 +39,7 @@ MIB = 1 << 20
 
 
 def index_of(texts: list[str], parts: int = 1, library: Library = PLAIN) -> Index:
-    """An index of filters, numbered as they come, in some parts."""
+    """An index of filters, numbered in order, divided into `parts` parts."""
     entries = [
         IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
         for number, text in enumerate(texts)
@@ -56,7 +57,7 @@ def lines(events: list[dict[str, Any]]) -> bytes:
 
 @contextmanager
 def at_most(mib: int) -> Iterator[None]:
-    """What is done within has at most so much more memory than was taken before."""
+    """Assert that the context allocates at most `mib` MiB."""
     tracemalloc.start()
     try:
         yield
@@ -76,8 +77,8 @@ def test_filters_of_many_attributes_do_not_multiply_with_the_events_of_a_request
 ) -> None:
     """330 filters of 1,000 attributes each and one request of 10,000 events: 24.6 GiB for the columns.
 
-    The worker was killed for it, Spark tried again, the service stopped, and after the restart
-    the same record was waiting. Here 6,000 attributes, which took 540 MB, and smaller bounds.
+    The worker was killed for it, Spark retried, the service stopped, and the same record was waiting after
+    the restart. Here: 6,000 attributes, which took 540 MB, and smaller bounds.
     """
     monkeypatch.setattr(access_point, "DECODED_CELLS", 1 << 20)
     monkeypatch.setattr(windows, "WINDOW_CELLS", 1 << 18)
@@ -95,7 +96,7 @@ def test_filters_of_many_attributes_do_not_multiply_with_the_events_of_a_request
 
 @each_library
 @pytest.mark.parametrize("form", ["json", "arrow"])
-def test_events_that_are_decoded_some_at_a_time_match_as_all_at_once(
+def test_decoding_in_pieces_does_not_change_the_matches(
     library: Library, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = index_of([f"data.a{i % 9} > {i % 5}" for i in range(40)], 3, library)
@@ -120,10 +121,9 @@ FOUND_BY: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", FOUND_BY)
-def test_a_window_of_too_many_matches_is_looked_at_in_halves(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever finds them, no more matches than allowed come at once, and none is lost or found twice."""
+def test_a_window_with_too_many_matches_is_halved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever structure finds them, no more matches than allowed come at once; none is lost or
+    duplicated."""
     filters = 300
     index = index_of([FOUND_BY[kind](i) for i in range(filters)], parts=2)
     events = [{"data": {"a5": 5, "word": "busy" if i >= 100 else "idle"}} for i in range(200)]
@@ -139,7 +139,7 @@ def test_a_window_of_too_many_matches_is_looked_at_in_halves(
 
 
 class _Fixed:
-    """An index cache that has one index."""
+    """An index cache with one index."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -152,7 +152,7 @@ class _Fixed:
 
 
 class _Records:
-    """A log of some records."""
+    """A log of given records."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
@@ -170,6 +170,7 @@ def range_matcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     def make(index: Index, records: list[Record]) -> RangeMatcher:
         monkeypatch.setattr(range_task, "IndexCache", lambda store: _Fixed(index))
         monkeypatch.setattr(range_task, "open_event_log", lambda url: _Records(records))
+        monkeypatch.setattr(spent_time, "time", SimpleNamespace(thread_time=lambda: 0.0))
         return RangeMatcher(DataFolder(tmp_path), lambda: 5.0)
 
     return make
@@ -178,9 +179,9 @@ def range_matcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_request(
     tmp_path: Path, range_matcher: Callable[..., RangeMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10,000 match-all filters and a request of 10,000 events took 1.3 GB in a task; 100,000 took twelve.
+    """10,000 match-all filters and a request of 10,000 events took 1.3 GB in a task; 100,000 took 12 GB.
 
-    Here 2,000 of them, and bounds that are as much smaller; without any it is 330 MB.
+    Here: 2,000 filters and proportionally smaller bounds; without bounds this takes 330 MB.
     """
     monkeypatch.setattr(windows, "WINDOW_PAIRS", 1 << 20)
     monkeypatch.setattr(range_task, "HELD_SLOTS", 1 << 20)
@@ -206,7 +207,7 @@ def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_requ
     assert at == 2
 
 
-def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
+def test_blocks_gathered_on_disk_equal_blocks_gathered_in_memory(
     tmp_path: Path, range_matcher: Callable[..., RangeMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filters = [f"data.a5 = {i % 7} OR data.a5 > {i % 11}" for i in range(90)]
@@ -232,7 +233,7 @@ def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
         assert mine.tolist() == other.tolist()
 
 
-def test_a_block_says_which_subscriptions_were_given_up(
+def test_a_block_lists_the_subscriptions_that_exceeded_the_work_limit(
     tmp_path: Path, range_matcher: Callable[..., RangeMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fieldfare.filters.work.STEPS_MAX", 1_000)

@@ -1,4 +1,4 @@
-"""The same events, published as JSON and as a table: the same matches, and the same deliveries."""
+"""Events published as JSON and as a table have the same matches and the same deliveries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stream(batches: list[pa.RecordBatch]) -> bytes:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(randoms)
-def test_the_form_of_a_publish_makes_no_difference(random: Random) -> None:
+def test_json_and_arrow_publishes_have_equal_matches_and_deliveries(random: Random) -> None:
     events = [typed_event(random) | REQUIRED for _ in range(random.randrange(2, 8))]
     for event in events:
         if random.random() < 0.5:

@@ -1,7 +1,8 @@
-"""However a space is cut and events are forwarded, they meet exactly what they match, once."""
+"""However a space is cut and events are forwarded, each event finds its matches exactly once."""
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import numpy as np
@@ -55,8 +56,8 @@ def slices_of(entries: list[IndexEntry], partitioning: Partitioning) -> Slices:
     return Slices(space, lambda files: Index([step.parts[name] for name in files.parts]))
 
 
-def spread(records: list[Record], slices: Slices, forwarding: Forwarding) -> MatchLists:
-    """AP, M and EP one after the other, as if each were a task of its own."""
+def run_distributed(records: list[Record], slices: Slices, forwarding: Forwarding) -> MatchLists:
+    """Run AP, M and EP one after the other, as if each ran in its own task."""
     sent: dict[int, list[tuple]] = {}
     for events in by_space(record_batch(records)):
         if events.space == "mine":
@@ -78,7 +79,7 @@ def spread(records: list[Record], slices: Slices, forwarding: Forwarding) -> Mat
 
 @settings(max_examples=drawn(150), deadline=None, derandomize=True)
 @given(randoms, st.booleans())
-def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) -> None:
+def test_slices_find_the_same_as_a_naive_matcher(random: Random, few_cells: bool) -> None:
     filters = [compile_filter(random_filter(random)) for _ in range(random.randrange(12))]
     entries = [IndexEntry(n + 1, n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)]
     slices = slices_of(entries, any_partitioning(random))
@@ -98,7 +99,7 @@ def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) 
     forwarding = Forwarding(random.choice(POLICIES), given, 2.0, random.randrange(9))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access_point, "DECODED_CELLS", 9 if few_cells else access_point.DECODED_CELLS)
-        lists = spread(records, slices, forwarding)
+        lists = run_distributed(records, slices, forwarding)
     ends = zip(lists.numbers.tolist(), lists.starts[:-1].tolist(), lists.starts[1:].tolist(), strict=True)
     found = {(event, n) for n, first, last in ends for event in lists.ordinals[first:last].tolist()}
     assert found == {(event, n) for event, numbers in enumerate(expected) for n in numbers}
@@ -107,7 +108,7 @@ def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=9), max_size=4))
 @settings(deadline=None, derandomize=True)
-def test_merged_lists_say_what_the_lists_say(parts: list[list[tuple[int, int]]]) -> None:
+def test_merged_lists_contain_all_events_of_the_lists(parts: list[list[tuple[int, int]]]) -> None:
     numbers = np.arange(7, dtype=np.uint32)
     lists = [
         group_by_subscription(
@@ -128,7 +129,7 @@ def test_merged_lists_say_what_the_lists_say(parts: list[list[tuple[int, int]]])
 
 @settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(randoms)
-def test_a_manifest_keeps_how_a_space_was_cut(random: Random) -> None:
+def test_a_manifest_keeps_the_partitioning(random: Random) -> None:
     partitioning = any_partitioning(random)
     slices = tuple(SliceManifest(matcher=random.randrange(9)) for _ in partitioning.slices)
     manifest = Manifest(7, 9, {"mine": SpaceManifest(slices, partitioning)})
@@ -137,8 +138,9 @@ def test_a_manifest_keeps_how_a_space_was_cut(random: Random) -> None:
     assert read.spaces["mine"].partitioning.originals == partitioning.originals
 
 
-def test_half_a_surrogate_pair_may_bound_a_segment() -> None:
-    """JSON can say a string that UTF-8 cannot; a cut by events took it from one."""
+def test_a_lone_surrogate_may_bound_a_segment() -> None:
+    """A JSON string may contain a lone surrogate, which UTF-8 cannot encode; a cut by events used one as a
+    bound."""
     entries = [IndexEntry(1, 1, 0, OPEN_END, compile_filter("data.word >= 'a'").compiled, "", "sql")]
     axis = Axis(("data", "word"), tuple(sorted(map(place_before, ["a\\\n", "\ud800", "\U0001f426"]))))
     slices = slices_of(entries, AttributeSpace((axis,), ((0, 1, 0, 1),)))
@@ -146,35 +148,42 @@ def test_half_a_surrogate_pair_may_bound_a_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (('"slices":0}', '"slices":2}'), "space mine is cut into 2 slices, and 1 are listed"),
-        (('"matchers":1', '"matchers":0'), "space mine: a hash partitioning has a matcher"),
+        (('"matchers":1', '"matchers":0'), "space mine: a hash partitioning needs at least one matcher"),
         (('"kind":"hash"', '"kind":"mash"'), "mash"),
         (('"size":0', '"size":"many"'), "size"),
     ],
 )
-def test_a_manifest_that_fits_nowhere_is_refused(change: tuple[str, str], said: str) -> None:
+def test_an_inconsistent_manifest_is_rejected(change: tuple[str, str], message: str) -> None:
     data = encode_manifest(Manifest(1, 1, {"mine": SpaceManifest()})).decode()
     assert change[0] in data
-    with pytest.raises(ValueError, match=said):
-        decode_manifest(data.replace(*change).encode())
+    with pytest.raises(ValueError, match=message):
+        decode_manifest(unchecked(data.replace(*change)))
+
+
+def unchecked(text: str) -> bytes:
+    """A manifest of an earlier version, without a checksum."""
+    document = json.loads(text)
+    del document["checksum"]
+    return json.dumps(document).encode()
 
 
 @pytest.mark.parametrize(
     "place", ["[9]", '[5,"x",0]', '[5,"NaN",0]', '[6,"ü",0]', '[6,"a",2]', '["a"]', "[]"]
 )
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+def test_an_invalid_place_is_rejected(place: str) -> None:
     axis = '{"path":["x"],"boundaries":[' + place + "]}"
     space = f'{{"kind":"attribute_space","axes":[{axis}],"owners":[[0,1]],'
     space += '"hash_owners":[],"wide_share":0.5,"replicated":false}'
     data = encode_manifest(Manifest(1, 1, {"mine": SpaceManifest()})).decode()
     data = data.replace('{"kind":"hash","matchers":1,"slices":0}', space)
     with pytest.raises(ValueError, match=r"space mine|manifest"):
-        decode_manifest(data.encode())
+        decode_manifest(unchecked(data))
 
 
-def test_all_of_the_slices_can_be_looked_at_as_one_index() -> None:
+def test_the_slices_can_be_inspected_as_one_index() -> None:
     filters = [compile_filter(f"data.x > {n}") for n in range(9)]
     entries = [IndexEntry(n + 1, n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)]
     for partitioning in (HashPartitioning(2, 3), Replicated(3)):

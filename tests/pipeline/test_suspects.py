@@ -1,4 +1,4 @@
-"""The record that makes matching fail is found by halving, and no other is set aside."""
+"""The record that makes matching fail is found by halving, and no other record is set aside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Naming = Callable[[set[int]], tuple[int, int] | None]
 
 
 def isolate(size: int, bad: set[int], batch: int, name: Naming = lambda bad: None) -> tuple[list[int], int]:
-    """Match `size` records as the pipeline would; gives those set aside, and how many attempts failed."""
+    """Match `size` records as the pipeline does; return the records set aside and the number of failed
+    attempts."""
     tip = failures = 0
     aside: list[int] = []
     suspects: Suspects | None = None
@@ -40,7 +41,7 @@ def isolate(size: int, bad: set[int], batch: int, name: Naming = lambda bad: Non
 @example(1, {0}, 1)
 @example(300, set(range(6)), 300)
 def test_exactly_the_bad_records_are_set_aside(size: int, bad: set[int], batch: int) -> None:
-    """One event that crashes the kernel stands in a batch of thousands: only it is left out."""
+    """One event among thousands crashes the kernel: only its record is set aside."""
     bad = {place for place in bad if place < size}
     aside, failures = isolate(size, bad, batch)
     assert aside == sorted(bad)
@@ -48,10 +49,10 @@ def test_exactly_the_bad_records_are_set_aside(size: int, bad: set[int], batch: 
 
 
 @given(st.integers(1, 300), st.sets(st.integers(0, 299), max_size=6), st.integers(1, 400), st.booleans())
-def test_a_failure_that_names_its_record_saves_the_search_and_a_lie_does_no_harm(
+def test_a_named_record_shortens_the_search_and_a_wrong_name_does_no_harm(
     size: int, bad: set[int], batch: int, lies: bool
 ) -> None:
-    """A task knows which record raised; when it is wrong about that, halving goes on where it was."""
+    """A task knows which record raised; if it names the wrong one, halving continues from its last range."""
     bad = {place for place in bad if place < size}
 
     def name(present: set[int]) -> tuple[int, int]:
@@ -65,10 +66,10 @@ def test_a_failure_that_names_its_record_saves_the_search_and_a_lie_does_no_harm
 
 
 @given(st.integers(0, 50), st.integers(1, 50), st.lists(st.tuples(st.booleans(), st.integers(0, 60))))
-def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
+def test_the_next_attempt_is_always_within_the_suspects(
     start: int, size: int, history: list[tuple[bool, int]]
 ) -> None:
-    """Blocks may be written beyond a failed attempt, and a passed one may be told twice."""
+    """Blocks may be written beyond a failed attempt, and a passed attempt may be reported twice."""
     suspects: Suspects | None = Suspects(0, start, start + size, start + size)
     tip = start
     for failed, more in history:
@@ -80,20 +81,21 @@ def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
 
 
 def test_a_record_that_failed_once_alone_and_then_passed_is_not_set_aside() -> None:
-    """A task is killed from outside now and then: that is no record's fault."""
+    """A task may be killed from outside, which is not the record's fault."""
     once = Suspects(0, 5, 6, 6).failed(5, "killed")
     assert once is not None and not once.is_proven()
     assert once.passed(6) is None
 
 
-def test_a_record_that_failed_in_company_has_not_failed_alone() -> None:
-    """Its neighbours' blocks were written, so only it was left; yet another may have crashed the process."""
+def test_a_failure_together_with_other_records_does_not_count_as_alone() -> None:
+    """The neighbours' blocks were written, so only this record was left; another may have crashed the
+    process."""
     suspects = Suspects(0, 0, 8, 8).failed(7, "crashed")
     assert suspects == Suspects(0, 7, 8, 8, failures=0, error="crashed")
 
 
-def test_a_death_without_a_word_is_no_evidence_in_company_and_little_alone() -> None:
-    """The kernel ends the largest process when memory is short: what that was matching, it does not ask."""
+def test_a_silent_death_is_weak_evidence_against_a_record() -> None:
+    """When memory is short, the kernel kills the largest process, whatever it is matching."""
     suspects: Suspects | None = Suspects(0, 0, 8, 8)
     for _ in range(3 + DIED_ALONE_MAX - 1):
         suspects = suspects.died(0, "killed") if suspects else None
@@ -101,11 +103,11 @@ def test_a_death_without_a_word_is_no_evidence_in_company_and_little_alone() -> 
     assert suspects == Suspects(0, 0, 1, 1, deaths=DIED_ALONE_MAX - 1, error="killed")
     last = suspects.died(0, "killed")
     assert last is not None and last.is_proven() and not last.is_proven(given_up_before=1)
-    assert suspects.passed(1) is None, "it was matched: the deaths are forgotten"
+    assert suspects.passed(1) is None, "it was matched, so its deaths are cleared"
 
 
-def test_deaths_and_failures_are_counted_apart() -> None:
-    """A process that was killed by chance does not make one failure of the record into two."""
+def test_deaths_and_failures_are_counted_separately() -> None:
+    """A process killed by chance does not turn one failure of a record into two."""
     once = Suspects(0, 5, 6, 6).failed(5, "raised")
     assert once is not None
     for _ in range(DIED_ALONE_MAX - 1):

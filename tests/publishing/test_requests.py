@@ -64,14 +64,14 @@ def test_requests_of_one_size_keep_the_slope_that_was_known() -> None:
     assert cost.each_s == pytest.approx(0.00001)
 
 
-def test_a_slow_moment_does_not_pass_for_a_dear_event() -> None:
+def test_a_slow_request_does_not_raise_the_cost_of_an_event() -> None:
     """Small requests met pauses of 30 ms; but 300 events went in 5 ms, so none costs more than 17 µs."""
     cost = RequestCost(0.9)
     cost.add(300, 0.005, 0.0)
     for number in range(40):
         cost.add(1 + number % 8, 0.002 + 0.004 * (number % 8), 1.0)
     assert cost.each_s <= 0.005 / 300
-    cost.add(2, 0.010, 20.0)  # What is long ago is no bound any more.
+    cost.add(2, 0.010, 20.0)  # Old samples no longer bound the slope.
     assert cost.each_s <= 0.005
 
 
@@ -102,7 +102,7 @@ def test_a_bound_on_latency_bounds_a_request_to_half_of_it() -> None:
     assert tuner.setting.most_events == pytest.approx(800, rel=0.01)
 
 
-def test_what_a_bound_leaves_is_spent_on_company() -> None:
+def test_the_slack_of_a_latency_bound_is_used_for_linger() -> None:
     """Requests take 2 ms, 100 ms may pass: after twice 2 ms there are 96 ms to gather more."""
     tuner = RequestTuner(RequestKnobs(latency_bound_s=0.100))
     teach(tuner, lambda _: 0.002, [1] * 20)
@@ -209,7 +209,7 @@ def test_without_a_backlog_one_request_is_enough() -> None:
     assert tuner.setting.most_requests == 1
 
 
-def test_a_path_that_is_found_to_be_short_has_one_request_again() -> None:
+def test_on_a_short_path_requests_in_flight_return_to_one() -> None:
     """A program began on a busy machine: its first answers took as long as those of a long path."""
     tuner = RequestTuner(RequestKnobs(most_requests=6))
     now_s = teach(tuner, far, [3, 5, 1, 4, 2] * 4, backlog=2)
@@ -283,7 +283,7 @@ def test_the_load_is_what_was_sent_and_what_the_backlog_grew_by() -> None:
         {"slow_request": 1.0},
     ],
 )
-def test_knobs_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_knobs_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         RequestKnobs(**wrong)
 

@@ -69,7 +69,7 @@ class ClusterScene:
             self._stack = stack.pop_all()
 
     def _begin_hadoop(self, stack: ExitStack) -> dict[str, Any]:
-        """What the service is told of it."""
+        """Start Hadoop; return the service's settings for it."""
         self.hdfs = stack.enter_context(HdfsCluster())
         self.yarn = stack.enter_context(YarnCluster(self.hdfs.address))
         properties = self.folder / "spark.properties"
@@ -95,7 +95,7 @@ class ClusterScene:
         self.reader.start()
 
     def flows(self, messages: int = 50, deadline_s: float = 180.0) -> None:
-        """Wait until so many messages more came, of events that were published from now on."""
+        """Wait until `messages` more messages arrived, of events that were published from now on."""
         published = max(self.feed.stands.values(), default=0)
 
         def came() -> bool:
@@ -124,7 +124,7 @@ class ClusterScene:
         return len(stands)
 
     def logs(self) -> str:
-        """What the service and its executors say: for who has to find out why."""
+        """Return the logs of the service and its executors, for error messages."""
         paths = [self.service.folder.log_of("pipeline"), self.service.folder.spark_log]
         for worker in self.cluster.workers if self.yarn is None else ():
             paths += (worker.folder / "work").glob("app-*/*/stderr")

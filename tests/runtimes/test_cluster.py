@@ -30,12 +30,12 @@ def test_workers_match_that_have_nothing_but_python_and_spark(tmp_path: Path) ->
         scene.flows()
         scene.cluster.kill_worker(0)
         scene.flows()
-        past = {"id": "past", "filter": "data.n % 2 = 0", "start": "earliest"}
-        scene.api.http.post("/v1/spaces/default/subscriptions", json=past).raise_for_status()
+        replay = {"id": "past", "filter": "data.n % 2 = 0", "start": "earliest"}
+        scene.api.http.post("/v1/spaces/default/subscriptions", json=replay).raise_for_status()
         events = scene.check()
         found: set[int] = set()
 
-        def read_past() -> bool:
+        def read_replay() -> bool:
             url = "/v1/spaces/default/subscriptions/past"
             messages = scene.api.http.post(f"{url}/pull", json={"wait_s": 0.2, "max": 500}).json()["messages"]
             found.update(message["event"]["data"]["n"] for message in messages)
@@ -44,7 +44,7 @@ def test_workers_match_that_have_nothing_but_python_and_spark(tmp_path: Path) ->
                 scene.api.http.post(f"{url}/ack", json={"positions": places}).raise_for_status()
             return len(found) >= events // 2
 
-        until(read_past, why=scene.logs())
+        until(read_replay, why=scene.logs())
         assert found == set(range(2, events + 1, 2))
         names = {path.name for path in scene.service.folder.root.iterdir()}
         assert "log.db" not in names and (tmp_path / "shared" / "manifests").is_dir()

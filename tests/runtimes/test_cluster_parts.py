@@ -1,4 +1,4 @@
-"""What a service on a cluster is made of, without one: settings, the archive, slots, blocks handed back."""
+"""Parts of a service on a cluster, without a cluster: settings, the archive, slots, returned blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fieldfare.runtimes.spark.cluster import (
     worker_python,
 )
 from fieldfare.runtimes.spark.master import check_master, is_cluster, read_properties
-from fieldfare.runtimes.spark.past_task import HeldBlocks
+from fieldfare.runtimes.spark.replay_task import BlockCollector
 from fieldfare.runtimes.spark.session import SparkSettings, session_config
 from fieldfare.storage import NewMatchBlock, open_match_log
 from fieldfare_lab.cpu_group import CpuGroup, why_no_groups
@@ -45,7 +45,7 @@ def test_the_address_of_a_cluster_is_taken(master: str) -> None:
 @pytest.mark.parametrize(
     "master", ["", "spark://", "spark://host", "spark://h:p", "local[4]", "http://h:1", "spark://h:1/x"]
 )
-def test_what_is_no_address_of_a_cluster_is_refused(master: str) -> None:
+def test_an_invalid_cluster_address_is_refused(master: str) -> None:
     with pytest.raises(ValueError, match=r"spark://HOST:PORT"):
         check_master(master)
 
@@ -59,7 +59,7 @@ def test_properties_are_read_as_spark_writes_them(tmp_path: Path) -> None:
         "spark.executor.memory": "1g",
     }
     path.write_text("spark.cores.max 12\nspark.nothing\n")
-    with pytest.raises(ValueError, match=r"spark\.conf, line 2: expected a property"):
+    with pytest.raises(ValueError, match=r"spark\.conf, line 2: expected a Spark property"):
         read_properties(path)
 
 
@@ -71,7 +71,7 @@ def test_properties_go_over_the_service_s_own(tmp_path: Path) -> None:
     found = session_config(settings, tmp_path)
     assert (found["spark.master"], found["spark.executor.memory"]) == ("spark://127.0.0.1:7077", "3g")
     assert found["spark.driver.host"] == "127.0.0.1" and "spark.authenticate" not in found
-    # Who has a Python of their own on the workers is sent none.
+    # With a Python of the user's own on the workers, no archive is sent.
     assert "spark.archives" not in found and "spark.executorEnv.PYTHONPATH" not in found
     assert worker_python(properties, tmp_path) == "/opt/env/bin/python"
 
@@ -136,7 +136,7 @@ class Cluster:
         return ExecutorSlots(session, lambda: self.now_s)
 
 
-def test_a_session_of_this_machine_waits_for_nobody() -> None:
+def test_a_local_session_does_not_wait_for_executors() -> None:
     slots = Cluster(0, 2, "local[2]").slots()
     slots.wait(threading.Event(), lambda: None)
     assert slots.plan() == 2 and not slots.look()
@@ -179,7 +179,7 @@ def test_more_slots_are_used_when_they_stay_and_fewer_are_borne() -> None:
     assert not slots.look()
 
 
-def test_a_cluster_that_gives_nothing_for_long_is_asked_anew() -> None:
+def test_the_application_is_restarted_after_a_long_time_without_executors() -> None:
     """A master that came back without its state ends executors that it does not know, and says nothing."""
     cluster = Cluster(1, 2)
     slots = cluster.slots()
@@ -201,7 +201,7 @@ def test_a_cluster_that_gives_nothing_for_long_is_asked_anew() -> None:
 
 
 def test_blocks_that_a_task_gives_back_are_written_as_it_would_have(tmp_path: Path) -> None:
-    held = HeldBlocks()
+    held = BlockCollector()
     counts, numbers = np.array([2, 1], np.int32), np.array([7, 7], np.uint32)
     block = NewMatchBlock.by_event(5, 7, counts, np.array([0, 1, 1, 2]), numbers)
     assert held.write(block) == 0
@@ -234,12 +234,12 @@ def test_a_group_of_processes_gets_no_more_than_its_share() -> None:
     [
         (["--master", "local[2]"], "the cluster's address is spark://HOST:PORT"),
         (["--spark-properties", "missing.conf"], "missing.conf"),
-        (["--spark-properties", "wrong.conf"], "wrong.conf, line 1: expected a property of Spark's"),
+        (["--spark-properties", "wrong.conf"], "wrong.conf, line 1: expected a Spark property"),
         (["--index-store", "s3://key:hushed@bucket/x"], "without a password"),
         (["--index-store", "relative/folder"], "file:///PATH"),
     ],
 )
-def test_serve_says_at_once_what_is_wrong_with_a_cluster(
+def test_serve_reports_invalid_cluster_settings_at_once(
     tmp_path: Path, options: list[str], said: str
 ) -> None:
     (tmp_path / "wrong.conf").write_text("spark.cores.max\n")

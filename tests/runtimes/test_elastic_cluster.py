@@ -25,11 +25,11 @@ MATCHERS = 6
 START_S = 420.0
 ATTRIBUTES, DOMAIN = 4, 1000
 SCORES = 20_000
-"""So many filters that are computed for each event are too much for one executor of half a core."""
+"""Number of filters computed for each event that overload one executor of half a core."""
 
 
 class ElasticScene:
-    """A cluster of three workers, and a service that may use so many executors of it."""
+    """A cluster of three workers, and a service that may use some of its executors."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ElasticScene:
         )
 
     def serve(self, elastic: str, **settings: object) -> None:
-        """Start the service, with so many hosts."""
+        """Start the service, with these bounds for hosts."""
         self.service = RunningService(
             self._folder / "data",
             master=self.cluster.address,
@@ -83,7 +83,7 @@ class ElasticScene:
         return found
 
     def loads(self) -> ElasticLoads | None:
-        """What the service says of now, not what one before it said."""
+        """Return the service's present loads; None if they are those of an earlier service."""
         found = ElasticLoads.read(self.service.folder.elastic_loads)
         return found if found is not None and time.time() - found.time_ms / 1000 < 3 else None
 
@@ -105,7 +105,7 @@ class ElasticScene:
         until(self.is_settled, START_S, self.logs(), every_s=0.2)
 
     def flow(self, messages: int = 30) -> None:
-        """Wait until so many messages came of events that were published from now on."""
+        """Wait until `messages` more messages arrived, of events that were published from now on."""
         published = max(self.feed.stands.values(), default=0)
         until(
             lambda: sum(came[0][0] > published for came in list(self.reader.came.values())) >= messages,
@@ -154,7 +154,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_slices_move_between_executors_and_nothing_is_lost_whoever_dies(
+def test_slices_move_between_executors_and_nothing_is_lost_after_kills(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     """A slice is moved by hand; another move loses its driver, a third the executor that it goes to."""
@@ -215,9 +215,7 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     scene.check()
 
 
-def test_a_service_grows_with_its_load_and_shrinks_when_that_is_gone(
-    stack: ExitStack, tmp_path: Path
-) -> None:
+def test_a_service_grows_with_its_load_and_shrinks_afterwards(stack: ExitStack, tmp_path: Path) -> None:
     """Filters that are computed for every event are more than one executor can do, until others help."""
     if (reason := why_no_groups()) is not None:
         pytest.skip(reason)
@@ -245,7 +243,7 @@ def test_a_service_grows_with_its_load_and_shrinks_when_that_is_gone(
     until(lambda: len(scene.executor_pids()) == 1, 60, scene.logs())
 
 
-def test_a_dry_run_says_what_it_would_do_and_does_nothing(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_dry_run_logs_decisions_and_does_nothing(stack: ExitStack, tmp_path: Path) -> None:
     """Three idle executors where two may be: one is too many, and stays."""
     scene = ElasticScene(tmp_path, stack, "1..2", elastic_dry_run=1)
     scene.begin()

@@ -1,20 +1,27 @@
-"""The thread that grows and shrinks a service, without Spark: what it writes down and what it is asked."""
+"""The thread that grows and shrinks a service, without Spark: its record, and requests of users."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from heapq import heappush
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
 from fieldfare.elasticity.bounds import HostSchedule
-from fieldfare.elasticity.manager import KeepConfiguration
+from fieldfare.elasticity.executor_hosts import SlicesMapped
+from fieldfare.elasticity.manager import KeepConfiguration, ManagerSettings
 from fieldfare.elasticity.messages import MigrationRequest, Pulse, SliceMove
+from fieldfare.runtimes import machines
+from fieldfare.runtimes.spark.elastic import control as controls
 from fieldfare.runtimes.spark.elastic import record as records
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
-from fieldfare.runtimes.spark.elastic.record import ElasticRecord, take_wish, wish
+from fieldfare.runtimes.spark.elastic.executors import Executor
+from fieldfare.runtimes.spark.elastic.record import ElasticRecord, take_move_request, wish
 from fieldfare.storage.folder import DataFolder
 
 
@@ -25,87 +32,208 @@ def folder(tmp_path: Path) -> DataFolder:
     return folder
 
 
-def begun(folder: DataFolder) -> ElasticControl:
-    """One that has kept its first configuration, of three slices on two hosts."""
+def new_control(folder: DataFolder) -> ElasticControl:
     session = MagicMock()
     session.sparkContext.master = "spark://127.0.0.1:7077"
-    control = ElasticControl(session, folder, ElasticSettings(HostSchedule.parsed("2..4")), 3)
-    control._carry_out("manager", control._manager.start(0.0))
-    settle(control)
-    return control
+    return ElasticControl(session, folder, ElasticSettings(HostSchedule.parsed("2..4")), 3)
 
 
-def settle(control: ElasticControl) -> None:
-    """Hand in what waits."""
-    while not control._inbox.empty():
-        control._hand_in(*control._inbox.get())
+@asynccontextmanager
+async def begun(folder: DataFolder) -> AsyncIterator[ElasticControl]:
+    """A control that has stored its first configuration, of three slices on two hosts."""
+    control = new_control(folder)
+    control._start_machines()
+    await settle(control)
+    try:
+        yield control
+    finally:
+        await control._runner.close()
+
+
+async def settle(control: ElasticControl) -> None:
+    """Wait until no message and no answer is on its way."""
+    while control._runner._asks or not control._runner.is_idle:
+        await asyncio.sleep(0)
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(records, "write_file", refuse)
+    monkeypatch.setattr(records, "write_checked", refuse)
 
 
-def test_what_a_full_disk_does_not_take_was_not_decided(folder: DataFolder, monkeypatch) -> None:
+def test_a_decision_that_a_full_disk_rejects_has_no_effect(folder: DataFolder, monkeypatch) -> None:
     """It was shown as done, and would have been written down as such later."""
-    control = begun(folder)
-    kept = control._record.configuration
-    assert kept is not None and ElasticRecord.read(folder.elastic).configuration == kept
-    with monkeypatch.context() as full:
-        fill_disk(full)
-        with pytest.raises(OSError, match="No space"):
-            control._asked_for(MigrationRequest((SliceMove("M:1", "host2"),), 0, (), "by hand"))
-        with pytest.raises(OSError, match="No space"):
-            control._do(KeepConfiguration(kept.changed(moves=(SliceMove("M:1", "host2"),))))
-    assert (control._record.decisions, control._record.configuration) == ([], kept)
-    assert control._inbox.empty()
-    control._asked_for(MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "again"))
-    assert [each.reason for each in ElasticRecord.read(folder.elastic).decisions] == ["again"]
+
+    async def run() -> None:
+        async with begun(folder) as control:
+            kept = control._record.configuration
+            assert kept is not None and ElasticRecord.read(folder.elastic).configuration == kept
+            with monkeypatch.context() as full:
+                fill_disk(full)
+                with pytest.raises(OSError, match="No space"):
+                    control._asked_for(MigrationRequest((SliceMove("M:1", "host2"),), 0, (), "by hand"))
+                changed = kept.changed(moves=(SliceMove("M:1", "host2"),))
+                with pytest.raises(OSError, match="No space"):
+                    await control._answer("manager", KeepConfiguration(changed))
+            assert (control._record.decisions, control._record.configuration) == ([], kept)
+            assert control._runner.is_idle and control._manager.configuration == kept
+            control._asked_for(MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "again"))
+            assert [each.reason for each in ElasticRecord.read(folder.elastic).decisions] == ["again"]
+
+    asyncio.run(run())
 
 
-def test_a_record_that_no_manager_kept_is_begun_anew(folder: DataFolder, caplog) -> None:
+def test_a_move_is_stored_once_a_full_disk_has_space_again(folder: DataFolder, monkeypatch, caplog) -> None:
+    async def run() -> None:
+        async with begun(folder) as control:
+            with monkeypatch.context() as full:
+                control._asked_for(MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "by hand"))
+                fill_disk(full)
+                await settle(control)
+            assert "KeepConfiguration of manager failed: [Errno 28] No space left on device" in caplog.text
+            assert not control._record.configuration.moves
+            control._manager._said_s.clear()  # `again_s` has passed
+            control._runner.dispatch("manager", Pulse())
+            await settle(control)
+            assert ElasticRecord.read(folder.elastic).configuration.moves == (SliceMove("M:2", "host1"),)
+
+    asyncio.run(run())
+
+
+def test_an_invalid_record_is_replaced_by_a_new_one(folder: DataFolder, caplog) -> None:
     """Hosts that are gone: slices were placed there for ever, and nothing more was decided."""
-    control = begun(folder)
-    text = folder.elastic.read_text()
-    folder.elastic.write_text(text.replace('"hosts":["host1","host2"]', '"hosts":["host7"]'))
-    control = begun(folder)
-    assert "hosts and slices are placed anew" in caplog.text
-    kept = ElasticRecord.read(folder.elastic).configuration
-    assert kept == control._manager.configuration
-    assert kept.hosts == ("host1", "host2")
+
+    async def run() -> None:
+        async with begun(folder):
+            text = folder.elastic.read_text()
+        folder.elastic.write_text(text.replace('"hosts":["host1","host2"]', '"hosts":["host7"]'))
+        async with begun(folder) as control:
+            assert "hosts and slices are placed again" in caplog.text
+            kept = ElasticRecord.read(folder.elastic).configuration
+            assert kept == control._manager.configuration
+            assert kept.hosts == ("host1", "host2")
+
+    asyncio.run(run())
 
 
 def test_a_machine_that_fails_at_its_pulse_has_another(folder: DataFolder, monkeypatch) -> None:
-    control = begun(folder)
-    control._timers.clear()
-    with monkeypatch.context() as broken:
-        broken.setattr(control._hosts, "_beat", lambda now: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            control._hand_in("hosts", Pulse())
-    assert [(name, message) for _, _, name, message in control._timers] == [("hosts", Pulse())]
-    control._hand_in("hosts", Pulse())
-    assert len(control._timers) == 2
+    """Each pulse sets the timer of the next: it beat no more."""
+    monkeypatch.setattr(machines, "RETRY_S", 0.0)
+    monkeypatch.setattr("fieldfare.elasticity.executor_hosts.PULSE_S", 0.0)
+    beats = 0
+
+    def beat(now: float) -> list[object]:
+        nonlocal beats
+        beats += 1
+        return [1 / 0] if beats == 1 else []
+
+    async def run() -> None:
+        async with begun(folder) as control:
+            monkeypatch.setattr(control._hosts, "_beat", beat)
+            async with asyncio.timeout(60):
+                while beats < 3:
+                    await asyncio.sleep(0)
+
+    asyncio.run(run())
 
 
-def test_a_wish_waits_for_what_is_on_its_way_to_the_manager(folder: DataFolder) -> None:
+def test_a_requested_move_waits_for_messages_to_the_manager(folder: DataFolder) -> None:
     """The manager takes one request at a time: this one was noted as done, and was not."""
-    control = begun(folder)
-    wish(folder, SliceMove("M:1", "host2"))
-    control._inbox.put(("hosts", Pulse()))
-    control._asked_for(MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "local: too much"))
-    control._step()
-    assert [each.reason for each in control._record.decisions] == ["local: too much"]
-    assert take_wish(folder) == SliceMove("M:1", "host2")
+
+    async def run() -> None:
+        async with begun(folder) as control:
+            wish(folder, SliceMove("M:1", "host2"))
+            request = MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "local: too much")
+            monkeypatch_decide(control, request)
+            control._runner.dispatch("enforcer", "probes")  # its request is on its way to the manager
+            control._look()
+            assert [each.reason for each in control._record.decisions] == ["local: too much"]
+            assert take_move_request(folder) == SliceMove("M:1", "host2")
+
+    asyncio.run(run())
+
+
+def monkeypatch_decide(control: ElasticControl, request: MigrationRequest) -> None:
+    """Have the enforcer send this request at its next message."""
+    control._enforcer.handle = lambda message, now: [controls.Send(controls.DECISIONS, request)]
 
 
 def test_a_wish_is_taken_though_the_machines_have_a_pulse_each_second(folder: DataFolder) -> None:
     """It was looked for in the moment of the pulses only, and with each of them something is on its way."""
-    control = begun(folder)
-    wish(folder, SliceMove("M:1", "host2"))
-    control._said_s = float("-inf")
-    for name in control._machines:
-        heappush(control._timers, (0.0, next(control._ticks), name, Pulse()))
-    control._step()
-    assert [each.reason for each in control._record.decisions] == ["by hand"]
+
+    async def run() -> None:
+        async with begun(folder) as control:
+            wish(folder, SliceMove("M:1", "host2"))
+            for name in ("manager", "hosts"):
+                control._runner.dispatch(name, Pulse())
+            async with asyncio.timeout(60):
+                while not control._record.decisions:
+                    control._look()
+                    await asyncio.sleep(0)
+            assert [each.reason for each in control._record.decisions] == ["by hand"]
+
+    asyncio.run(run())
+
+
+def test_the_thread_counts_work_and_ends_with_close(folder: DataFolder) -> None:
+    """Work that comes after the end is ignored: the query's last batch may report it then."""
+    control = new_control(folder)
+    control.start()
+    try:
+        until(lambda: control._record.configuration is not None)
+        control.worked(1, [], [], 1000.0)
+        until(lambda: control._hosts._works)
+    finally:
+        control.close()
+    control._thread.join(60)
+    assert not control._thread.is_alive() and control._loop.is_closed()
+    control.worked(2, [], [], 1.0)
+    control.close()
+
+
+class Cluster:
+    """Executors that are there once they are requested."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def request(self, count: int) -> None:
+        self.count = count
+
+    def seen(self) -> dict[str, Executor]:
+        return {str(i): Executor(str(i), f"executor_localhost_{i}", 1) for i in range(self.count)}
+
+
+def test_a_slice_that_a_user_moves_is_placed_at_its_new_host(folder: DataFolder, monkeypatch) -> None:
+    """All of the way on the control's thread: executors come, slices are mapped, one moves by hand."""
+    monkeypatch.setattr("fieldfare.elasticity.executor_hosts.PULSE_S", 0.02)
+    monkeypatch.setattr(controls, "SETTINGS", ManagerSettings(0.02, 0.2, 600.0, 600.0))
+    monkeypatch.setattr(controls, "LOOK_S", 0.01)
+    monkeypatch.setattr(
+        ElasticControl, "_open", lambda self, wanted: SlicesMapped(wanted.executor, wanted.slices)
+    )
+    control = new_control(folder)
+    control._executors = Cluster()
+    control.start()
+    try:
+        until(lambda: set(control._placed.values()) == {"0", "1"} and len(control._placed) == 3)
+        places = control._manager.configuration.places
+        name, before = "M:1", control._placed["M:1"]
+        to = next(host for host in ("host1", "host2") if host != places[name].host)
+        wish(folder, SliceMove(name, to))
+        until(lambda: control._placed[name] != before)
+        until(lambda: ElasticRecord.read(folder.elastic).configuration.places[name].host == to)
+        record = ElasticRecord.read(folder.elastic)
+        assert [each.reason for each in record.decisions] == ["by hand"]
+        assert len(control.tasks()) == 2 and all(task.location for task in control.tasks())
+    finally:
+        control.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

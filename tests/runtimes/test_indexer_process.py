@@ -144,7 +144,7 @@ def test_changes_are_covered_as_they_come_and_it_tells_how_far_it_is(service: Se
 
 
 @pytest.mark.parametrize("what", ["manifest", "part", "everything"])
-def test_an_index_that_rots_or_is_deleted_while_it_runs_is_built_anew(service: Service, what: str) -> None:
+def test_an_index_that_is_corrupted_or_deleted_while_it_runs_is_rebuilt(service: Service, what: str) -> None:
     """The pipeline finds no way to match then; it must not need a person, or the next change of a filter."""
     service.change(10)
     with following_thread(service):
@@ -160,7 +160,7 @@ def test_an_index_that_rots_or_is_deleted_while_it_runs_is_built_anew(service: S
 
 
 def test_files_that_have_rotted_are_found_when_the_pipeline_fails(service: Service) -> None:
-    """A sector is lost: the file is there, and whoever maps it fails."""
+    """A sector is lost: the file exists, but a process that maps it fails."""
     service.change(10)
     with following_thread(service):
         before = service.covering(service.change())
@@ -172,7 +172,7 @@ def test_files_that_have_rotted_are_found_when_the_pipeline_fails(service: Servi
         service.check()
 
 
-def test_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(service: Service) -> None:
+def test_it_reports_a_full_disk_and_resumes_when_there_is_room(service: Service) -> None:
     with small_disk(service.folder.index, 4 * MIB) as disk:
         service.change(10)
         with following_thread(service):
@@ -187,7 +187,7 @@ def test_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(service: Servi
             shutil.rmtree(service.folder.index, ignore_errors=True)
 
 
-def test_a_manifest_goes_after_a_while_and_who_was_told_to_use_it_finds_the_same(
+def test_a_task_with_a_removed_manifest_finds_the_same_matches(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of a batch that was planned long ago: its worker was killed, or it waited for a core."""
@@ -205,7 +205,7 @@ def test_a_manifest_goes_after_a_while_and_who_was_told_to_use_it_finds_the_same
         assert match_batch(record_batch([record]), indexes).lists() == expected
 
 
-def test_what_is_killed_at_any_moment_is_gone_on_with(service: Service) -> None:
+def test_work_of_a_process_killed_at_any_time_is_resumed(service: Service) -> None:
     """Between a delta and its manifest, in the middle of a file, while it starts: nothing is missing."""
     service.change(10)
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_what_is_killed_at_any_moment_is_gone_on_with(service: Service) -> None:
             time.sleep(service.random.random() / 20)
     with indexer(service.folder) as last:
         service.check()
-        # What was to be indexed may have been, and then it only begins.
+        # The waited-for index may exist already, and then this process only starts.
         until(lambda: service.beat.get("pid") == last.pid and service.beat.get("state") == "running")
         last.send_signal(signal.SIGTERM)
         assert last.wait(DEADLINE_S) == 0
@@ -281,7 +281,7 @@ def test_while_many_subscribe_manifests_are_paced_but_for_a_batch_that_waits(
     planner.close()
 
 
-def test_a_number_that_the_registry_has_not_reached_is_wanted_by_nobody(
+def test_a_wanted_revision_beyond_the_registry_is_ignored(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a registry before it was restored, say: there would be a manifest for each change from then on."""
@@ -301,7 +301,7 @@ def test_a_number_that_the_registry_has_not_reached_is_wanted_by_nobody(
 
 
 @pytest.mark.parametrize("text", ["", "x", "12 \0", None])
-def test_what_a_batch_wants_is_a_hint_that_may_be_torn(tmp_path: Path, text: str | None) -> None:
+def test_the_wanted_revision_is_a_hint_that_may_be_torn(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "wanted"
     if text is not None:
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""What Java keeps of jobs that have ended: next to nothing, for batches come as long as a service runs."""
+"""Java retains almost nothing of finished jobs, because a service runs batches without end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 JOBS = 60
-KEPT_MOST = 30
+KEPT_MAX = 30
 WAIT_S = 60.0
 
 
@@ -26,6 +26,6 @@ def test_of_jobs_that_have_ended_few_are_kept(session: SparkSession) -> None:
         return [*(store.count(found.loadClass(name)) for name in names), queries.executionsCount()]
 
     give_up_s = time.monotonic() + WAIT_S
-    while max(kept()) > KEPT_MOST and time.monotonic() < give_up_s:
+    while max(kept()) > KEPT_MAX and time.monotonic() < give_up_s:
         time.sleep(0.05)
-    assert max(kept()) <= KEPT_MOST
+    assert max(kept()) <= KEPT_MAX

@@ -1,4 +1,4 @@
-"""Two copies of one task, as a cluster runs them when the first is late, and who reads what they write."""
+"""Two copies of one task, as a cluster runs them if the first is late, and readers of their blocks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.runtimes.spark import range_task
-from fieldfare.runtimes.spark.past_task import HeldBlocks
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
+from fieldfare.runtimes.spark.replay_task import BlockCollector
 from fieldfare.storage import NewMatchBlock, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import ends_of
@@ -37,9 +37,9 @@ class Copy(RangeMatcher):
 
     def __init__(self, query: Query) -> None:
         super().__init__(query.folder, lambda: 5.0)
-        self.held = HeldBlocks()
+        self.held = BlockCollector()
 
-    def _writer(self, partition: int) -> HeldBlocks:
+    def _writer(self, partition: int) -> BlockCollector:
         return self.held
 
     def blocks(self, wanted: RecordRange) -> list[NewMatchBlock]:
@@ -66,7 +66,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", range(drawn(20)))
-def test_copies_that_cut_their_blocks_otherwise_lose_and_double_nothing_whoever_writes_when(
+def test_copies_with_different_blocks_lose_and_duplicate_nothing_in_any_order(
     tmp_path: Path,
     opened: MemoryEventLog,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -78,7 +78,7 @@ def test_copies_that_cut_their_blocks_otherwise_lose_and_double_nothing_whoever_
     query.append(range(0, 120, 2))
     partition = opened.partitions[0]
     wanted = RecordRange(0, partition.start(), partition.end(), bring_index_up_to_date(query.folder).number)
-    monkeypatch.setattr(range_task.grouped, "__defaults__", (3,))
+    monkeypatch.setattr(range_task, "GROUP_EVENTS", 3)
     copies = []
     for slots in (chance.randint(1, 9), chance.randint(10, 60)):
         monkeypatch.setattr(range_task, "BLOCK_SLOTS", slots)
@@ -103,7 +103,7 @@ def test_copies_that_cut_their_blocks_otherwise_lose_and_double_nothing_whoever_
         assert reader.found == expected
 
 
-def test_a_copy_so_late_that_its_manifest_has_gone_writes_nothing_over_what_is_matched(
+def test_a_late_copy_without_its_manifest_overwrites_no_matched_block(
     tmp_path: Path,
     opened: MemoryEventLog,  # noqa: F811
 ) -> None:
@@ -121,10 +121,10 @@ def test_a_copy_so_late_that_its_manifest_has_gone_writes_nothing_over_what_is_m
     bring_index_up_to_date(query.folder)
     matcher, url = RangeMatcher(query.folder, lambda: 6.0), query.folder.matches_url
     for each in ranges:
-        with pytest.raises(IndexStoreError, match=r"has gone, and record .* is matched already"):
+        with pytest.raises(IndexStoreError, match=r"was removed, and record .* is matched already"):
             matcher.match(RecordRange(*each, GONE))
         assert [set(places_of(query, url, number)) for number in numbers] == expected
-    # What nobody has matched yet is matched with the manifest that is there.
+    # Unmatched records are matched with the present manifest.
     query.append(range(60, 80, 2))
     for number, _, end in ranges:
         matcher.match(RecordRange(number, end, opened.partitions[number].end(), GONE))

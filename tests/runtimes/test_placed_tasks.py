@@ -17,21 +17,21 @@ from test_spread_life import Life
 from tests.doses import drawn
 
 from fieldfare.forwarding import POLICIES
-from fieldfare.runtimes.spark.elastic.placed import (
-    MatchPlaced,
-    OpenPlaced,
-    PlacedBatch,
-    PlacedMatching,
-    PlacedTask,
-    WritePlaced,
+from fieldfare.runtimes.spark.distributed import tasks
+from fieldfare.runtimes.spark.distributed.loads import encode_routing, routing_of
+from fieldfare.runtimes.spark.distributed.tasks import Spread
+from fieldfare.runtimes.spark.elastic.pinned import (
+    MatchPinned,
+    OpenPinned,
+    PinnedBatch,
+    PinnedMatching,
+    PinnedTask,
+    WritePinned,
     open_placed,
     place_tasks,
 )
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
-from fieldfare.runtimes.spark.spread import tasks
-from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
-from fieldfare.runtimes.spark.spread.tasks import Spread
 
 
 class PlacedLife(Life):
@@ -50,17 +50,17 @@ class PlacedLife(Life):
         found: list[tuple[bytes, bytes]] = []
         for group in filter(None, groups):
             self.go_on()
-            task = PlacedTask(tuple(group))
+            task = PinnedTask(tuple(group))
             if random.random() < 0.3:
                 rows = [msgspec.json.encode(task).decode()]
-                list(OpenPlaced(self.folder, manifest.number, matchers)(rows))
-            batch = PlacedBatch((RecordRange(0, start, end, manifest.number, routing),), spread.exits)
-            runs = [list(MatchPlaced(self.folder, spread).found(task, batch)) for _ in range(2)]
+                list(OpenPinned(self.folder, manifest.number, matchers)(rows))
+            batch = PinnedBatch((RecordRange(0, start, end, manifest.number, routing),), spread.exits)
+            runs = [list(MatchPinned(self.folder, spread).found(task, batch)) for _ in range(2)]
             run = random.choice(runs)
             found += zip(run[::2], run[1::2], strict=True)
         random.shuffle(found)
         assert len({exit for exit, _ in found}) == 1
-        assert len(list(WritePlaced(self.folder)(0, (row for _, row in found)))) == 1
+        assert len(list(WritePinned(self.folder)(0, (row for _, row in found)))) == 1
 
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
@@ -75,16 +75,16 @@ def test_each_event_meets_each_slice_once_however_matchers_are_placed(random: Ra
             tasks._caches.clear()
 
 
-def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
+def test_work_of_a_slice_is_measured_in_cpu_seconds(tmp_path: Path) -> None:
     """A task that waits costs nothing: what it says it took is no more than its process did."""
     life = PlacedLife(tmp_path, Random(3))
     life.publish()
     manifest = life.store.newest()
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
-    batch = PlacedBatch((RecordRange(0, 0, len(life.records), manifest.number, routing),), 1)
+    batch = PinnedBatch((RecordRange(0, 0, len(life.records), manifest.number, routing),), 1)
     processor = tasks.Processor()
-    found = list(MatchPlaced(life.folder, Spread(2, 1)).found(PlacedTask((0, 1)), batch))
+    found = list(MatchPinned(life.folder, Spread(2, 1)).found(PinnedTask((0, 1)), batch))
     most_s = processor.taken_s()
     read = [pa.ipc.read_record_batch(pa.py_buffer(row), tasks.FINDINGS) for row in found[1::2]]
     work = [each for row in read for some in row["work"].to_pylist() for each in some or ()]
@@ -100,9 +100,9 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
     manifest = life.store.newest()
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
-    places = [PlacedTask((0, 2), "executor_127.0.0.1_7"), PlacedTask((1,))]
+    places = [PinnedTask((0, 2), "executor_127.0.0.1_7"), PinnedTask((1,))]
     assert len(open_placed(place_tasks(session, places), life.folder, manifest.number, 3)) == 2
-    matching = PlacedMatching(session, life.folder, Spread(3, 2), places)
+    matching = PinnedMatching(session, life.folder, Spread(3, 2), places)
     start = 0
     for exits in (2, 1, 2):
         life.publish()
@@ -114,5 +114,5 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
     life.check()
     with pytest.raises(PythonException) as failed:
         matching.match([RecordRange(0, start, start + 9, manifest.number, routing)], 1)
-    assert reason(failed.value).endswith(f"the log ends before record {start + 9}, which is to be matched")
+    assert reason(failed.value).endswith(f"the log ends before record {start + 9}, the end of the batch")
     life.log.close()

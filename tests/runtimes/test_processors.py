@@ -24,7 +24,7 @@ def here(tmp_path: Path, membership: str) -> float:
     return processors_here(tmp_path / "groups", tmp_path / "membership")
 
 
-def test_a_group_of_version_2_says_how_much_of_each_period_it_has(tmp_path: Path) -> None:
+def test_the_limit_of_a_version_2_group_is_its_quota_per_period(tmp_path: Path) -> None:
     write(tmp_path / "groups" / "workers" / "first", cpu__max="50000 100000")
     assert here(tmp_path, "0::/workers/first\n") == 0.5
     write(tmp_path / "groups" / "workers" / "first", cpu__max="max 100000")
@@ -41,14 +41,14 @@ def test_a_group_of_version_1_has_two_files_and_less_than_none_is_no_limit(tmp_p
     assert here(tmp_path, lines) == inf
 
 
-def test_nobody_has_more_than_the_group_that_his_is_in(tmp_path: Path) -> None:
+def test_the_limit_of_a_containing_group_applies(tmp_path: Path) -> None:
     write(tmp_path / "groups" / "workers", cpu__max="30000 100000")
     write(tmp_path / "groups" / "workers" / "first", cpu__max="50000 100000")
     assert here(tmp_path, "0::/workers/first\n") == 0.3
 
 
 def test_a_container_sees_its_own_group_as_the_root(tmp_path: Path) -> None:
-    """What it is told of where it is, is a path of the host's."""
+    """The membership file contains a path of the host's."""
     write(tmp_path / "groups", cpu__max="200000 100000")
     assert here(tmp_path, "0::/docker/0123456789ab\n") == 2.0
 

@@ -1,4 +1,4 @@
-"""What the query's parts do with a log of several partitions with holes: as Spark would call them."""
+"""Parts of the query on a log of several partitions with holes, called as Spark would call them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from memory_log import MemoryEventLog
 from fieldfare.filters import compile_filter
 from fieldfare.model import Position, Subscription
 from fieldfare.planning.cuts import CutSettings
-from fieldfare.runtimes.spark import batch_planner, past_planner, past_task, range_task
+from fieldfare.runtimes.spark import batch_planner, range_task, replay_planner, replay_task
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
-from fieldfare.runtimes.spark.past_planner import PastPlanner
-from fieldfare.runtimes.spark.past_task import PastMatcher
+from fieldfare.runtimes.spark.distributed import tasks
+from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange, RecordsError
 from fieldfare.runtimes.spark.recovery import Recovery
-from fieldfare.runtimes.spark.spread import tasks
-from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
+from fieldfare.runtimes.spark.replay_planner import ReplayPlanner
+from fieldfare.runtimes.spark.replay_task import ReplayMatcher
 from fieldfare.storage import open_match_log, open_registry
 from fieldfare.storage.event_log import NewRecord, ends_of, starts_of
 from fieldfare.storage.folder import DataFolder
@@ -81,7 +81,7 @@ class Query:
         return Recovery(self.folder, self.log, self.matches, self.settings, lambda: 5)
 
     def run(self, most_batches: int = 1 << 30) -> int:
-        """A query until everything is matched, or so many batches; raises what Spark would report."""
+        """Run a query until everything is matched, or at most `most_batches` batches; raise Spark's error."""
         planner = BatchPlanner(self.folder, self.settings)
         at: Offset = {"ends": planner.first(), "manifest": 0}
         batches = 0
@@ -99,7 +99,7 @@ class Query:
         return batches
 
     def match(self, wanted: RecordRange) -> None:
-        """What the tasks do with a range."""
+        """Match a range as the tasks do."""
         if wanted.routing is None:
             RangeMatcher(self.folder, lambda: 5.0).match(wanted)
             return
@@ -144,7 +144,7 @@ def places_of(query: Query, url: str, number: int, starts: tuple[int, ...] | Non
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> MemoryEventLog:
     log = MemoryEventLog(3, seed=4)
-    for module in (batch_planner, range_task, past_planner, past_task, tasks):
+    for module in (batch_planner, range_task, replay_planner, replay_task, tasks):
         if hasattr(module, "open_event_log"):
             monkeypatch.setattr(module, "open_event_log", lambda url: log)
     return log
@@ -159,7 +159,7 @@ def dying() -> Iterator[None]:
 
 
 @MATCHERS
-def test_every_partition_is_matched_whole_whenever_the_query_is_killed(
+def test_every_partition_is_matched_completely_whenever_the_query_is_killed(
     tmp_path: Path, opened: MemoryEventLog, matchers: int
 ) -> None:
     query, chance = Query(tmp_path, opened, matchers), random.Random(7)
@@ -251,10 +251,10 @@ def test_a_batch_for_more_tasks_holds_more_in_each_partition() -> None:
 
 
 @MATCHERS
-def test_a_past_is_matched_in_every_partition_up_to_its_own_seam(
+def test_a_replay_is_matched_in_every_partition_up_to_its_boundary(
     tmp_path: Path, opened: MemoryEventLog, monkeypatch: pytest.MonkeyPatch, matchers: int
 ) -> None:
-    monkeypatch.setattr(past_planner, "PIECE_EVENTS", 6)
+    monkeypatch.setattr(replay_planner, "PIECE_EVENTS", 6)
     query = Query(tmp_path, opened, matchers)
     query.append(range(25))
     query.run()
@@ -263,27 +263,27 @@ def test_a_past_is_matched_in_every_partition_up_to_its_own_seam(
     put = Put("default", "past", text, "sql", compile_filter(text).compiled, start=starts)
     (made,) = query.registry.apply([put], ends_of(opened), 0)
     assert isinstance(made, Subscription)
-    past = query.registry.past(made.number)
-    assert past is not None
+    replay = query.registry.replay(made.number)
+    assert replay is not None
     seams = ends_of(opened)
     query.append(range(25, 60))
-    planner = PastPlanner(query.folder)
+    planner = ReplayPlanner(query.folder)
     while pieces := planner.next_round(2):
         for piece in pieces:
             wanted = RecordRange(piece.partition, piece.start, piece.end, 0)
-            PastMatcher(query.folder, piece.past, lambda: 5.0).match(wanted)
+            ReplayMatcher(query.folder, piece.replay, lambda: 5.0).match(wanted)
     found = []
-    url = query.folder.past_url(past.number, past.revision)
-    for partition, start in enumerate(past.starts):
+    url = query.folder.replay_url(replay.number, replay.revision)
+    for partition, start in enumerate(replay.starts):
         matches, at = open_match_log(url).partition(partition), start
         while (block := matches.block_at(at)) is not None:
-            offsets, indexes = block.matches_of(past.number, at)
+            offsets, indexes = block.matches_of(replay.number, at)
             found += [(partition, *place) for place in zip(offsets.tolist(), indexes.tolist(), strict=True)]
             at = block.end
         assert seams[partition] <= at <= opened.partitions[partition].end()
     expected = [
         (partition.number, record.offset, index)
-        for partition, start, seam in zip(opened.partitions, past.starts, seams, strict=True)
+        for partition, start, seam in zip(opened.partitions, replay.starts, seams, strict=True)
         for record in partition.read(start, seam)
         for index, line in enumerate(record.payload.splitlines())
         if json.loads(line)["n"] % 2 == 0

@@ -1,4 +1,4 @@
-"""The streaming query with several matchers, over spaces that are cut anew: exact, and it is learnt from."""
+"""The streaming query with several matchers, over spaces that are cut again: exact, and the driver learns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from test_spark_query import Service
 from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.query import start_query
-from fieldfare.runtimes.spark.spread.learning import Learner
 from fieldfare.storage import open_index_store
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -32,10 +32,8 @@ CUTS = (
 
 
 @pytest.mark.slow
-def test_events_meet_what_they_must_however_spaces_are_cut_from_time_to_time(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    """One query goes on while its spaces are cut anew; then another has as many matchers as there are."""
+def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp_path: Path) -> None:
+    """One query continues while its spaces are cut again; then another uses the new number of matchers."""
     print(f"seed {SEED}")
     service, random = Service(tmp_path, SEED), Random(SEED)
     matches = FileMatchLog(service.folder.matches)
@@ -44,7 +42,7 @@ def test_events_meet_what_they_must_however_spaces_are_cut_from_time_to_time(
     for cuts in CUTS:
         named = [f"{space}={cut}" for space, cut in zip(SPACES, cuts, strict=False)]
         settings = CutSettings.parsed("auto", 1, named, 1 << 40)
-        # Of before, as a query begins with it that goes on while they are cut anew.
+        # An index with the old cut, with which the query begins before the spaces are cut again.
         bring_index_up_to_date(service.folder, settings, cut=random.random() < 0.5)
         newest = store.newest()
         assert newest is not None

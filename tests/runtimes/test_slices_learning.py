@@ -1,4 +1,4 @@
-"""What the driver learns from a batch, as Spark tells of it."""
+"""The driver learns from a batch, in the form in which Spark reports it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from test_spread_tasks import Scene
 
 from fieldfare.partitioning import HashPartitioning
 from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.spark.distributed.learning import Learner
+from fieldfare.runtimes.spark.distributed.loads import MatcherWork, last_loads
 from fieldfare.runtimes.spark.query import WORK_METRIC
-from fieldfare.runtimes.spark.spread.learning import Learner
-from fieldfare.runtimes.spark.spread.loads import MatcherWork, last_loads
 
 
 def progress(batch: int, manifest: int, work: list[list[dict[str, Any]]]) -> StreamingQueryProgress:
@@ -35,7 +35,7 @@ def progress(batch: int, manifest: int, work: list[list[dict[str, Any]]]) -> Str
     return StreamingQueryProgress.fromJson(json.loads(json.dumps(told)))
 
 
-def test_what_matchers_measured_in_a_batch_is_told_to_who_plans_the_next(tmp_path: Path) -> None:
+def test_measurements_of_a_batch_reach_the_planner_of_the_next(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     space = scene.store.manifest(scene.index(HashPartitioning(2))).spaces["mine"]
     number = scene.store.greatest_number()

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from encrypted_support import encrypted
+from encrypted_support import encrypt_filter
 from pipeline_support import SPACES, History, payload_of, random_event, random_filter
 
 from fieldfare.client.encryption import SpaceKey
@@ -38,7 +38,7 @@ from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, Record
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
 from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.long
@@ -135,7 +135,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 
 def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(life: Life) -> None:
-    """Twice over; then the files of the manifests that nobody needs any more are gone."""
+    """Twice; then the files of manifests that are no longer needed are removed."""
     for _ in range(2):
         before = snapshot_revision(life.writer.manifest)
         life.change(250)
@@ -189,8 +189,8 @@ def test_a_build_that_was_killed_or_hangs_is_done_again(
     assert list(life.folder.run.glob("snapshot-*")) == []
 
 
-def test_a_restart_goes_on_from_the_snapshot_though_older_history_is_purged(life: Life) -> None:
-    """What the pipeline has passed, and the newest snapshot has taken in, is not asked for again."""
+def test_a_restart_resumes_from_the_snapshot_after_older_history_was_purged(life: Life) -> None:
+    """Changes that the pipeline has passed, and that the newest snapshot includes, are not read again."""
     life.change(250)
     passed = life.floor = life.registry.revision()
     life.check(since=passed)
@@ -201,17 +201,17 @@ def test_a_restart_goes_on_from_the_snapshot_though_older_history_is_purged(life
     for leave_out_index in (False, True):
         life.change(30)
         life.writer.close()
-        if leave_out_index:  # as when its files are broken: everything is built anew
+        if leave_out_index:  # as if its files were corrupt: everything is rebuilt
             for file in (life.folder.index / "files").iterdir():
                 file.unlink()
         life.writer = life.open()
         life.check(since=passed)
 
 
-def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
+def test_a_corrupt_manifest_stops_nothing_and_its_number_is_not_reused(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every start of the pipeline failed at an empty newest manifest, until somebody deleted ``index/``.
+    """Every start of the pipeline failed at an empty newest manifest, until ``index/`` was deleted.
 
     Workers know a manifest by its number: one of the same number with other content would be passed over.
     """
@@ -225,7 +225,7 @@ def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
     life.writer.close()
     path.write_bytes(b"")
     life.writer = life.open()
-    assert caplog.text.count("the index is built anew") == 1
+    assert caplog.text.count("rebuilding the index") == 1
     assert life.writer.manifest.number > rotted.number
     assert not path.exists()
     assert not {file.name for file in (life.folder.index / "files").iterdir()} & rotted.files()
@@ -260,14 +260,14 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
     assert all(part.snapshot for files in found.values() for part in files.slices)
 
 
-def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -> None:
-    """By what their subscribers and publishers do; and they become one again when nobody wants them cut."""
+def test_spaces_are_cut_again_in_the_background_during_changes(life: Life) -> None:
+    """By their subscribers and publishers; and they become one slice again without a wish to cut them."""
     log = open_event_log(life.folder.log_url)
     for _ in range(40):
         events = [random_event(life.random) for _ in range(5)]
         log.append([NewRecord(SPACES[0], payload_of(events, life.random), 5)])
-    log.append([NewRecord(SPACES[0], b"{\n", 1)])  # nobody can read it, or learn from it
-    Quarantine(life.folder.quarantine).add(SetAside(40, SPACES[0], 1, "no JSON", 0, 0))
+    log.append([NewRecord(SPACES[0], b"{\n", 1)])  # unreadable, so nothing can be learned from it
+    Quarantine(life.folder.quarantine).add(QuarantinedRecord(40, SPACES[0], 1, "no JSON", 0, 0))
     log.close()
     life.change(90)
     life.check(since=0)
@@ -276,7 +276,7 @@ def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -
         passed = life.floor = life.registry.revision()
         life.writer.close()
         life.writer = life.open(*cuts)
-        life.writer.look_at_cuts({})
+        life.writer.review_partitioning({})
         steps = 0
 
         def are_cut(passed: int = passed, matchers: list[int] = matchers) -> bool:
@@ -312,11 +312,11 @@ def test_a_space_is_planned_by_its_latest_events_however_large_records_are(tmp_p
 
 
 def test_an_encrypted_space_is_cut_by_hash_and_keeps_no_other_from_being_cut(life: Life) -> None:
-    """Nobody here can read where its filters lie; reading them failed, and with it every space's plan."""
+    """The extents of its filters are unknown here; reading them failed, and with it every space's plan."""
     key = SpaceKey.generate({"data.x": (0, 9, 1)}, ["data.word"])
     life.registry.create_space("secret")
     for number in range(12):
-        text = encrypted(key, f"data.x < {number}")
+        text = encrypt_filter(key, f"data.x < {number}")
         put = Put("secret", f"s{number}", text, "aspe", compile_encrypted(text).compiled)
         (made,) = life.registry.apply([put], (0,), 0)
         assert isinstance(made, Subscription)
@@ -330,7 +330,7 @@ def test_an_encrypted_space_is_cut_by_hash_and_keeps_no_other_from_being_cut(lif
     life.check(since=0)
     life.writer.close()
     life.writer = life.open(f"{SPACES[0]}=attribute_space:2", "secret=attribute_space:3")
-    life.writer.look_at_cuts({})
+    life.writer.review_partitioning({})
 
     def are_cut() -> bool:
         life.check(since=0)
@@ -372,7 +372,7 @@ class BuildHere:
 def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One step later each time, until nobody dies; who comes next is to hold the spaces in another way."""
+    """One step later each time, until no process dies; the next one shall cut the spaces in another way."""
     left = 1 << 30
 
     def mortal(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -401,9 +401,9 @@ def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
         life.writer.close()
         life.writer = life.open(*ways[attempts % len(ways)])
         life.check(since=0)
-        life.writer.look_at_cuts({})
+        life.writer.review_partitioning({})
         life.check(since=0)
-        life.change(6)  # placed as before first, then anew
+        life.change(6)  # placed as before first, then again
         left = attempts // len(ways)
         attempts += 1
         try:
@@ -422,13 +422,13 @@ def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
 def test_a_space_is_deleted_while_it_is_cut_and_another_of_its_name_is_cut_too(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second has its name, and nothing else of it; records of before still meet who was there."""
+    """The second has only the name in common; earlier records still meet the earlier subscribers."""
     monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)
     life.change(60)
     life.check(since=0)
     life.writer.close()
     life.writer = life.open(f"{SPACES[0]}=hash:2")
-    life.writer.look_at_cuts({})
+    life.writer.review_partitioning({})
     life.writer.catch_up(life.registry.revision())
     assert life.writer.is_building
     life.registry.delete_space(SPACES[0], 0)
@@ -453,8 +453,8 @@ def test_a_space_is_deleted_while_it_is_cut_and_another_of_its_name_is_cut_too(
     assert sum(part.size for part in spaces[key].slices) == 5
 
 
-def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
-    """Its manifests and files are numbered from 1 on again; who had them mapped went on with the old ones."""
+def test_a_lost_index_is_not_confused_with_the_rebuilt_one(life: Life) -> None:
+    """Its files are numbered from 1 again; processes that had mapped the old ones kept using them."""
     life.change(40)
     life.check(since=0)
     life.writer.close()
@@ -468,7 +468,7 @@ def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) 
     life.check(since=passed)
 
 
-def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
+def test_an_index_with_a_manifest_of_the_previous_format_is_rebuilt(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A space was one index then, and a snapshot's name said of which revision it was."""
@@ -489,7 +489,7 @@ def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
     path = life.folder.index / "manifests" / f"{before.number:012d}.json"
     path.write_text(json.dumps(older))
     life.writer = life.open()
-    assert caplog.text.count("the index is built anew") == 1
+    assert caplog.text.count("rebuilding the index") == 1
     assert life.writer.manifest.number > before.number
     life.check(since=0)
     assert not path.exists()
@@ -500,7 +500,7 @@ def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
 def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What removes old files reads the manifests that are kept; a commit failed for that."""
+    """Removal of old files reads the kept manifests; a commit failed because of that."""
     while life.writer.manifest.number < 4:
         life.change(2)
         life.check(since=0)
@@ -508,7 +508,7 @@ def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
     path = life.folder.index / "manifests" / f"{kept:012d}.json"
     path.write_bytes(b"")
     life.writer.collect(kept)
-    assert caplog.text.count("the index is cleaned up later") == 1
+    assert caplog.text.count("old index files could not be removed") == 1
     life.check(since=0)
     life.writer.collect(life.writer.manifest.number)
     assert not path.exists()
@@ -518,7 +518,7 @@ def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
     life.check(since=0)
 
 
-def test_files_of_a_writer_that_was_killed_before_its_manifest_are_written_anew(life: Life) -> None:
+def test_files_of_a_writer_killed_before_its_manifest_are_rewritten(life: Life) -> None:
     """A delta with the next manifest's name lay there already, and what changed after it was lost."""
     life.change(40)
     life.check(since=0)

@@ -1,4 +1,4 @@
-"""What the rows of a DataFrame cannot have, or have in another type, is said without reading one."""
+"""Attributes that a DataFrame's rows cannot have, or have in another type, are reported without a read."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def problem_of(text: str) -> str | None:
         ("ANY t IN tags SATISFIES (t.name = 'x')", "no element of tags has name", ""),
         ("tags[-1] = 5", "ELEMENT_AT(tags, -1) has strings", "write ELEMENT_AT(tags, -1) = '5'"),
         ("COALESCE(squawk, '') = 1000", "COALESCE(squawk, '') has strings", "'1000'"),
-        ("local LIKE '2017-07-28 %'", "which LIKE sees as texts such as 2017-07-28T09:00:00", "TIMESTAMP"),
+        ("local LIKE '2017-07-28 %'", "which LIKE matches as texts such as 2017-07-28T09:00:00", "TIMESTAMP"),
     ],
 )
-def test_what_never_matches_is_refused(text: str, message: str, hint: str) -> None:
+def test_filters_that_can_never_match_are_refused(text: str, message: str, hint: str) -> None:
     problem = problem_of(text)
     assert problem is not None
     assert message in problem
@@ -60,5 +60,5 @@ def test_what_never_matches_is_refused(text: str, message: str, hint: str) -> No
         "day >= '2017-07' AND YEAR(day) = 2017 AND HOUR(local) = 3 AND local >= DATE '2017-07-28'",
     ],
 )
-def test_what_may_match_is_not(text: str) -> None:
+def test_filters_that_may_match_are_accepted(text: str) -> None:
     assert problem_of(text) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,8 +19,9 @@ from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
-from fieldfare.runtimes.spark import json_lines
-from fieldfare.runtimes.spark.batch import MatchFilesError, match_files
+from fieldfare.runtimes.files.kinds import FileError
+from fieldfare.runtimes.spark import event_files
+from fieldfare.runtimes.spark.batch import match_files
 from fieldfare.spark import SubscriptionsError
 
 pytestmark = pytest.mark.spark
@@ -55,7 +58,7 @@ def test_json_lines_give_the_same_matches_in_every_output(
 ) -> None:
     events, filters, pairs = case
     # Many small chunks: lines are cut and counted across them.
-    monkeypatch.setattr(json_lines.chunks_of, "__defaults__", (400,))
+    monkeypatch.setattr(event_files.chunks_of, "__defaults__", (400,))
     source = tmp_path / "events.jsonl"
     source.write_text("\n".join(json.dumps(event) for event in events))
     subscriptions = write_csv(tmp_path / "subscriptions.csv", filters)
@@ -96,18 +99,18 @@ def test_parquet_events_come_back_with_their_columns(session: SparkSession, tmp_
     assert '"far",2,"{""x"":2.5}"' in (tmp_path / "out.csv").read_text()
 
 
-def test_what_is_wrong_with_a_file_is_said_with_its_place(session: SparkSession, tmp_path: Path) -> None:
+def test_file_errors_are_reported_with_their_place(session: SparkSession, tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"a": 1}\n\n{"a": 2\n')
     good = write_csv(tmp_path / "good.csv", {"s": "a = 1"})
-    with pytest.raises(MatchFilesError, match=r"events\.jsonl, line 3: this is not one JSON object"):
+    with pytest.raises(FileError, match=r"events\.jsonl, line 3: this is not one JSON object"):
         match_files(events, good, session=session)
-    with pytest.raises(MatchFilesError, match="does not exist"):
+    with pytest.raises(FileError, match="does not exist"):
         match_files(tmp_path / "nothing.jsonl", good, session=session)
-    with pytest.raises(MatchFilesError, match="endings"):
+    with pytest.raises(FileError, match="endings"):
         match_files(events, good, tmp_path / "out.xlsx", session=session)
     (tmp_path / "bad.csv").write_text("name,filter\nx,a = 1\n")
-    with pytest.raises(MatchFilesError, match="columns id and filter"):
+    with pytest.raises(FileError, match="columns id and filter"):
         match_files(events, tmp_path / "bad.csv", session=session)
     with pytest.raises(SubscriptionsError, match="'s': line 1"):
         match_files(events, write_csv(tmp_path / "worse.csv", {"s": "a ="}), session=session)
@@ -125,3 +128,28 @@ def test_a_file_without_subscriptions_or_events_matches_nothing(
     )
     assert (summary.events, summary.matches, summary.subscriptions) == (0, 0, 0)
     assert (tmp_path / "out.csv").read_text().strip() == '"subscription","line","event"'
+
+
+TWICE = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from fieldfare.runtimes.spark.batch import match_files
+folder = Path(sys.argv[1])
+files = folder / "events.jsonl", folder / "s.csv"
+found = [match_files(*files, folder / f"{n}.jsonl").matches for n in (1, 2)]
+own = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(found, own.range(3).count(), len(own.range(3).collect()))
+own.stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_matches_files_twice_and_then_starts_a_session_of_its_own(tmp_path: Path) -> None:
+    """Java went on with the folder for sockets of the first session, which is deleted at its end."""
+    (tmp_path / "events.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    write_csv(tmp_path / "s.csv", {"a": "x > 1"})
+    command = [sys.executable, "-c", TWICE, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert (ran.stdout, ran.returncode) == ("[1, 1] 3 3\n", 0), ran.stderr
+    assert (tmp_path / "1.jsonl").read_text() == (tmp_path / "2.jsonl").read_text() != ""

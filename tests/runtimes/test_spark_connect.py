@@ -48,7 +48,7 @@ assert found(match(events, subscriptions, keep=["id"], partitioned=spread)) == w
 try:
     match(events, spark.createDataFrame([("bad", "price >")], "id string, filter string"))
 except SubscriptionsError as error:
-    assert "there is nothing between" in str(error)
+    assert "a value is missing between" in str(error)
 else:
     raise AssertionError("a filter that is none was taken")
 stream = spark.readStream.schema(events.schema).json(sys.argv[3])

@@ -79,7 +79,7 @@ def all_ended(pids: list[int]) -> bool:
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> Iterator[None]:
-    """What is registered is indexed as it comes."""
+    """Run an indexer: registered subscriptions are indexed immediately."""
     with indexer(DataFolder(tmp_path)):
         yield
 
@@ -87,7 +87,7 @@ def indexed(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
-def test_a_killed_pipeline_leaves_no_process_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_killed_pipeline_leaves_no_process_and_the_next_one_resumes(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
     registry.create_space("default")

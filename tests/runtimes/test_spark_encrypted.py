@@ -68,12 +68,12 @@ def test_encrypted_columns_are_matched_by_encrypted_filters(
     assert {(row.subscription, row.place) for row in found} == expected()
 
 
-def test_what_is_encrypted_and_what_is_not_is_not_mixed(
+def test_encrypted_and_plain_subscriptions_are_not_mixed(
     session: SparkSession, key: SpaceKey, subscriptions: DataFrame
 ) -> None:
     events = encrypted_events(session, key)
     plain = session.createDataFrame([("p", "place > 1", "sql")], subscriptions.schema)
-    with pytest.raises(SubscriptionsError, match="match them apart"):
+    with pytest.raises(SubscriptionsError, match="match them in separate calls"):
         match(events, subscriptions.unionByName(plain))
     with pytest.raises(SubscriptionsError, match=r"no data\.v"):
         match(events.select("place"), subscriptions)

@@ -56,7 +56,7 @@ def found(matches: DataFrame) -> dict[str, list[int]]:
 
 
 def expected() -> dict[str, list[int]]:
-    """What the filters' own evaluators say about the rows."""
+    """Return the rows' matches according to the filters' own evaluators."""
     names = ["id", "price", "symbol", "day", "exact", "data", "labels"]
     result = {}
     for name, text in FILTERS.items():

@@ -1,4 +1,4 @@
-"""Tables that nobody planned for: what of them `match` gives to Python, and what it leaves alone."""
+"""Unusual tables: which of their columns `match` sends to Python, and which it leaves in the JVM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from fieldfare.spark import Partitioned, SubscriptionsError, match
 
@@ -102,7 +103,7 @@ def test_fields_of_a_struct_that_differ_in_case_are_told_apart(session: SparkSes
 
 
 def test_two_columns_of_one_name_are_refused_where_one_of_them_is_named(session: SparkSession) -> None:
-    """A join gives two columns `id`: which one a filter means nobody can tell, but others still work."""
+    """A join gives two columns `id`: a filter that names it is ambiguous, but others still work."""
     events = session.range(2).select("id", F.lit("x").alias("id"), F.col("id").alias("n"))
     assert matched(session, events, {"n": "n = 1"}) == {"n": [(1, "x", 1)]}
     with pytest.raises(ValueError, match="two columns of this name"):
@@ -236,7 +237,7 @@ def test_dates_and_times_without_a_zone_mean_what_spark_sql_means(session: Spark
         session.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
 
-def test_what_never_fits_a_column_is_refused_with_the_column_and_what_to_write(session: SparkSession) -> None:
+def test_comparisons_that_never_fit_a_column_are_refused_with_a_hint(session: SparkSession) -> None:
     """`squawk = 1000` on a column of strings found nothing, for a year."""
     events = session.sql("SELECT '1000' AS squawk, current_timestamp() AS ts, 5 AS price, array('a') AS tags")
     filters = {"squawk": "price = 5 AND squawk = 1000", "text": "ts <= '2017-07-28 09:00:00'"}
@@ -247,5 +248,54 @@ def test_what_never_fits_a_column_is_refused_with_the_column_and_what_to_write(s
     assert "line 1, column 15" in str(raised.value)
     assert "hint: write ts <= TIMESTAMP '2017-07-28 09:00:00'" in str(raised.value)
     assert "hint: write 'a' = ANY(tags)" in str(raised.value)
-    assert "each element has strings, and is never compared with a number" in str(raised.value)
-    assert "price has numbers, and is no condition" in str(raised.value)
+    assert "each element has strings, and cannot be compared with a number" in str(raised.value)
+    assert "price has numbers, and is not a condition" in str(raised.value)
+
+
+def test_strings_that_spark_compares_in_its_own_way_are_refused(session: SparkSession) -> None:
+    """`c = 'ab'` on a CHAR(5), and `n = 'AB'` without case, matched in Spark's WHERE and not in a filter."""
+    session.sql(
+        "CREATE TABLE padded (c CHAR(5), v VARCHAR(5), n STRING COLLATE UTF8_LCASE,"
+        " st STRUCT<c: CHAR(3), d: STRING>, tags ARRAY<CHAR(2)>) USING parquet"
+    )
+    try:
+        session.sql(
+            "INSERT INTO padded VALUES ('ab', 'ab', 'Ab', named_struct('c', 'x', 'd', 'y'), array('y'))"
+        )
+        events = session.table("padded")
+        refused = {"c = 'ab'": "CHAR(5)", "st.c = 'x'": "CHAR(3)", "'y' = ANY(tags)": "CHAR(2)"}
+        refused |= {"tags[0] = 'y'": "CHAR(2)", "n = 'AB'": "collation UTF8_LCASE"}
+        for text, what in refused.items():
+            with pytest.raises(SubscriptionsError, match=re.escape(what)):
+                match(events, [("s", text)])
+        with pytest.raises(SubscriptionsError, match="collation UTF8_LCASE"):
+            match(
+                events,
+                [("s", "n = 'AB'", "cesql")],
+                StructType([*events.schema, StructField("more", StringType())]),
+            )
+        found = matched(session, events, {"v": "v = 'ab' AND st.d = 'y' AND st IS NOT NULL"}, keep=["v"])
+        assert found == {"v": [("ab",)]}
+        plain = events.select(F.rtrim("c").alias("c"), F.collate("n", "UTF8_BINARY").alias("n"))
+        assert matched(session, plain, {"both": "c = 'ab' AND n = 'Ab'"})["both"] == [("ab", "Ab")]
+    finally:
+        session.sql("DROP TABLE padded")
+
+
+def test_subscriptions_may_be_rows_of_a_program(session: SparkSession) -> None:
+    """`match(df, [("a", "id > 1")])` said that it expected a path, as `save_index` took the same list."""
+    events = session.range(3)
+    rows = [("a", "id > 1"), (7, {"id": [1]}, "eventbridge"), ["b", "id = 0", None]]
+    assert {tuple(row) for row in match(events, rows).collect()} == {("a", 2), ("7", 1), ("b", 0)}
+    for wrong in (["ab"], [("a",)], [("a", 5)], [{"id": "a", "filter": "b"}], [(["a"], "TRUE")]):
+        with pytest.raises(ValueError, match="subscription is"):
+            match(events, wrong)
+
+
+def test_filters_of_a_table_may_be_objects(session: SparkSession) -> None:
+    """A column of EventBridge's patterns is a struct, whose other fields are null; it was no JSON."""
+    subscriptions = session.sql(
+        "SELECT 's' AS id, named_struct('id', array(1), 'name', CAST(NULL AS ARRAY<STRING>)) AS filter,"
+        " 'eventbridge' AS dialect"
+    )
+    assert [tuple(row) for row in match(session.range(3), subscriptions).collect()] == [("s", 1)]

@@ -97,6 +97,22 @@ class Service:
             assert found == expected, f"record {offset}"
 
 
+@pytest.mark.parametrize("name", ["at 12:30", "a%41?b", "journée, 'à' #2"])
+def test_a_data_directory_of_any_name_is_made_again_and_events_are_matched(
+    session: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark's checkpoint lay beside it, survived it, and the query began behind the end of the new log."""
+    for seed in (1, 2):
+        service = Service(tmp_path / name, seed=seed)
+        service.live_a_little(20)
+        service.run_to_the_end(session)
+        service.check()
+        service.registry.close()
+        service.log.close()
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        shutil.rmtree(tmp_path / name)
+
+
 def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restarts(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -140,17 +156,17 @@ def _lose_blocks(folder: DataFolder) -> None:
 
 
 def _put_a_file(folder: DataFolder) -> None:
-    """Somebody's mistake."""
+    """Replace the folder by a file."""
     shutil.rmtree(folder.checkpoint)
     folder.checkpoint.write_text("not a folder")
 
 
 def _remove_all(folder: DataFolder) -> None:
-    """Somebody tidied up."""
+    """Delete the folder."""
     shutil.rmtree(folder.checkpoint)
 
 
-def test_whatever_became_of_the_checkpoint_the_query_goes_on_where_the_match_log_ends(
+def test_the_query_resumes_at_the_match_logs_end_whatever_the_checkpoint(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """Spark never syncs its checkpoint, and the registry has forgotten what only matched records needed."""
@@ -167,7 +183,7 @@ def test_whatever_became_of_the_checkpoint_the_query_goes_on_where_the_match_log
         service.check()
 
 
-def test_why_a_query_failed_is_said_in_one_line() -> None:
+def test_the_reason_of_a_failed_query_is_one_line() -> None:
     python = "Job aborted\nTraceback:\n  File ...\nvalueless\nfieldfare.X.LogError: gone\n\n\tat java"
     assert reason(RuntimeError(python)) == "fieldfare.X.LogError: gone"
     assert reason(RuntimeError("no space left\n\tat java.lang")) == "no space left"

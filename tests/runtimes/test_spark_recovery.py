@@ -1,4 +1,4 @@
-"""What kills or stops the pipeline's own processes: bad records, a full disk, a hanging task."""
+"""Faults that kill or stop the pipeline's own processes: bad records, a full disk, a hanging task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accidents import MIB, fill, small_disk
 from indexing import bring_index_up_to_date, indexer
 
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.gateway.upkeep.restored import pass_over_lost
+from fieldfare.gateway.maintenance.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.process.locks import FileLock, birth_of, end_process_of, write_pid
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
@@ -53,12 +53,12 @@ def watch(*arguments, **named):
     found = sys.modules.get("fieldfare.runtimes.spark.range_task")
     if hasattr(found, "OpenIndex"):
         builtins.__import__ = real
-        stream_matches = found.stream_matches
+        stream_by_space = found.stream_by_space
         def crash(records, indexes):
             if any(b"CRASH" in payload.as_py() for payload in records.column("payload")):
                 os.kill(os.getpid(), signal.SIGSEGV)
-            return stream_matches(records, indexes)
-        found.stream_matches = crash
+            return stream_by_space(records, indexes)
+        found.stream_by_space = crash
     return module
 builtins.__import__ = watch
 """
@@ -115,7 +115,7 @@ def good(n: int, space: str = "default") -> NewRecord:
 def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
     """A record that no task can read, one that crashes every process: all others are matched, in one run."""
     folder, log = open_service(tmp_path)
-    # A good one is tried with each of them, and others come later; every failure starts the query anew.
+    # A good record is tried with each of them, and others come later; every failure restarts the query.
     raises = NewRecord("other", b"{\n", 1, stamp=2)
     crashes = NewRecord("default", b'{"n": "CRASH"}\n', 1, stamp=2)
     log.append([good(0), raises, crashes])
@@ -148,7 +148,7 @@ def recovery_of(folder: DataFolder, log: EventLog) -> Recovery:
 
 
 def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
-    """However long it was full: when there is room again nobody waits for a grown pause, or a new Java."""
+    """However long it was full: once there is room, no increased pause and no new Java delays matching."""
     folder, log = open_service(tmp_path)
     log.append([good(0)])
     recovery = recovery_of(folder, log)
@@ -158,7 +158,7 @@ def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
     assert Quarantine(folder.quarantine).offsets(0) == []
 
 
-def test_what_fails_for_other_reasons_is_tried_ever_later_and_at_last_by_another_process(
+def test_other_failures_are_retried_with_backoff_and_then_by_another_process(
     tmp_path: Path,
 ) -> None:
     folder, log = open_service(tmp_path)
@@ -171,7 +171,7 @@ def test_what_fails_for_other_reasons_is_tried_ever_later_and_at_last_by_another
     assert Quarantine(folder.quarantine).offsets(0) == []
 
 
-def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: Path) -> None:
+def test_a_record_that_kills_the_process_is_remembered_across_restarts(tmp_path: Path) -> None:
     """The machine is out of memory and takes everything with it: only a file can tell what was tried."""
     folder, log = open_service(tmp_path)
     log.append([good(n) for n in range(4)])
@@ -209,9 +209,9 @@ def test_a_machine_that_kills_whatever_is_tried_costs_hardly_any_record(tmp_path
 
 
 def test_a_record_set_aside_does_not_hide_that_the_matches_before_it_are_missing(tmp_path: Path) -> None:
-    """A power failure takes a block that nobody called durable, and leaves the one behind it.
+    """A power failure removes a block that was not reported as durable, and leaves the one behind it.
 
-    It is of a record that was set aside. What is missing will be matched again, and is not lost.
+    It is of a record that was set aside. The missing matches are matched again, not lost.
     """
     folder, log = open_service(tmp_path)
     log.append([good(0), good(1)])
@@ -237,7 +237,7 @@ def recovery_block(offset: int) -> Any:
 
 
 def test_a_pipeline_that_is_stopped_while_it_tries_a_record_does_not_blame_it(tmp_path: Path) -> None:
-    """Somebody restarts the service twice, at the wrong moments."""
+    """A user restarts the service twice, at the wrong times."""
     folder, log = open_service(tmp_path)
     log.append([good(0)])
     file = SuspectsFile(folder.suspects)
@@ -266,7 +266,7 @@ def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
     assert Quarantine(folder.quarantine).offsets(0) == [0]
 
 
-def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_path: Path) -> None:
+def test_repeated_deaths_at_a_hole_of_the_log_set_no_record_aside(tmp_path: Path) -> None:
     """Where an older ``log.db`` was put back there are no records that could be at fault, or be read."""
     folder, log = open_service(tmp_path)
     log.raise_end(3)
@@ -303,7 +303,7 @@ def test_a_report_blames_records_only_for_matching_and_for_a_dead_worker() -> No
     assert not is_the_records_fault("fieldfare.storage.errors.MatchLogError: could not be written")
 
 
-def test_on_a_full_disk_the_heartbeat_still_says_what_is_matched(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_heartbeat_still_reports_matched(tmp_path: Path) -> None:
     """Its figures stood still and said that events wait: a healthy pipeline was killed for it."""
     with small_disk(tmp_path / "run", MIB) as disk:
         folder, log = open_service(tmp_path)
@@ -345,9 +345,7 @@ def test_a_heartbeat_that_cannot_be_written_stops_nothing(
     assert heartbeat_of(folder)["state"] == "stopped"
 
 
-def test_the_heartbeat_tells_only_what_the_match_log_holds_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_heartbeat_reports_only_durable_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry forgets what lies before; so the folders are synced first, and the figure is as well."""
     folder, log = open_service(tmp_path)
     log.append([good(n) for n in range(3)])

@@ -1,4 +1,4 @@
-"""AP, M and EP without Spark, while subscriptions change, spaces are cut anew and tasks run again."""
+"""AP, M and EP without Spark, while subscriptions change, spaces are cut again and tasks run again."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fieldfare.model import Change
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
 from fieldfare.runtimes.indexer.steps import write_step
+from fieldfare.runtimes.spark.distributed import tasks
+from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing, routing_of
+from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.runtimes.spark.source import RANGES
-from fieldfare.runtimes.spark.spread import tasks
-from fieldfare.runtimes.spark.spread.loads import MeasuredLoads, encode_routing, routing_of
-from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import NewRecord
@@ -61,16 +61,16 @@ class Life:
         write_step(self.store, self.indexer.apply(new, self.history.revision))
 
     def cut(self) -> None:
-        """Cut a space anew, while changes have come that its new snapshots do not hold."""
+        """Cut a space again, while changes exist that its new snapshots do not include."""
         newest = self.store.newest()
         assert newest is not None
         revision = self.random.randint(snapshot_revision(newest), self.history.revision)
         known = {name: space.partitioning for name, space in newest.spaces.items()}
-        anew = {name: random_partitioning(self.random) for name in known if self.random.random() < 0.7}
+        again = {name: random_partitioning(self.random) for name in known if self.random.random() < 0.7}
         later = [change for change in self.changes if change.revision > revision]
-        parts = snapshots_of(self.history, revision, 0, PLAIN, known | anew)
-        write_step(self.store, self.indexer.rebase(parts, revision, anew, later))
-        self.cuts += len(anew)
+        parts = snapshots_of(self.history, revision, 0, PLAIN, known | again)
+        write_step(self.store, self.indexer.rebase(parts, revision, again, later))
+        self.cuts += len(again)
 
     def publish(self) -> None:
         for _ in range(self.random.randrange(1, 4)):
@@ -81,13 +81,13 @@ class Life:
             self.records.append((space, self.history.revision, events))
 
     def go_on(self) -> None:
-        """What may happen between any two tasks; old manifests go at once."""
+        """Do something that may happen between any two tasks; old manifests are removed immediately."""
         what = self.random.choice(["nothing", "change", "cut", "cut", "collect", "another process"])
         if what == "change":
             self.change(self.random.randrange(1, 4))
         elif what == "cut":
             self.cut()
-            if self.random.random() < 0.7:  # nobody has the one of before any more
+            if self.random.random() < 0.7:  # the previous manifest is no longer needed
                 self.store.collect(self.store.greatest_number())
                 tasks._caches.clear()
         elif what == "collect":
@@ -96,12 +96,12 @@ class Life:
             tasks._caches.clear()
 
     def match(self, start: int, end: int) -> int:
-        """Match a batch, however often it takes; how often it was planned anew."""
+        """Match a batch, in several attempts if necessary; return how often it was planned again."""
         for attempt in range(ATTEMPTS_MAX):
             try:
                 self._attempt(start, end)
             except IndexStoreError as error:
-                assert "cut anew" in str(error)
+                assert "partitioned again" in str(error)
                 continue
             return attempt
         raise AssertionError(f"not matched in {ATTEMPTS_MAX} attempts")
@@ -170,7 +170,7 @@ class Life:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.randoms(use_true_random=False))
-def test_events_meet_what_they_must_whatever_happens_between_tasks(random: Random) -> None:
+def test_matches_are_exact_whatever_happens_between_tasks(random: Random) -> None:
     with tempfile.TemporaryDirectory() as root:
         life = Life(Path(root), random)
         try:
@@ -180,8 +180,8 @@ def test_events_meet_what_they_must_whatever_happens_between_tasks(random: Rando
             tasks._caches.clear()
 
 
-def test_it_is_seen_when_a_space_is_cut_while_its_events_are_under_way(tmp_path: Path) -> None:
-    """Of many lives some have batches that are planned anew: or nothing of the above was tried."""
+def test_a_cut_while_events_are_in_flight_is_detected(tmp_path: Path) -> None:
+    """Some of many lives have batches that are planned again; otherwise nothing of the above was tested."""
     lives = [Life(tmp_path / str(seed), Random(seed)) for seed in range(8)]
     again = 0
     for life in lives:

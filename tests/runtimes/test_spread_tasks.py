@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from encrypted_support import encrypted, entry, event, match_naive
+from encrypted_support import encrypt_filter, entry, event, match_naive
 
 from fieldfare.client.encryption import SpaceKey
 from fieldfare.filters import compile_filter
@@ -20,16 +20,17 @@ from fieldfare.model import OPEN_END
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning
 from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.slices import cut_of
-from fieldfare.runtimes.spark.spread import tasks
-from fieldfare.runtimes.spark.spread.loads import Routing, SpaceRouting, encode_routing, routing_of
-from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
+from fieldfare.runtimes.spark.distributed import tasks
+from fieldfare.runtimes.spark.distributed.loads import Routing, SpaceRouting, encode_routing, routing_of
+from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.match_log import spent_by_space
 from fieldfare_lab.spark.fixed_index import write_space
 
-EVERYBODY = list(range(20))
+ANY_CALLER = list(range(20))
 
 
 def entry_of(number: int, text: str) -> IndexEntry:
@@ -44,7 +45,7 @@ class Scene:
         self.folder = DataFolder(root)
         self.folder.make()
         self.store = open_index_store(self.folder.index_url)
-        self.entries = [entry_of(n, "x = 1") for n in EVERYBODY]
+        self.entries = [entry_of(n, "x = 1") for n in ANY_CALLER]
         log = open_event_log(self.folder.log_url)
         log.append([NewRecord("mine", b'{"x": 1}\n', 1)])
         log.close()
@@ -62,7 +63,7 @@ class Scene:
         return encode_routing(routing_of(manifest, self.folder.slices, 1.0))
 
     def sent(self, routing: str | None = None) -> list[pa.RecordBatch]:
-        """What AP sends to the matchers."""
+        """Return the rows that AP sends to the matchers."""
         row = {"partition": 0, "start": 0, "end": 1, "manifest": self.planned_with}
         row |= {"routing": routing or self.routing()}
         return list(Dispatch(self.folder, Spread(2, 1))(iter([pa.RecordBatch.from_pylist([row])])))
@@ -89,7 +90,17 @@ def test_a_slice_that_goes_before_it_is_first_needed_is_a_newer_ones(scene: Scen
     scene.index(HashPartitioning(2))
     if elsewhere:
         tasks._caches.clear()
-    assert scene.matched(sent) == EVERYBODY
+    assert scene.matched(sent) == ANY_CALLER
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_block_has_the_matching_time_of_each_space_with_several_matchers(scene: Scene, slices: int) -> None:
+    """A space of one slice is matched by AP itself, others are by M: either way it is charged."""
+    scene.planned_with = scene.index(HashPartitioning(slices))
+    assert scene.matched(scene.sent()) == ANY_CALLER
+    block = open_match_log(scene.folder.matches_url).partition(0).block_at(0)
+    assert block is not None
+    assert spent_by_space(block.extra)["mine"] > 0
 
 
 @pytest.mark.parametrize("partitioning", [HashPartitioning(2, 3), HashPartitioning(3)], ids=repr)
@@ -97,23 +108,25 @@ def test_a_slice_that_goes_before_it_is_first_needed_is_a_newer_ones(scene: Scen
 def test_slices_of_another_cut_are_never_searched_for_those_that_events_were_sent_to(
     scene: Scene, partitioning: Partitioning, elsewhere: bool
 ) -> None:
-    """They hold other subscriptions under the same numbers. The batch is planned anew, and nobody blamed."""
+    """Its slices hold other subscriptions now. The batch is planned again, and no record is blamed."""
     sent = scene.sent()
     scene.planned_with = scene.index(partitioning)
     if elsewhere:
         tasks._caches.clear()
-    with pytest.raises(IndexStoreError, match="cut anew"):
+    with pytest.raises(IndexStoreError, match="partitioned again"):
         scene.matched(sent)
-    assert scene.matched(scene.sent()) == EVERYBODY
+    assert scene.matched(scene.sent()) == ANY_CALLER
 
 
-def test_encrypted_events_meet_at_several_matchers_what_plain_ones_do(scene: Scene) -> None:
+def test_encrypted_events_match_at_several_matchers_like_plain_ones(scene: Scene) -> None:
     """AP does not look into them, and each matcher has some of the filters."""
     key = SpaceKey.generate({"data.x": (0, 99, 1)}, ["data.word"])
     texts = [f"data.x BETWEEN {n} AND {2 * n}" for n in range(20)]
     texts += [f"data.x < {n} AND data.word = '{'ab'[n % 2]}'" for n in range(20)]
     events = [event(x=n * 37 % 100, word="abc"[n % 3]) for n in range(50)]
-    scene.entries = [replace(entry(n, encrypted(key, text)), valid_from=0) for n, text in enumerate(texts)]
+    scene.entries = [
+        replace(entry(n, encrypt_filter(key, text)), valid_from=0) for n, text in enumerate(texts)
+    ]
     scene.planned_with = scene.index(HashPartitioning(2, 5))
     lines = key.seal_lines([json.dumps(each).encode() for each in events])
     log = open_event_log(scene.folder.log_url)
@@ -133,27 +146,29 @@ def test_encrypted_events_meet_at_several_matchers_what_plain_ones_do(scene: Sce
     assert found == match_naive(texts, events)
 
 
-@pytest.mark.parametrize("anew", [HashPartitioning(1), HashPartitioning(2)], ids=repr)
+@pytest.mark.parametrize("again", [HashPartitioning(1), HashPartitioning(2)], ids=repr)
 def test_an_index_that_goes_before_ap_first_searches_it_is_no_records_fault(
-    scene: Scene, anew: Partitioning
+    scene: Scene, again: Partitioning
 ) -> None:
-    """A space of one slice AP searches itself. Its worker had another space's events till then, for so long
-    that the manifest was gone, and the first record was suspected for that."""
+    """AP itself searches a space of one slice.
+
+    Its worker was busy with another space until the manifest was removed, and a record was blamed.
+    """
     scene.planned_with = scene.index(HashPartitioning(1))
     routing = scene.routing()
     tasks._cache_of(scene.folder).indexes(scene.planned_with, 0)
-    newer = scene.index(anew)
-    if anew == HashPartitioning(1):
-        assert scene.matched(scene.sent(routing)) == EVERYBODY
+    newer = scene.index(again)
+    if again == HashPartitioning(1):
+        assert scene.matched(scene.sent(routing)) == ANY_CALLER
         return
-    with pytest.raises(IndexStoreError, match="cut anew"):
+    with pytest.raises(IndexStoreError, match="partitioned again"):
         scene.sent(routing)
     scene.planned_with = newer
-    assert scene.matched(scene.sent()) == EVERYBODY
+    assert scene.matched(scene.sent()) == ANY_CALLER
 
 
 def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault(scene: Scene) -> None:
-    """Somebody has deleted it; the indexer builds another."""
+    """A user deleted it; the indexer builds another."""
     sent = scene.sent()
     shutil.rmtree(scene.folder.index)
     tasks._caches.clear()
@@ -161,23 +176,23 @@ def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault
         scene.matched(sent)
 
 
-def test_a_matcher_so_late_that_its_manifest_has_gone_finds_nothing_for_a_block_that_is_there(
+def test_a_late_matcher_without_its_manifest_adds_nothing_to_an_existing_block(
     scene: Scene,
 ) -> None:
     """Another did its task while it hung, and the filters that only this record needed were forgotten."""
     sent = scene.sent()
-    assert scene.matched(sent) == EVERYBODY
+    assert scene.matched(sent) == ANY_CALLER
     scene.entries = scene.entries[:3]
     scene.index(HashPartitioning(2))
     tasks._caches.clear()
-    with pytest.raises(IndexStoreError, match="has gone, and record 0 is matched already"):
+    with pytest.raises(IndexStoreError, match="was removed, and record 0 is matched already"):
         scene.matched(sent)
-    assert open_match_log(scene.folder.matches_url).partition(0).block_at(0).numbers().tolist() == EVERYBODY
+    assert open_match_log(scene.folder.matches_url).partition(0).block_at(0).numbers().tolist() == ANY_CALLER
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_events_are_forwarded_alike_whenever_the_task_that_does_so_runs(scene: Scene, policy: str) -> None:
-    """What it sent first was lost with an executor, while some matchers are done with it."""
+    """The first output was lost with an executor, while some matchers have processed it."""
     axes = tuple(Axis((name,), (place_before(50),)) for name in ("x", "y"))
     cut = AttributeSpace(axes, ((0, 1), (1, 0)), replicated=False)
     scene.entries = [entry_of(n, f"x < {n} AND y > {n}") for n in range(100)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,11 +22,10 @@ import pytest
 
 from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
-from fieldfare.runtimes.process.watching import HangWatch
 
 pytestmark = pytest.mark.long
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 GATEWAY = """
 import http.server, signal, socket, sys, time
@@ -117,12 +119,19 @@ def alive(pid: int) -> bool:
 class Service:
     """A supervisor in a process of its own."""
 
-    def __init__(self, data: Path, port: int = 0, gateway: str = GATEWAY, pipeline: str = PIPELINE) -> None:
+    def __init__(
+        self,
+        data: Path,
+        port: int = 0,
+        gateway: str = GATEWAY,
+        pipeline: str = PIPELINE,
+        serve: str = SERVE,
+    ) -> None:
         self.data = data
         data.mkdir(exist_ok=True)
         self._console = open(data / "console", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(data), str(port), gateway, INDEXER, pipeline],
+            [sys.executable, "-c", serve, str(data), str(port), gateway, INDEXER, pipeline],
             stdout=self._console,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -199,7 +208,7 @@ def test_a_pipeline_that_dies_again_and_again_never_takes_the_gateway_with_it(tm
         assert len(running.pids("gateway")) == 1
 
 
-def test_a_pipeline_of_another_format_ends_the_service_and_says_why(tmp_path):
+def test_a_pipeline_of_another_format_stops_the_service_with_the_reason(tmp_path):
     """No restart can help there: a person must choose another directory, or another version."""
     foreign = "print('format 9'); raise SystemExit(4)"
     with service(tmp_path / "data", pipeline=foreign) as running:
@@ -231,7 +240,7 @@ def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
     with service(tmp_path / kind, pipeline=HANGS_ONCE) as running:
         running.ready()
         until(lambda: len(running.pids("pipeline")) == 2)
-        why = "gave no sign of life" if kind == "silent" else "matched nothing"
+        why = "sent no heartbeat" if kind == "silent" else "matched nothing"
         assert f"pipeline {why} for" in running.console
         assert "pipeline was killed by SIGKILL; starting it again" in running.console
         first, second = running.pids("pipeline")
@@ -240,103 +249,187 @@ def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
 
 @pytest.mark.parametrize("name", ["gateway", "indexer"])
 def test_a_process_that_hangs_is_ended_and_started_again(tmp_path, name):
-    """It waits for a dead network disk: clients, or events, wait, and nobody tells them anything."""
+    """It waits for a dead network disk: clients, or events, wait without an answer."""
     with service(tmp_path / "data") as running:
         running.ready()
         (first,) = running.pids(name)
         os.kill(first, signal.SIGSTOP)
         until(lambda: len(running.pids(name)) == 2)
-        assert f"{name} gave no sign of life for" in running.console
+        assert f"{name} sent no heartbeat for" in running.console
         assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
 
 
-class Beats:
-    """A pipeline's heartbeat, written by hand; the time is moved by hand too."""
-
-    def __init__(self, path: Path, stall_s: float = 10.0) -> None:
-        self.pid = 7
-        self._path = path
-        self._watch = HangWatch(path, stall_s)
-        self._count = 0
-        self._now_s = 0.0
-
-    def hang(self, now_s: float, **beat: object) -> str:
-        """What the watch says, which looks every second, after a new beat if one is given."""
-        while self._now_s < now_s - 1:
-            self._now_s += 1
-            if said := self._watch(self.pid, self._now_s):
-                return said
-        return self.look(now_s, **beat)
-
-    def look(self, now_s: float, **beat: object) -> str:
-        """The same when nobody looked since the last time."""
-        self._now_s = now_s
-        if beat:
-            self._count += 1
-            self._path.write_text(json.dumps({"pid": self.pid, "n": self._count, "state": "running", **beat}))
-        return self._watch(self.pid, now_s)
+COMPILES = """
+import sys, time
+from pathlib import Path
+data = Path(sys.argv[1])
+print("compiling", flush=True)
+while not (data / "go").exists():
+    time.sleep(0.02)
+print("compiled", flush=True)
+"""
 
 
-def test_a_pipeline_without_anything_to_do_does_not_hang(tmp_path):
-    """An idle night, in which the wall clock jumps too."""
-    beats = Beats(tmp_path / "beat")
-    for second in range(0, 1000, 5):
-        assert beats.hang(second, offset=4, log_end=4, time_ms=-second * 10**9) == ""
-    assert beats.hang(1000, offset=4, log_end=5) == ""
-    assert beats.hang(1004, offset=4, log_end=5) == ""
-    assert "matched nothing" in beats.hang(1016, offset=4, log_end=5)
+def test_kernels_are_compiled_before_indexer_and_pipeline_start_and_the_gateway_answers_meanwhile(tmp_path):
+    """A first start was silent for minutes, in which three processes compiled the same kernels."""
+    data = tmp_path / "data"
+    serve = SERVE.replace(
+        "sys.exit(",
+        "import fieldfare.runtimes.service.serve as service\n"
+        "service.are_kernels_compiled = lambda: False\n"
+        f"commands['compiler'] = (sys.executable, '-c', {COMPILES!r}, sys.argv[1])\nsys.exit(",
+    )
+    with service(data, serve=serve) as running:
+        until(lambda: "fieldfare: compiling\n" in running.console and running.pids("gateway"))
+        assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
+        assert not running.pids("pipeline") and not running.pids("indexer")
+        (data / "go").touch()
+        running.ready()
+        assert "fieldfare: compiled\n" in running.console
 
 
-def test_progress_is_a_record_not_a_batch_and_who_waits_for_the_index_does_not_hang(tmp_path):
-    """A day's backlog, and a million filters that are indexed first."""
-    beats = Beats(tmp_path / "beat")
-    for second in range(0, 100, 5):
-        assert beats.hang(second, offset=4, log_end=50, indexed=False) == ""
-    for second in range(100, 200, 5):
-        assert beats.hang(second, offset=second, log_end=500) == ""
-    for second in range(200, 300, 5):
-        assert beats.hang(second, offset=200, log_end=500, state="recovering") == ""
+def heartbeat_pid(data: Path) -> int:
+    """The process whose heartbeat is the pipeline's; 0 before the first."""
+    try:
+        return int(json.loads((data / "run" / "pipeline.json").read_text())["pid"])
+    except (OSError, ValueError):
+        return 0
 
 
-def test_a_pipeline_may_be_silent_for_longer_while_it_starts(tmp_path):
-    beats = Beats(tmp_path / "beat")
-    assert beats.hang(0.0) == ""
-    assert beats.hang(20.0) == ""
-    assert beats.hang(30.0, offset=0, log_end=9, state="starting") == ""
-    assert beats.hang(75.0) == ""
-    assert "sign of life" in beats.hang(90.0)
+def test_a_closed_console_does_not_stop_the_service(tmp_path):
+    """``serve 2>&1 | grep -m1 ready``, or a log collector that ended."""
+    data = tmp_path / "data"
+    data.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(data), "0", GATEWAY, INDEXER, PIPELINE],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert "starting on" in process.stdout.readline()
+        process.stdout.close()
+        first = until(lambda: heartbeat_pid(data))
+        os.kill(first, signal.SIGKILL)
+        until(lambda: heartbeat_pid(data) not in (0, first))
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
-def test_a_start_that_was_ended_for_its_silence_is_given_twice_as_long_the_next_time(tmp_path):
-    """Much else runs on the machine: Spark alone takes a minute to start, where it took seven seconds.
+LOGS_BEATS = """
+import json, logging, os, sys, time
+from pathlib import Path
+from fieldfare.runtimes.process.program import begin
+data = Path(sys.argv[2])
+stop = begin("pipeline")
+while not stop.wait(0.02):
+    logging.info("beat of %d", os.getpid())
+    (data / "run" / "new").write_text(json.dumps({"pid": os.getpid(), "state": "ready", "n": time.time_ns()}))
+    (data / "run" / "new").replace(data / "run" / "pipeline.json")
+"""
 
-    Each start that is ended is one more that the next one has to wait for; with the same patience for all
-    of them the service would never be ready again.
+
+def test_sighup_has_logs_opened_again_and_ends_nothing(tmp_path):
+    """It ended the supervisor, with a status that systemd takes for a clean stop."""
+    with service(tmp_path / "data", pipeline=LOGS_BEATS) as running:
+        running.ready()
+        log = running.data / "logs" / "pipeline.log"
+        log.rename(log.with_name("pipeline.log.yesterday"))
+        running.process.send_signal(signal.SIGHUP)
+        (pid,) = running.pids("pipeline")
+        until(lambda: log.exists() and f"beat of {pid}" in log.read_text())
+        assert "fieldfare: reloading\n" in running.console
+        assert all(len(running.pids(name)) == 1 for name in ("gateway", "indexer", "pipeline"))
+        assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed_ends_the_service_in_order_unless_by_nohup(tmp_path, nohup):
+    """Its SIGHUP is no request for a reload: the service would run on unnoticed."""
+    data = tmp_path / "data"
+    data.mkdir()
+    terminal, its_end = os.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
+        fcntl.ioctl(its_end, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(data), "0", GATEWAY, INDEXER, PIPELINE],
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+        preexec_fn=take_terminal,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        os.close(its_end)
+        until(lambda: heartbeat_pid(data))
+        process.send_signal(signal.SIGHUP)
+        os.set_blocking(terminal, False)
+        shown = b""
+
+        def reloads() -> bool:
+            nonlocal shown
+            with contextlib.suppress(BlockingIOError):
+                shown += os.read(terminal, 4096)
+            return b"reloading" in shown
+
+        until(reloads)
+        assert process.poll() is None
+        os.close(terminal)
+        if nohup:
+            first = heartbeat_pid(data)
+            os.kill(first, signal.SIGKILL)
+            until(lambda: heartbeat_pid(data) not in (0, first))
+            process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+        assert (data / "stopped").read_text() == "gateway\nindexer\npipeline\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+LEAVES_AN_ORPHAN = (
     """
-    beats = Beats(tmp_path / "beat")
-    now_s = 0.0
-    for patience_s in (50, 100, 200, 400, 400):
-        beats.pid += 1
-        waiting = {"offset": 0, "log_end": 9, "state": "starting"}
-        assert beats.hang(now_s + 1, **waiting) == ""
-        assert beats.hang(now_s + patience_s - 2, **waiting) == ""
-        assert "matched nothing" in beats.hang(now_s + patience_s + 20, **waiting)
-        now_s += patience_s + 20
-    beats.pid += 1
-    assert beats.hang(now_s + 1, offset=0, log_end=9) == ""
-    assert "sign of life" in beats.hang(now_s + 30), "who runs has no longer"
-    beats.pid += 1
-    assert beats.hang(now_s + 31, **waiting) == ""
-    assert "sign of life" in beats.hang(now_s + 100), "once it ran, all begins anew"
+import subprocess, sys
+subprocess.run(["sh", "-c", f"(sleep 0.1; : >{sys.argv[2]}/orphan) &"])
+"""
+    + PIPELINE
+)
 
 
-def test_a_pipeline_that_was_paused_with_its_supervisor_does_not_hang(tmp_path):
-    """A laptop's lid is closed over night with events waiting: nobody had the time to do anything."""
-    beats = Beats(tmp_path / "beat")
-    assert beats.hang(0.0, offset=4, log_end=50) == ""
-    for pause in range(1, 4):
-        assert beats.look(pause * 30_000.0) == ""
-    assert "sign of life" in beats.hang(90_020.0), "who hangs is found all the same"
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root, and unshare")
+def test_as_the_first_process_of_a_container_it_leaves_no_zombies(tmp_path):
+    """Spark's Python workers outlive the Java process that started them, so it cannot reap them."""
+    data = tmp_path / "data"
+    data.mkdir()
+    namespace = subprocess.Popen(
+        [
+            *("unshare", "--pid", "--fork", "--kill-child", "--"),
+            *(sys.executable, "-c", SERVE, str(data), "0", GATEWAY, INDEXER, LEAVES_AN_ORPHAN),
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+    )
+
+    def children_of(pid: int) -> list[int]:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    try:
+        (supervisor,) = until(lambda: children_of(namespace.pid))
+        until(lambda: heartbeat_pid(data) and (data / "orphan").exists())
+        until(lambda: all(alive(child) for child in children_of(supervisor)))
+        os.kill(supervisor, signal.SIGTERM)
+        assert namespace.wait(DEADLINE_S) == 0
+    finally:
+        namespace.kill()
+        namespace.wait()
 
 
 def test_a_log_that_grows_while_its_writer_runs_is_set_aside(tmp_path):
@@ -360,7 +453,7 @@ def test_a_child_that_cannot_open_its_storage_is_not_tried_again(tmp_path):
         assert "  | broken log" in running.console
 
 
-def test_a_second_service_on_the_same_directory_is_told_who_is_there(tmp_path):
+def test_a_second_service_on_the_same_directory_is_refused_with_the_holder(tmp_path):
     with service(tmp_path / "data") as running:
         running.ready()
         second = subprocess.run(
@@ -377,7 +470,7 @@ def test_a_second_service_on_the_same_directory_is_told_who_is_there(tmp_path):
         again.ready()
 
 
-def test_a_port_in_use_is_said_before_anything_starts(tmp_path):
+def test_a_port_in_use_is_reported_before_anything_starts(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with service(tmp_path / "data", port=port) as running:
@@ -395,6 +488,34 @@ def test_the_children_end_when_the_supervisor_is_killed(tmp_path):
         helper = int((running.data / "helper").read_text())
         with contextlib.suppress(ProcessLookupError):
             os.kill(helper, signal.SIGKILL)
+
+
+def test_no_file_is_repaired_while_a_child_of_a_killed_supervisor_still_writes(tmp_path):
+    """What the child acknowledges would be lost in the files that the repair replaces."""
+    slow = PIPELINE.replace("def stop(*_):", "def stop(*_):\n    time.sleep(1)").replace(
+        "while True:",
+        "from pathlib import Path\n"
+        "from fieldfare.runtimes.process.locks import FileLock\n"
+        "lock = FileLock(Path(data, 'run', 'pipeline.lock'), 0.0)\n"
+        "lock.acquire()\n"
+        "while True:",
+        1,
+    )
+    with service(tmp_path / "data", pipeline=slow) as running:
+        running.ready()
+        [child] = running.pids("pipeline")
+        running.process.kill()
+        running.wait()
+        assert alive(child)
+        note = f"import os; print('while it runs', os.path.exists('/proc/{child}/exe'), flush=True)"
+        watched = SERVE.replace("commands =", f"import fieldfare.runtimes.service.serve as module\n"
+            f"mend = module.mend_databases\n"
+            f"def mend_databases(*given):\n    {note}\n    mend(*given)\n"
+            f"module.mend_databases = mend_databases\ncommands =", 1)  # fmt: skip
+        with service(running.data, serve=watched) as again:
+            again.ready()
+            assert "while it runs False" in again.console
+            assert (running.data / "stopped").read_text().count("pipeline") == 1, "it stopped by itself"
 
 
 def test_a_child_that_does_not_end_is_killed_at_the_second_signal(tmp_path):

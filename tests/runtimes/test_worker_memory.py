@@ -1,4 +1,4 @@
-"""What a Python worker of the service holds in memory."""
+"""The memory of a Python worker of the service."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = (
 
 
 def test_a_worker_holds_neither_pandas_nor_what_a_compiler_left(tmp_path: Path) -> None:
-    """pyarrow loaded pandas, which nobody used; who had compiled kept the compiler until the next start."""
+    """pyarrow loaded pandas, which was not used; a process that had compiled kept the compiler's memory."""
     texts = [KINDS[n % len(KINDS)].format(n=n // len(KINDS) + 1) for n in range(5_000)]
     build_part(
         IndexEntry(n, n, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
@@ -80,7 +80,7 @@ print("serves")
 """
 
 
-def test_a_daemon_that_had_to_compile_begins_anew_once() -> None:
+def test_a_daemon_that_had_to_compile_restarts_once() -> None:
     """Also where nothing can be kept, so that it must compile again."""
     command = [sys.executable, "-c", COMPILES]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""What workers write of themselves: nothing, for Spark's reader of it ends when there was very much."""
+"""Workers write no log lines of their own, because Spark's reader fails after very many of them."""
 
 from __future__ import annotations
 

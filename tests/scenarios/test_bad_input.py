@@ -156,21 +156,24 @@ TABLE = [
     Row(
         "a wrong content type",
         415,
-        {"detail": "Events are not taken as text/plain.", "accepted": [EVENT, BATCH, LINES, TABLE_STREAM]},
+        {
+            "detail": "The Content-Type text/plain is not supported for events.",
+            "accepted": [EVENT, BATCH, LINES, TABLE_STREAM],
+        },
         body=GOOD,
         content_type="text/plain",
     ),
     Row(
         "no content type",
         415,
-        {"detail": "Events are not taken as a body without Content-Type."},
+        {"detail": "The Content-Type (none) is not supported for events."},
         body=GOOD,
         content_type=None,
     ),
     Row(
         "an empty body",
         400,
-        {"detail": "The request has no event in it."},
+        {"detail": "The request contains no event."},
         content_type=LINES,
     ),
     Row(
@@ -183,7 +186,8 @@ TABLE = [
         "an event of 10 MB",
         413,
         {
-            "detail": f"The body has {len(LARGE)} bytes or more; at most 8388608 are taken in one request.",
+            "detail": f"The body has at least {len(LARGE)} bytes; the maximum is 8388608 bytes: split the"
+            " request.",
             "max_bytes": 8388608,
         },
         body=LARGE,
@@ -228,7 +232,7 @@ TABLE = [
     Row(
         "a sequence that is no number",
         400,
-        {"detail": "Fieldfare-Sequence is a whole number of at most 18 digits."},
+        {"detail": "Fieldfare-Sequence must be a whole number of at most 18 digits."},
         body=GOOD,
         content_type=EVENT,
         headers={"Fieldfare-Producer": "p", "Fieldfare-Sequence": "two"},
@@ -236,7 +240,7 @@ TABLE = [
     Row(
         "a sequence without a producer",
         400,
-        {"detail": "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither."},
+        {"detail": "Send both Fieldfare-Producer and Fieldfare-Sequence, or neither."},
         body=GOOD,
         content_type=EVENT,
         headers={"Fieldfare-Sequence": "2"},
@@ -252,7 +256,7 @@ TABLE = [
     Row(
         "a request that follows itself",
         400,
-        {"detail": "Fieldfare-Follows is less than Fieldfare-Sequence."},
+        {"detail": "Fieldfare-Follows must be less than Fieldfare-Sequence."},
         body=GOOD,
         content_type=EVENT,
         headers={"Fieldfare-Producer": "p", "Fieldfare-Sequence": "2", "Fieldfare-Follows": "2"},
@@ -260,7 +264,7 @@ TABLE = [
     Row(
         "a request that follows no number",
         400,
-        {"detail": "Fieldfare-Follows is a sequence number, or -1 where none came before."},
+        {"detail": "Fieldfare-Follows must be a sequence number, or -1 for the first request."},
         body=GOOD,
         content_type=EVENT,
         headers={"Fieldfare-Producer": "p", "Fieldfare-Sequence": "2", "Fieldfare-Follows": "-2"},
@@ -270,8 +274,8 @@ TABLE = [
         409,
         {
             "newest": 1,
-            "detail": "Number 0 of the producer 'first' would come behind its number 1 in the space"
-            " 'default'. Nothing was appended.",
+            "detail": "The producer 'first' has sent the sequence number 0 after 1 in the space 'default'."
+            " Nothing was appended. Use a number above 1.",
         },
         body=GOOD,
         content_type=EVENT,
@@ -282,8 +286,8 @@ TABLE = [
         409,
         {
             "newest": 1,
-            "detail": "Number 9 of the producer 'first' is to follow 0, and its newest number is 1 in"
-            " the space 'default'. Nothing was appended.",
+            "detail": "Request 9 of the producer 'first' must follow request 0, but the newest one is 1 in"
+            " the space 'default'. Nothing was appended. Send the missing requests first.",
         },
         body=GOOD,
         content_type=EVENT,
@@ -301,9 +305,9 @@ TABLE = [
         "a filter of 1 MB",
         400,
         {
-            "detail": "the filter has 1048576 bytes; at most 65536 are taken",
+            "detail": "the filter has 1048576 bytes; the maximum is 65536",
             "pointer": "/filter",
-            "hint": "Many values of one attribute fit into one IN (...); or make several subscriptions.",
+            "hint": "Write many values of one attribute as one IN (...), or create several subscriptions.",
         },
         path=f"{SUBSCRIPTIONS}/large",
         method="PUT",
@@ -366,14 +370,14 @@ TABLE = [
     Row(
         "a position beyond the log in an ack",
         400,
-        {"detail": "0-99-0 lies beyond the log's end.", "pointer": "/up_to"},
+        {"detail": "0-99-0 is past the log's end.", "pointer": "/up_to"},
         path=f"{SUBSCRIPTIONS}/standing/ack",
         body=b'{"up_to": "0-99-0"}',
     ),
     Row(
         "a wrong method",
         405,
-        {"detail": f"{EVENTS} does not take GET; it takes POST."},
+        {"detail": f"{EVENTS} does not support GET: use POST."},
         method="GET",
     ),
     Row(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fieldfare.cli.demo.alerts import Alert
-from fieldfare.cli.demo.sealed import what_was_seen
+from fieldfare.cli.demo.encrypted import search_service_files
 from fieldfare.storage.folder import DataFolder
 
 FIELDFARE = (sys.executable, "-c", "from fieldfare.cli import main; main()")
@@ -51,17 +51,17 @@ def test_the_encrypted_demo_finds_everything_equal_and_nothing_plain(tmp_path: P
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stderr == ""
-    assert "curious service that knows no plaintexts" in demo.stdout
+    assert "The service sees the order of numbers" in " ".join(demo.stdout.split())
     assert "247 more alerts are left out" in demo.stdout
     assert "events, which it read in plain." in demo.stdout
     assert _figure(demo.stdout, "alerts") == 1753
     assert _figure(demo.stdout, "matches") == 2190
     assert _figure(demo.stdout, "delivered live") == 345
-    assert re.search(r"the same in its log +{\"e\": 1, \"v\": ", demo.stdout)
+    assert re.search(r"the event in the log +{\"e\": 1, \"v\": ", demo.stdout)
     assert "weather: in none of them" in demo.stdout
     # Where a word stands in a file, the search finds it.
     (tmp_path / "data" / "logs" / "more.log").write_text("data.tailnum = 'N14228'")
-    seen = what_was_seen(DataFolder.at(tmp_path / "data"), Alert("follower-000001", "", ""))
+    seen = search_service_files(DataFolder.at(tmp_path / "data"), Alert("follower-000001", "", ""))
     assert seen.plain == [f"{tmp_path / 'data' / 'logs' / 'more.log'}: tailnum"]
 
 

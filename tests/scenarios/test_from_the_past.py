@@ -57,10 +57,10 @@ def test_the_past_and_the_present_come_once_and_in_order_though_the_driver_is_ki
                 os.kill(service.driver, signal.SIGKILL)
                 service.wait_ready()
                 given += pull()
-            past: dict[str, Any] = until(
+            replay: dict[str, Any] = until(
                 lambda: (found := api.http.get(begun).json()["past"])["is_matched"] and found
             )
-            assert past["kept_from"] == "0-0-0" and past["matched_to"] == past["to"]
+            assert replay["kept_from"] == "0-0-0" and replay["matched_to"] == replay["to"]
         finally:
             stop.set()
             publisher.join()

@@ -86,7 +86,7 @@ def test_events_meet_the_subscriptions_of_their_moment_while_slices_are_cut_anew
     assert measured.keys() == {"default", "alpha", "beta"}
     assert any(load[1] > 0 for load in measured["default"]["loads"]), "nothing was measured"
     said = folder.log_of("indexer").read_text()
-    assert len(re.findall(r"space default is cut anew: \d+ slices, AttributeSpace", said)) >= 1
+    assert len(re.findall(r"space default is partitioned again: \d+ slices, AttributeSpace", said)) >= 1
 
 
 def quotes(random: Random, low: float, high: float) -> list[dict[str, object]]:

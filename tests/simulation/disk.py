@@ -22,7 +22,7 @@ from memory_registry import MemoryRegistry
 
 from fieldfare.model import Offsets
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.storage.errors import BrokenBlockError, IndexStoreError
+from fieldfare.storage.errors import CorruptBlockError, IndexStoreError
 from fieldfare.storage.event_log import RetentionPolicy
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import BlockRange, LostBlock, NewMatchBlock
@@ -104,7 +104,7 @@ class TornMatches(MemoryMatchPartition):
         found = super().block_at(offset)
         if found is not None and BlockRange(found.start, found.end) in self.torn:
             block = BlockRange(found.start, found.end)
-            raise BrokenBlockError(self.number, block, f"block {block.start}-{block.end} is torn")
+            raise CorruptBlockError(self.number, block, f"block {block.start}-{block.end} is torn")
         return found
 
     def end(self, from_offset: int = 0) -> int:
@@ -169,7 +169,7 @@ class Matches:
 
     url = "memory:"
     look_every_s = 0.0
-    on_broken: Callable[[BrokenBlockError], None] | None = None
+    on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self, partitions: int) -> None:
         self.all = [TornMatches(number) for number in range(partitions)]
@@ -362,7 +362,7 @@ class Folder(DataFolder):
     def quarantine(self) -> Any:
         return self.disk
 
-    def past_url(self, number: int, revision: int) -> str:
+    def replay_url(self, number: int, revision: int) -> str:
         return f"past {number}-{revision}"
 
 
@@ -379,7 +379,7 @@ class Disk:
         self.log = MemoryEventLog(partitions, seed, holes)
         self.registry = MemoryRegistry()
         self.matches = Matches(partitions)
-        self.pasts: dict[str, Matches] = {}
+        self.replays: dict[str, Matches] = {}
         self.index = Index()
         self.small: dict[str, bytes] = {}
         self.synced: dict[str, bytes] = {}
@@ -403,21 +403,21 @@ class Disk:
     def open_match_log(self, url: str) -> Any:
         if url.startswith("past "):
             partitions = len(self.log.partitions)
-            return self.pasts.setdefault(url.removeprefix("past "), Matches(partitions))
+            return self.replays.setdefault(url.removeprefix("past "), Matches(partitions))
         return self.matches
 
-    def past_folders(self) -> set[str]:
+    def replay_folders(self) -> set[str]:
         """The pasts of which something is there."""
-        return {name for name, matches in self.pasts.items() if not matches.is_empty}
+        return {name for name, matches in self.replays.items() if not matches.is_empty}
 
-    def remove_past(self, name: str) -> None:
+    def remove_replay(self, name: str) -> None:
         pause()
-        for partition in self.pasts[name].all if name in self.pasts else ():
+        for partition in self.replays[name].all if name in self.replays else ():
             partition.trim(1 << 62)
 
     def fail(self, random: Random) -> None:
         """The power is off."""
-        for matches in (self.matches, *self.pasts.values()):
+        for matches in (self.matches, *self.replays.values()):
             for partition in matches.all:
                 partition.fail(random)
         for name in list(self.small):

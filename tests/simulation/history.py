@@ -6,13 +6,17 @@ for records whose answers gave a ``stamp`` from that on, until the next one does
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from fieldfare.filters import compile_filter
 from fieldfare.model import Position
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import tiny_fieldfare as tiny
 
 Event = dict[str, Any]
 
@@ -29,11 +33,11 @@ def hold(kept: bool, what: str) -> None:
 
 @cache
 def _matches(text: str, x: int, k: str) -> bool:
-    return bool(compile_filter(text).matches({"data": {"x": x, "k": k}}))
+    return tiny.matches(text, {"data": {"x": x, "k": k}})
 
 
-def matches(text: str, event: Event) -> bool:
-    """What the naive evaluator says."""
+def matches(text: str, event: Mapping[str, Any]) -> bool:
+    """Remember what the naive evaluator says of the few events that there are."""
     return _matches(text, event["data"]["x"], event["data"]["k"])
 
 
@@ -49,7 +53,7 @@ class Record:
 
 
 @dataclass
-class Held:
+class SpaceUsage:
     """A message that somebody was given last.
 
     Attributes
@@ -95,7 +99,7 @@ class Reading:
     acked: dict[Position, float] = field(default_factory=dict)
     """When the answer to an ack came."""
     given: dict[Position, str] = field(default_factory=dict)
-    leases: dict[Position, Held] = field(default_factory=dict)
+    leases: dict[Position, SpaceUsage] = field(default_factory=dict)
     dead: set[Position] = field(default_factory=set)
     owed_from: dict[int, Position] = field(default_factory=dict)
     """Where somebody set it to: what lies before it is settled."""
@@ -122,7 +126,7 @@ class Reading:
         acked_s = self.acked.get(at)
         hold(acked_s is None or acked_s > asked_s, f"doubled: {name} was given after its ack")
         hold(self.given.setdefault(at, event) == event, f"wrong: {name} is {event}, and was {self.given[at]}")
-        self._lease(at, Held(attempt, heard_s, asked_s + lease_s), name)
+        self._lease(at, SpaceUsage(attempt, heard_s, asked_s + lease_s), name)
         hold(attempt <= (self.max_attempts or attempt), f"wrong: {name} was given {attempt} times")
         if self.is_alone and self.order_by is None and not any(g and p == at for g, p in self.trail):
             high = self.high.get(at.partition)
@@ -130,7 +134,7 @@ class Reading:
             self.high[at.partition] = at
         self.trail.append((True, at))
 
-    def _lease(self, at: Position, new: Held, name: str) -> None:
+    def _lease(self, at: Position, new: SpaceUsage, name: str) -> None:
         """Of two who have it one had it first; its answer may have been longer on its way."""
         old = self.leases.get(at)
         if old is not None and new.attempt < old.attempt:
@@ -169,10 +173,6 @@ class Reading:
             self.acked.pop(at, None)
             self.leases.pop(at, None)
         self.dead.clear()
-
-    def filter_at(self, stamp: int) -> str | None:
-        standing = [text for revision, text in self.versions if revision <= stamp]
-        return standing[-1] if standing else None
 
 
 class History:
@@ -214,21 +214,10 @@ class History:
         hold(space == reading.space, f"foreign: {reading.space}/{reading.id} was given {event} of {space}")
 
     def owed(self, reading: Reading) -> dict[Position, Event]:
-        """All that matches a subscription."""
-        found: dict[Position, Event] = {}
-        first = reading.versions[0]
-        for (partition, offset), record in self.records.items():
-            if record.space != reading.space:
-                continue
-            text = reading.filter_at(record.stamp)
-            is_past = text is None and reading.start is not None
-            for index, event in enumerate(record.events):
-                at = Position(partition, offset, index)
-                if is_past and reading.start is not None:
-                    text = first[1] if at >= reading.start[partition] else None
-                if text is not None and matches(text, event):
-                    found[at] = event
-        return found
+        """All that matches a subscription, as the smallest fieldfare defines it."""
+        records = ((Position(*place, 0), record) for place, record in self.records.items())
+        found = tiny.matching_events(records, reading.space, reading.versions, reading.start, matches)
+        return dict(found)
 
     def left(self, reading: Reading) -> list[Position]:
         """What a subscription is owed and has not settled."""

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
 from naive_library import NAIVE
 
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.frontier import Front
+from fieldfare.delivery.read_scheduler import ReadGroup
 from fieldfare.delivery.sessions import Lease, Session
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
@@ -32,11 +32,18 @@ from fieldfare.matching.versions import Closings
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.placing import SlicesBuilder
-from fieldfare.planning.cuts import Cut, CutSettings, Wish
+from fieldfare.planning.cuts import Cut, CutRequest, CutSettings
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_snapshots
-from fieldfare.runtimes.spark import batch_planner, heartbeat, past_planner, past_task, range_task, recovery
+from fieldfare.runtimes.spark import (
+    batch_planner,
+    heartbeat,
+    range_task,
+    recovery,
+    replay_planner,
+    replay_task,
+)
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.storage.errors import StorageError
 
@@ -46,7 +53,7 @@ from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading,
 BATCHES = MicroBatchSettings(
     max_bytes=600, max_events=7, wait_ms=1_000, poll_ms=300, split_bytes=150, tasks=2
 )
-PAST_LOOK_S = 0.6
+REPLAY_LOOK_S = 0.6
 BEAT_S = 1.0
 TASK_DIED = "Python worker exited unexpectedly"
 
@@ -74,6 +81,12 @@ class NoKeys:
 
     def keys(self) -> list[Any]:
         return []
+
+    def has_any(self) -> bool:
+        return False
+
+    def forget_revoked(self, before_ms: int, most: int) -> int:
+        return 0
 
     def close(self) -> None: ...
 
@@ -180,32 +193,41 @@ STANDING_IN: dict[str, dict[str, Any]] = {
         "open_keys": lambda url: NoKeys(), "open_delayed": lambda url: NothingDelayed(),
         "make_folder": lambda folder: None,
     },
+    "gateway.admission.matching_time": {"time": Time},
     "gateway.writer": {"threading": Threading, "queue": Queue, "time": Time},
-    "gateway.delivery.match_tail": {"threading": Threading, "time": Time, "ThreadPoolExecutor": Executor},
-    "gateway.delivery.pasts": {},
+    "gateway.delivery.match_log_follower": {
+        "threading": Threading, "time": Time, "ThreadPoolExecutor": Executor,
+    },
+    "gateway.delivery.replays": {},
     "gateway.delivery.records": {"threading": Threading},
-    "gateway.delivery.pump": {"time": Time},
-    "gateway.delivery.rations": {"time": Time},
+    "gateway.delivery.service": {"time": Time},
+    "gateway.delivery.rate_limiter": {"time": Time},
     "gateway.delivery.waiter": {"time": Time},
+    "gateway.filter_warnings": {"threading": Threading, "time": Time},
     "gateway.places": {"time": Time},
     "gateway.publishing.delayed": {"time": Time},
     "gateway.routes.events": {"time": Time},
-    "gateway.routes.settling": {"time": Time},
-    "gateway.routes.filters": {"ThreadPoolExecutor": Executor},
-    "gateway.slots": {"ThreadPoolExecutor": Executor},
-    "gateway.subscriptions": {"time": Time, "ThreadPoolExecutor": Executor},
+    "gateway.routes.acks": {"time": Time},
+    "gateway.routes.filters": {"threading": Threading},
+    "gateway.fair_limiter": {"ThreadPoolExecutor": Executor},
+    "gateway.subscriptions": {"time": Time},
     "gateway.subscription_store": {"time": Time},
-    "gateway.transports.outflow": {"time": Time},
+    "gateway.transports.stream_sender": {"time": Time},
     "gateway.transports.pull": {"time": Time},
-    "gateway.transports.beats": {},
-    "gateway.upkeep.background": {"time": Time},
-    "gateway.upkeep.figures": {"threading": Threading, "time": Time, "disk_free_bytes": lambda path: 1 << 40},
-    "gateway.upkeep.maintenance": {"threading": Threading},
-    "gateway.upkeep.pasts": {
-        "shutil": SimpleNamespace(rmtree=lambda path, ignore_errors: Now.machine.disk.remove_past(path.name))
+    "gateway.transports.heartbeats": {},
+    "gateway.maintenance.background": {"time": Time},
+    "gateway.maintenance.figures": {
+        "threading": Threading, "time": Time, "disk_free_bytes": lambda path: 1 << 40,
     },
-    "gateway.upkeep.restored": {},
-    "gateway.upkeep.unused": {"time": Time},
+    "gateway.maintenance.rounds": {"threading": Threading},
+    "gateway.maintenance.replays": {
+        "shutil": SimpleNamespace(
+            rmtree=lambda path, ignore_errors: Now.machine.disk.remove_replay(path.name)
+        )
+    },
+    "gateway.maintenance.restored": {},
+    "gateway.maintenance.unused": {"time": Time},
+    "runtimes.machines": {"time": Time},
     "runtimes.indexer.following": {"time": Time, "LOOK_S": 0.3, "PACE_S": 0.6, "KEPT_S": 1.0},
     "runtimes.indexer.index_writer": {
         "time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)
@@ -214,10 +236,11 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file},
     "runtimes.spark.batch_planner": {"time": Time},
     "runtimes.spark.heartbeat": {},
-    "runtimes.spark.past_planner": {},
-    "runtimes.spark.past_task": {"build_part": partial(build_part, library=NAIVE)},
+    "runtimes.spark.replay_planner": {},
+    "runtimes.spark.replay_task": {"build_part": partial(build_part, library=NAIVE)},
     "runtimes.spark.range_task": {},
     "runtimes.spark.recovery": {},
+    "runtimes.spark.spent_time": {"time": Time},
     "runtimes.spark.suspects_file": {"write_file": _write_file},
     "storage.folder": {},
 }  # fmt: skip
@@ -260,10 +283,10 @@ def standing_in() -> Iterator[None]:
         for kind in (Part, Closings):
             put(kind, "save", _save(kind.save))
             put(kind, "open", _open(kind.open))
-        for kind in (Delivery, Front, Lease, Session, Waiter):
+        for kind in (Delivery, ReadGroup, Lease, Session, Waiter):
             put(kind, "__hash__", lambda self: 1)  # where it lies in memory must not say whose turn it is
-        upkeep = importlib.import_module("fieldfare.gateway.upkeep.pasts").PastUpkeep
-        put(upkeep, "_folders", lambda self: Now.machine.disk.past_folders())
+        maintenance = importlib.import_module("fieldfare.gateway.maintenance.replays").ReplayMaintenance
+        put(maintenance, "_folders", lambda self: Now.machine.disk.replay_folders())
         yield
 
 
@@ -355,7 +378,7 @@ def run_gateway(machine: Machine, process: Process) -> None:
 
     async def serve() -> None:
         gateway.writer.start()
-        gateway.pump.start()
+        gateway.deliveries.start()
         gateway.space_removal.start()
         gateway.background.start()
         machine.app, machine.loop = app, loop
@@ -366,7 +389,7 @@ def run_gateway(machine: Machine, process: Process) -> None:
 def run_indexer(machine: Machine, process: Process) -> None:
     """The indexer's process."""
     # Each time it starts it is told to hold spaces otherwise: it cuts them anew while all goes on.
-    wish = Wish("hash", 1 + machine.steps.random.randrange(3))
+    wish = CutRequest("hash", 1 + machine.steps.random.randrange(3))
     following.run_indexer(machine.disk.folder, Event(), CutSettings(wish))  # type: ignore[arg-type]
 
 
@@ -425,7 +448,7 @@ def run_driver(machine: Machine, process: Process) -> None:
     recovers.begin(predecessor_died=beat.predecessor_died, told=beat.told)
     beat.beat("starting")
     process.spawn(partial(_run_queries, machine, process, recovers), "query")
-    process.spawn(partial(_run_pasts, machine, process), "pasts")
+    process.spawn(partial(_run_replays, machine, process), "pasts")
     while True:
         Time.sleep(BEAT_S)
         beat.beat("running")
@@ -462,14 +485,14 @@ def _run_query(machine: Machine, process: Process, recovers: recovery.Recovery) 
         start = end
 
 
-def _run_pasts(machine: Machine, process: Process) -> None:
-    """What `runtimes.spark.pasts` does: rounds of pieces for those that began in the past."""
-    planner = past_planner.PastPlanner(machine.disk.folder, Time.monotonic)
+def _run_replays(machine: Machine, process: Process) -> None:
+    """What `runtimes.spark.replays` does: rounds of pieces for those that began in the past."""
+    planner = replay_planner.ReplayPlanner(machine.disk.folder, Time.monotonic)
     while True:
-        Time.sleep(PAST_LOOK_S)
+        Time.sleep(REPLAY_LOOK_S)
         try:
             pieces = planner.next_round(2, 1 << 20)
-            run_tasks(machine, process, [partial(_match_past, machine, piece) for piece in pieces])
+            run_tasks(machine, process, [partial(_match_replay, machine, piece) for piece in pieces])
         except TaskError as error:
             if TASK_DIED not in str(error):
                 raise
@@ -478,8 +501,8 @@ def _run_pasts(machine: Machine, process: Process) -> None:
             pause()
 
 
-def _match_past(machine: Machine, piece: past_task.Piece) -> None:
-    matcher = past_task.PastMatcher(machine.disk.folder, piece.past, lambda: 0.0)
+def _match_replay(machine: Machine, piece: replay_task.Piece) -> None:
+    matcher = replay_task.ReplayMatcher(machine.disk.folder, piece.replay, lambda: 0.0)
     matcher.match(range_task.RecordRange(piece.partition, piece.start, piece.end, 0))
 
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from fieldfare.delivery.cursor_snapshot import CursorSnapshot
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.frontier import _Fronts
-from fieldfare.delivery.mark import Mark
-from fieldfare.gateway.delivery import pasts
-from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.delivery.read_scheduler import _ReadGroups
+from fieldfare.gateway.delivery import replays
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.maintenance.replays import ReplayMaintenance
+from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.upkeep.maintenance import Maintenance
-from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.writer import _Appends, _Changes
 from fieldfare.matching import part
 from fieldfare.model import Cursor, Offsets
@@ -74,7 +74,7 @@ def _seam_too_soon(log: Any, revision: int, floor: Callable[[], int]) -> int | N
     return found if found is None else max(log.start(), found - 1)
 
 
-real_seam = pasts.seam_of
+real_seam = replays.seam_of
 
 
 def _keep_nothing(self: Maintenance) -> None:
@@ -93,7 +93,7 @@ def _matched_unsynced(self: PipelineHeartbeat) -> Any:
     return self._figures
 
 
-def _ack_before_it_is_saved(self: Pump, delivery: Delivery) -> Any:
+def _ack_before_it_is_saved(self: DeliveryService, delivery: Delivery) -> Any:
     """An ack is answered before the cursor is durable."""
 
     async def save() -> Any:
@@ -137,12 +137,12 @@ def _no_names(self: RecordCache, keys: Any, path: str) -> list[int | None]:
     return [None] * len(keys)
 
 
-def _letters_are_not_saved(self: Mark) -> Cursor:
+def _letters_are_not_saved(self: CursorSnapshot) -> Cursor:
     """What was given up is saved without its letter."""
     return replace(real_cursor(self), letters=())
 
 
-real_cursor = Mark.cursor
+real_cursor = CursorSnapshot.cursor
 
 
 def _forget_all_history(self: Maintenance) -> None:
@@ -150,11 +150,11 @@ def _forget_all_history(self: Maintenance) -> None:
     self.registry.purge(self.registry.revision())
 
 
-def _look_after_no_past(self: PastUpkeep) -> None:
+def _look_after_no_replay(self: ReplayMaintenance) -> None:
     """What belongs to no subscription stays."""
 
 
-def _nothing_is_late(self: _Fronts, numbers: Any, front: Any, begun: int) -> None:
+def _nothing_is_late(self: _ReadGroups, numbers: Any, group: Any, begun: int) -> None:
     """Who joined a front after its look had begun is taken for seen."""
 
 
@@ -173,22 +173,22 @@ MUTATIONS: dict[str, list[Patch]] = {
     "records get an old stamp": [(_Appends, "_write", _stamp_is_read_early)],
     "records overtake those that they follow": [(_Appends, "_write", _follows_nothing)],
     "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
-    "the past ends too soon": [(pasts, "seam_of", _seam_too_soon)],
+    "the past ends too soon": [(replays, "seam_of", _seam_too_soon)],
     "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],
     "matched is told before it is synced": [(PipelineHeartbeat, "figures", _matched_unsynced)],
-    "acks are answered before they are saved": [(Pump, "save", _ack_before_it_is_saved)],
+    "acks are answered before they are saved": [(DeliveryService, "save", _ack_before_it_is_saved)],
     "a deleted space's subscriptions stay": [(Subscriptions, "remove_some", _remove_no_subscriptions)],
     "a new indexer forgets deltas": [(index_writer.IndexWriter, "_resume", _indexed_to_the_manifest)],
     "leases end too soon": [(Delivery, "take", _short_leases)],
-    "late joiners are taken for seen": [(_Fronts, "_part", _nothing_is_late)],
+    "late joiners are taken for seen": [(_ReadGroups, "_part", _nothing_is_late)],
     "an index need not cover a record": [
         (BatchPlanner, "_wait_for_index", _no_wait_for_the_index),
         (IndexCache, "_manifest", _any_manifest),
     ],
     "keys are not kept in order": [(RecordCache, "_names", _no_names)],
-    "letters are not saved": [(Mark, "cursor", _letters_are_not_saved)],
+    "letters are not saved": [(CursorSnapshot, "cursor", _letters_are_not_saved)],
     "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],
-    "nobody looks after the past": [(PastUpkeep, "round", _look_after_no_past)],
+    "nobody looks after the past": [(ReplayMaintenance, "round", _look_after_no_replay)],
 }  # fmt: skip
 """By name, what is put in whose place."""
 

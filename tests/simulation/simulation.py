@@ -203,10 +203,10 @@ class Simulation:
         registry = self.disk.registry
         keys = {space.key for space in registry.stored_spaces()}
         left = [f"the subscription {space}/{id}" for space, id in registry._standing if space not in keys]
-        left += [f"the past of {past.number}" for past in registry.pasts() if past.space not in keys]
+        left += [f"the past of {replay.number}" for replay in registry.replays() if replay.space not in keys]
         left += [f"the unfinished space {key}" for key in registry.unfinished_spaces()]
-        known = {f"{past.number}-{past.revision}" for past in registry.pasts()}
-        left += [f"the matches of the past {name}" for name in self.disk.past_folders() - known]
+        known = {f"{replay.number}-{replay.revision}" for replay in registry.replays()}
+        left += [f"the matches of the past {name}" for name in self.disk.replay_folders() - known]
         if left:
             raise Broken(f"foreign: there is still {left[0]}")
 

@@ -8,6 +8,7 @@ of a process. Time passes when somebody takes a step, and when everybody waits f
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import heapq
 import itertools
 import queue
@@ -230,7 +231,7 @@ class Time:
     def monotonic() -> float:
         return Now.steps.now_s
 
-    perf_counter = monotonic
+    perf_counter = thread_time = monotonic
 
     @staticmethod
     def time() -> float:
@@ -358,6 +359,19 @@ class Executor:
         self.name = thread_name_prefix
         self.at_work = 0
         self.waiting: deque[Callable[[], None]] = deque()
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> concurrent.futures.Future[Any]:
+        """Do something in a simulated thread of the running loop's process."""
+        done: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        done.set_running_or_notify_cancel()
+
+        def finish(found: asyncio.Future[Any]) -> None:
+            if not found.cancelled():
+                error = found.exception()
+                done.set_result(found.result()) if error is None else done.set_exception(error)
+
+        asyncio.get_running_loop().run_in_executor(self, work, *args).add_done_callback(finish)  # type: ignore[arg-type]
+        return done
 
     def shutdown(self, cancel_futures: bool = False) -> None:
         """The processes that are simulated end by being killed."""

@@ -16,7 +16,7 @@ from .mutations import MUTATIONS, mutated
 from .simulation import report, simulate_all, simulated
 
 ALL_SEEDS = 10_000
-SEEDS_AT_ONCE = 250
+SEEDS_BATCH_SIZE = 250
 """Of one test: several run beside each other."""
 
 CAUGHT_WITHIN = 400
@@ -51,9 +51,9 @@ def test_some_seeds_keep_every_promise() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(0, ALL_SEEDS, SEEDS_AT_ONCE))
+@pytest.mark.parametrize("first", range(0, ALL_SEEDS, SEEDS_BATCH_SIZE))
 def test_ten_thousand_seeds_keep_every_promise(first: int) -> None:
-    happened = run_seeds(range(first, first + SEEDS_AT_ONCE))
+    happened = run_seeds(range(first, first + SEEDS_BATCH_SIZE))
     for kind in ("gateway", "indexer", "driver", "power", "task", "clock", "deleted spaces"):
         assert happened[kind] > 0, f"no {kind} in so many seeds"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import warnings
 
 import pytest
 
@@ -28,6 +29,9 @@ def broker() -> KafkaBroker:
     """The broker, started when it is first wanted; skips the test where there can be none."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
+    if not _the_broker().is_running:  # by itself, or killed for lack of memory
+        warnings.warn(f"the tests' Kafka broker ended:\n{_the_broker().log()}", stacklevel=2)
+        stop()
     return _the_broker()
 
 

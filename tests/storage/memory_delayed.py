@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, Kept, Taken, Waiting
+from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, DueRecord, StoredDelayed, Waiting
 from fieldfare.storage.event_log import NewRecord
 
 
@@ -22,7 +22,7 @@ class Disk:
     """What is left when a process ends."""
 
     rows: dict[int, Row] = field(default_factory=dict)
-    seen: dict[tuple[str, str, int], tuple[Kept, bytes, int]] = field(default_factory=dict)
+    seen: dict[tuple[str, str, int], tuple[StoredDelayed, bytes, int]] = field(default_factory=dict)
     last_id: int = 0
     opened: int = 0
 
@@ -35,12 +35,12 @@ class MemoryDelayed:
         disk.opened += 1
         self._name, self._turn, self._space = f"memory {disk.opened}", 0, ""
 
-    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[Kept]:
+    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[StoredDelayed]:
         for record, _ in records:
             record.check()
         return [self._keep(record, due_ms, now_ms) for record, due_ms in records]
 
-    def _keep(self, record: NewRecord, due_ms: int, now_ms: int) -> Kept:
+    def _keep(self, record: NewRecord, due_ms: int, now_ms: int) -> StoredDelayed:
         disk = self._disk
         key = None
         if record.producer is not None and record.sequence is not None:
@@ -48,10 +48,10 @@ class MemoryDelayed:
             if key in disk.seen:
                 first, payload, _ = disk.seen[key]
                 differs = payload != record.payload
-                return Kept(first.id, first.due_ms, first.count, duplicate=True, differs=differs)
+                return StoredDelayed(first.id, first.due_ms, first.count, duplicate=True, differs=differs)
         disk.last_id += 1
         disk.rows[disk.last_id] = Row(disk.last_id, due_ms, record)
-        kept = Kept(disk.last_id, due_ms, record.count)
+        kept = StoredDelayed(disk.last_id, due_ms, record.count)
         if key is not None:
             disk.seen[key] = (kept, record.payload, max(now_ms, due_ms))
         return kept
@@ -73,7 +73,7 @@ class MemoryDelayed:
             rows.remove(found[-1])
         return found
 
-    def take(self, now_ms: int, max_bytes: int) -> list[Taken]:
+    def take(self, now_ms: int, max_bytes: int) -> list[DueRecord]:
         if all(row.taken is None for row in self._disk.rows.values()):
             for row in self._due(now_ms, max_bytes)[:TAKEN_MAX_RECORDS]:
                 self._turn, self._space = self._turn + 1, row.record.space
@@ -83,7 +83,7 @@ class MemoryDelayed:
                     break
         taken = [(row.taken[1], row) for row in self._disk.rows.values() if row.taken is not None]
         return [
-            Taken(row.id, NewRecord(row.record.space, row.record.payload, row.record.count, *row.taken))
+            DueRecord(row.id, NewRecord(row.record.space, row.record.payload, row.record.count, *row.taken))
             for _, row in sorted(taken, key=lambda each: each[0])
             if row.taken is not None
         ]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists
 from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
-from fieldfare.storage.errors import BrokenBlockError, IndexStoreError
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange, LostBlock, NewMatchBlock
+from fieldfare.storage.errors import CorruptBlockError, IndexStoreError
+from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, BlockRange, LostBlock, NewMatchBlock
 
 
 class MemoryBlock:
@@ -91,7 +91,7 @@ class MemoryMatchPartition:
             rising = np.diff(ordinals) > 0
             rising[starts[1:-1] - 1] = True
             if not rising.all():
-                raise block.refusal("the events of a list do not ascend")
+                raise block.refusal("the events of a list are not in ascending order")
         self.blocks[BlockRange(block.start, block.end)] = MemoryBlock(block)
         return block.end - block.start
 
@@ -108,7 +108,7 @@ class MemoryMatchPartition:
             if block is not None:
                 start = block.end
                 continue
-            until = min(end, start + MAX_BLOCK_RECORDS, self.next_start(start) or end)
+            until = min(end, start + BLOCK_RECORDS_MAX, self.next_start(start) or end)
             self.write(NewMatchBlock.gap(start, until))
             filled.append(BlockRange(start, until))
             start = until
@@ -138,7 +138,7 @@ class MemoryMatchLog:
 
     url = "memory:"
     look_every_s = 0.0
-    on_broken: Callable[[BrokenBlockError], None] | None = None
+    on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self) -> None:
         self._partitions: dict[int, MemoryMatchPartition] = {}

@@ -23,13 +23,12 @@ from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpa
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
-    Held,
-    Past,
     Put,
     Remove,
+    Replay,
     SpaceEncryption,
+    SpaceUsage,
     StoredSpace,
-    Version,
 )
 
 _Run = tuple[Position, Position]
@@ -65,9 +64,14 @@ class MemoryRegistry:
         self._versions: dict[int, dict[str, Any]] = {}
         self._cursors: dict[int, dict[int, _Place]] = {}
         self._letters: dict[int, dict[Position, _Letter]] = {}
-        self._pasts: dict[int, Past] = {}
+        self._replays: dict[int, Replay] = {}
         self._revision = self._number = self._purged = 0
         self._ends: list[int] = []
+
+    def has_vanished(self) -> bool:
+        return False
+
+    def mend_vanished(self) -> None: ...
 
     def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
         if name in self._spaces:
@@ -136,12 +140,12 @@ class MemoryRegistry:
             rows = self._cursors.setdefault(number, {})
             for at in positions:
                 rows.setdefault(at.partition, _Place(at))
-        for number, row in batch.pasts.items():
+        for number, row in batch.replays.items():
             values = dict(row)
             starts = tuple(position.offset for position in positions_of(values.pop("start")))
-            self._pasts[number] = Past(starts=starts, **values)
-        for number in batch.ended_pasts:
-            self._pasts.pop(number, None)
+            self._replays[number] = Replay(starts=starts, **values)
+        for number in batch.ended_replays:
+            self._replays.pop(number, None)
         self._revision, self._number = batch.revision, batch.number
         known = (*self._ends, *(0 for _ in batch.ends))
         self._ends = [max(pair) for pair in zip(known, batch.ends, strict=False)]
@@ -174,11 +178,11 @@ class MemoryRegistry:
     def count(self, space: str | None = None) -> int:
         return sum(space is None or owner == space for owner, _ in self._standing)
 
-    def held(self) -> Mapping[str, Held]:
-        found: dict[str, Held] = {}
+    def held(self) -> Mapping[str, SpaceUsage]:
+        found: dict[str, SpaceUsage] = {}
         for each in self._standing.values():
-            had = found.get(each.space, Held())
-            found[each.space] = Held(had.subscriptions + 1, had.filter_cost + each.cost)
+            had = found.get(each.space, SpaceUsage())
+            found[each.space] = SpaceUsage(had.subscriptions + 1, had.filter_cost + each.cost)
         return found
 
     def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
@@ -200,14 +204,14 @@ class MemoryRegistry:
                 found.append(Change(row["closed_revision"], *of, None, None, None))
         yield from sorted(found, key=lambda change: change.revision)
 
-    def versions(self, revision: int, floor: int) -> Iterator[Version]:
+    def versions(self, revision: int, floor: int) -> Iterator[Change]:
         self._check_kept(revision)
         for row in sorted(self._versions.values(), key=lambda row: row["revision"]):
             closed = row["closed_revision"]
             closed_by = closed if closed is not None and closed <= revision else OPEN_END
             if row["revision"] <= revision and closed_by > floor:
                 filter = row["filter"], row["dialect"], row["compiled"]
-                yield Version(row["revision"], row["space"], row["number"], closed_by, *filter)
+                yield Change(row["revision"], row["space"], row["number"], *filter, closed_by=closed_by)
 
     def purge(self, before: int) -> int:
         before = min(before, self._revision)
@@ -220,21 +224,24 @@ class MemoryRegistry:
                 self._letters.pop(row["number"], None)
         return len(gone)
 
-    def pasts(self, *, only_open: bool = False) -> Sequence[Past]:
-        return [past for _, past in sorted(self._pasts.items()) if not (only_open and past.matched)]
+    def replays(self, *, only_open: bool = False) -> Sequence[Replay]:
+        return [replay for _, replay in sorted(self._replays.items()) if not (only_open and replay.matched)]
 
-    def past(self, number: int) -> Past | None:
-        return self._pasts.get(number)
+    def replay(self, number: int) -> Replay | None:
+        return self._replays.get(number)
 
-    def count_open_pasts(self, space: str) -> int:
-        return sum(past.space == space and not past.matched for past in self._pasts.values())
+    def count_replays(self) -> int:
+        return len(self._replays)
 
-    def mark_past(self, number: int, *, matched: bool) -> None:
-        if number in self._pasts:
-            self._pasts[number] = replace(self._pasts[number], matched=matched)
+    def count_open_replays(self, space: str) -> int:
+        return sum(replay.space == space and not replay.matched for replay in self._replays.values())
 
-    def forget_past(self, number: int) -> None:
-        self._pasts.pop(number, None)
+    def mark_replay(self, number: int, *, matched: bool) -> None:
+        if number in self._replays:
+            self._replays[number] = replace(self._replays[number], matched=matched)
+
+    def forget_replay(self, number: int) -> None:
+        self._replays.pop(number, None)
 
     def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
         found = {number: self._cursor(number) for number in numbers}

@@ -16,6 +16,13 @@ Matches = dict[tuple[int, int], list[int]]
 """What each event (offset, index) matched: the naive match log."""
 
 
+WITHOUT_CHECKSUMS = "".join(
+    f"ALTER TABLE {table} DROP COLUMN checksum;"
+    for table in ("records", "trimmed", "holes", "ran", "observed")
+)
+"""Makes the tables of the log's file those of a format without checksums."""
+
+
 def block_of(matches: Matches, start: int, end: int, **extra: float) -> NewMatchBlock:
     """The block of a range of records from the naive match log, which holds every event."""
     places = sorted(place for place in matches if start <= place[0] < end)

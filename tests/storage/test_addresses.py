@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import kafka_rig
 import pytest
 
-from fieldfare.storage import open_event_log, open_match_log
+from fieldfare.storage import open_event_log, open_index_store, open_match_log, open_registry
 from fieldfare.storage.addresses import AddressError, settle
 from fieldfare.storage.errors import FormatError, StorageError
+from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
 
 
@@ -42,7 +45,7 @@ def test_an_address_that_is_none_is_refused_and_nothing_noted(
 
 def test_a_directory_with_a_log_of_its_own_gets_no_other(tmp_path: Path) -> None:
     open_event_log(DataFolder(tmp_path).log_url).close()
-    with pytest.raises(AddressError, match=r"log\.db, and its cursors and matches are of that one"):
+    with pytest.raises(AddressError, match=r"log\.db, to which its cursors and matches refer"):
         settle(tmp_path, "kafka://127.0.0.1:9/t")
     assert settle(tmp_path, None) == DataFolder(tmp_path)
 
@@ -50,7 +53,7 @@ def test_a_directory_with_a_log_of_its_own_gets_no_other(tmp_path: Path) -> None
 def test_logs_json_that_says_nothing_is_no_reason_to_begin_another_log(tmp_path: Path) -> None:
     for text in (b"", b"{", b'{"log": 1}', b"[]", b'{"log": "kafka://a/b"}'):
         (tmp_path / "logs.json").write_bytes(text)
-        with pytest.raises(FormatError, match=r"logs\.json does not say where the logs are"):
+        with pytest.raises(FormatError, match=r"logs\.json cannot be used to find the logs"):
             settle(tmp_path, None)
 
 
@@ -63,7 +66,7 @@ def test_kafka_logs_are_noted_with_their_partitions_and_found_again(tmp_path: Pa
     assert folder.log_url == url and folder.matches_url == f"{plain}.matches?partitions=3"
     assert len(open_event_log(folder.log_url).partitions) == 3
     assert open_match_log(folder.matches_url).partition(2).end(0) == 0
-    with pytest.raises(AddressError, match=f"the log of {tmp_path} is {plain}"):
+    with pytest.raises(AddressError, match=f"{tmp_path} already uses the log {plain}"):
         settle(tmp_path, kafka_rig.topic(3))
     assert DataFolder.at(tmp_path) == folder
 
@@ -85,15 +88,13 @@ def test_a_log_is_one_directorys_and_who_else_names_it_hears_whose(tmp_path: Pat
     url = kafka_rig.topic(2)
     first, second = tmp_path / "first", tmp_path / "second"
     folder = settle(first, url)
-    with pytest.raises(AddressError, match=f"the log of another service, that in {first} on .*topic"):
+    with pytest.raises(AddressError, match=f"belongs to another service, in {first} on .*topic"):
         settle(second, url)
     assert not (second / "logs.json").exists()
     # Or it has been told so before, when nobody looked.
     settle(second, kafka_rig.topic(2))
-    (second / "logs.json").write_bytes(
-        (first / "logs.json").read_bytes().replace(folder.service.encode(), b"another")
-    )
-    with pytest.raises(AddressError, match="the log of another service"):
+    replace(folder, root=second, service="another").note()
+    with pytest.raises(AddressError, match="belongs to another service"):
         settle(second, None)
     assert settle(first, None) == folder == settle(first, url), "whose it is it stays"
 
@@ -106,6 +107,34 @@ def test_a_directory_moves_with_its_log_and_goes_on_without_brokers(
     moved = settle(tmp_path / "there", None)
     assert (moved.log_url, moved.service) == (folder.log_url, folder.service)
     monkeypatch.setattr("fieldfare.storage.kafka.connections.ANSWER_S", 0.5)
-    away = (tmp_path / "there" / "logs.json").read_text().replace(kafka_rig.broker().address, "127.0.0.1:9")
-    (tmp_path / "there" / "logs.json").write_text(away)
+    assert moved.log is not None
+    replace(moved, log=moved.log.replace(kafka_rig.broker().address, "127.0.0.1:9")).note()
     assert settle(tmp_path / "there", None).log_url.startswith("kafka://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize("name", ["a b", "a%41?b", "a#b", os.fsdecode(b"caf\xe9")])
+def test_nothing_is_kept_beside_a_directory_of_any_name(tmp_path: Path, name: str) -> None:
+    """The path was taken for a URL: the registry of ``a%41?b`` was a file called ``aA``."""
+    folder = DataFolder(tmp_path / name)
+    folder.make()
+    open_event_log(folder.log_url).append([NewRecord("default", b"{}\n", 1, stamp=0)])
+    open_registry(folder.registry_url).create_space("default")
+    store = open_index_store(folder.index_url)
+    assert store.newest() is None
+    assert open_match_log(folder.matches_url).partition(0).end(0) == 0
+    assert folder.log_path.exists() and folder.registry_path.exists()
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_registry_that_an_earlier_version_kept_elsewhere_is_not_lost_sight_of(tmp_path: Path) -> None:
+    root = tmp_path / "a%41?b"
+    folder = DataFolder(root)
+    folder.make()
+    (tmp_path / "aA").touch()
+    assert settle(root, None) == folder, "a directory that was not used has no registry yet"
+    folder.log_path.touch()
+    with pytest.raises(AddressError, match="move it") as refused:
+        settle(root, None)
+    assert str(tmp_path / "aA") in str(refused.value) and str(folder.registry_path) in str(refused.value)
+    folder.registry_path.touch()
+    assert settle(root, None) == folder

@@ -12,7 +12,8 @@ from storage_support import Matches, files_of, of_number, read_on, some_matches,
 
 from fieldfare.files import remove_abandoned
 from fieldfare.storage import NewMatchBlock
-from fieldfare.storage.errors import BrokenBlockError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError
+from fieldfare.storage.files import match_block
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
 
@@ -41,7 +42,7 @@ def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: FileMa
     matches = some_matches(40)
     write_in_blocks(log, matches, [0, 10, 20, 30, 40])
     rot(log, 10, 20)
-    with pytest.raises(BrokenBlockError) as found:
+    with pytest.raises(CorruptBlockError) as found:
         log.block_at(10)
     assert (found.value.partition, found.value.block) == (0, (10, 20))
     assert log.trouble(BlockFile(10, 20)) == str(found.value)
@@ -53,6 +54,38 @@ def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: FileMa
     assert log.end() == 40
     log.trim(20)
     assert log.aside() == [], "what retention took is not kept aside either"
+
+
+@pytest.mark.parametrize("with_checksum", [True, False])
+def test_a_changed_header_makes_a_broken_block_and_no_block_of_another_version(
+    log: FileMatchLog, with_checksum: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``"format":2`` became ``"format":3``: neither read nor set aside, readers waited for ever."""
+    if not with_checksum:
+        monkeypatch.setattr(match_block, "_CHECKSUM_KEY", b"of an earlier checkout")
+    matches = some_matches(30)
+    write_in_blocks(log, matches, [0, 10, 20, 30])
+    monkeypatch.undo()
+    path = BlockFile(10, 20).path(log.folder)
+    whole = path.read_bytes()
+    changes = [(b'"format":2', b'"format":3'), (b'"format":2', b'"format":1')]
+    if with_checksum:
+        changes += [(b'"start":10', b'"start":12'), (b'"matches":', b'"natches":'), (b"{", b"}")]
+    for before, after in changes:
+        path.write_bytes(whole.replace(before, after))
+        with pytest.raises(CorruptBlockError):
+            log.block_at(10)
+    log.set_aside(BlockFile(10, 20))
+    assert read_on(log, 7) == (without(matches, 7, 10, 20), 30)
+
+
+def test_a_block_of_a_later_format_is_left_alone(log: FileMatchLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match_block, "FORMAT", 3)
+    write_in_blocks(log, some_matches(10), [0, 10])
+    monkeypatch.undo()
+    with pytest.raises(MatchLogError, match="format 3") as found:
+        log.block_at(0)
+    assert not isinstance(found.value, CorruptBlockError)
 
 
 def test_setting_aside_takes_nothing_that_another_block_holds_too(log: FileMatchLog) -> None:

@@ -11,7 +11,7 @@ import pytest
 from memory_delayed import Disk, MemoryDelayed
 
 from fieldfare.storage import DelayedRecords, open_delayed
-from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, Kept, Waiting
+from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, StoredDelayed, Waiting
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import NewRecord
 
@@ -92,10 +92,10 @@ def test_where_more_is_due_than_is_taken_each_space_has_its_turn(open_store: Ope
 def test_a_repeat_is_known_whatever_became_of_the_first(open_store: Open) -> None:
     store = open_store()
     (first,) = store.keep([(record("x", "a", "p", 7), 50)], 1)
-    assert first == Kept(first.id, 50, 1)
-    repeat = Kept(first.id, 50, 1, duplicate=True)
+    assert first == StoredDelayed(first.id, 50, 1)
+    repeat = StoredDelayed(first.id, 50, 1, duplicate=True)
     same, other = store.keep([(record("x", "a", "p", 7), 60), (record("y", "a", "p", 7), 50)], 2)
-    assert (same, other) == (repeat, Kept(first.id, 50, 1, duplicate=True, differs=True))
+    assert (same, other) == (repeat, StoredDelayed(first.id, 50, 1, duplicate=True, differs=True))
     assert store.forget(1_000, 10) == 0, "it waits still"
     store.take(50, ALL)
     store.done([first.id])
@@ -141,13 +141,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE records (x)")
     other.close()
-    with pytest.raises(StorageError, match=r"other\.db holds no delayed records"):
+    with pytest.raises(StorageError, match=r"other\.db holds no delayed events"):
         open_delayed(f"sqlite:///{tmp_path}/other.db")
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_by_chance_it_is_as_the_naive_twin_says(tmp_path: Path, seed: int) -> None:
-    """Kept, taken, done, cancelled, forgotten and opened anew, in any order."""
+    """Kept, taken, done, cancelled, forgotten and opened again, in any order."""
     rng = random.Random(seed)
     disk = Disk()
     real, twin = open_delayed(f"sqlite:///{tmp_path}/delayed.db"), MemoryDelayed(disk)

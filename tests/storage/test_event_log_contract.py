@@ -23,7 +23,7 @@ from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import (
     FIRST,
-    MAX_PAYLOAD_BYTES,
+    PAYLOAD_BYTES_MAX,
     Appended,
     NewRecord,
     OutOfOrder,
@@ -127,7 +127,7 @@ def test_a_record_may_be_an_arrow_stream_with_a_row_for_each_event(log: EventLog
         NewRecord("birds", b"{}\n{}\n", 1),
         NewRecord("birds", b"{}", 1),
         NewRecord("birds", b"\n" * 10_001, 10_001),
-        NewRecord("birds", b"x" * MAX_PAYLOAD_BYTES + b"\n", 1),
+        NewRecord("birds", b"x" * PAYLOAD_BYTES_MAX + b"\n", 1),
         NewRecord("birds", b"{}\n", 1, producer="p"),
         NewRecord("birds", b"{}\n", 1, follows=1),
         NewRecord("birds", b"{}\n", 1, producer="p", sequence=1, follows=1),

@@ -21,7 +21,7 @@ from storage_support import block_of, files_of, of_number, read_on, some_matches
 from tests.doses import drawn
 
 from fieldfare.storage import NewMatchBlock
-from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files import match_block
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.files.match_folder import BlockFile
@@ -318,7 +318,7 @@ def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> Non
         length = int.from_bytes(whole[frame - 8 : frame], "little", signed=True)
         path.unlink()
         path.write_bytes(whole[: frame - 8] + (length | 1 << 60).to_bytes(8, "little") + whole[frame:])
-        with pytest.raises(BrokenBlockError):
+        with pytest.raises(CorruptBlockError):
             FileBlock(path, 0, (0, 30)).check()
 
 
@@ -337,7 +337,7 @@ def test_what_this_process_lacks_says_nothing_of_a_block(
     monkeypatch.setattr(match_block, "_opened", fail)
     with pytest.raises(MatchLogError, match="could not be opened") as caught:
         log.block_at(0)
-    assert not isinstance(caught.value, BrokenBlockError)
+    assert not isinstance(caught.value, CorruptBlockError)
 
 
 def test_a_block_under_another_ones_name_is_refused(log: FileMatchLog) -> None:

@@ -16,7 +16,7 @@ import pytest
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, SpaceManifest
 from fieldfare.storage import open_index_copy, open_index_store
 from fieldfare.storage.addresses import AddressError, settle
-from fieldfare.storage.errors import ElsewhereError, IndexStoreError
+from fieldfare.storage.errors import IndexStoreError, OtherMachineError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.shared import files
 from fieldfare.storage.shared.address import SharedAddress
@@ -240,7 +240,7 @@ def test_a_copy_that_does_not_hold_what_it_should_is_not_used(place: Place) -> N
     (copy,) = (place.folder / "shared" / "files").iterdir()
     copy.write_bytes(b"oNe")
     place.machine.newest()
-    with pytest.raises(OSError, match="does not hold what its name says"):
+    with pytest.raises(OSError, match="does not match the checksum in its name"):
         place.machine.path("a")
     assert place.cached() == set()
 
@@ -259,7 +259,7 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path: Path) -> None
     assert [len(place.machine.path(name).read_bytes()) for name in "ef"] == [200, 200]
     assert place.cached() == {"e", "f"}
     place.machine.manifest(4)
-    with pytest.raises(FileNotFoundError, match="e is no file of the index"):
+    with pytest.raises(FileNotFoundError, match="e is not a file of the current index"):
         place.machine.path("e")
 
 
@@ -303,7 +303,7 @@ def test_where_the_copy_is_is_noted_and_found_again(tmp_path: Path) -> None:
 
 def test_the_copy_is_where_it_can_be_written_and_not_in_the_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(AddressError, match="the index cannot be copied there"):
+    with pytest.raises(AddressError, match="the index cannot be copied to"):
         settle(tmp_path / "data", None, (tmp_path / "file" / "index").as_uri())
     with pytest.raises(AddressError, match="is in the data directory"):
         settle(tmp_path / "data", None, (tmp_path / "data" / "copy").as_uri())
@@ -318,7 +318,7 @@ def test_a_task_on_another_machine_opens_no_file_of_this_one(
     assert here.log_url == DataFolder(tmp_path).log_url
     monkeypatch.setattr("fieldfare.storage.folder._this_machine", lambda: "another")
     for opened in ("log_url", "matches_url", "index_url"):
-        with pytest.raises(ElsewhereError, match="a file of another machine"):
+        with pytest.raises(OtherMachineError, match="a file on another machine"):
             getattr(here, opened)
     away = DataFolder(
         tmp_path,

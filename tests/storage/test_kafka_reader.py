@@ -55,14 +55,14 @@ class Repeating:
 
 def test_what_a_client_fetches_again_is_given_once() -> None:
     reader = connections.Reader(Repeating([0, 0, 1, 0, 1, 2, 3]), ADDRESS)  # type: ignore[arg-type]
-    reader.go_to(0, 0)
+    reader.move_to(0, 0)
     assert [message.offset() for message in reader.messages(4)] == [0, 1, 2, 3]
 
 
 def test_a_message_without_a_value_that_was_met_too_early_is_kept() -> None:
     """Its length is 0, so it counted as none."""
     reader = connections.Reader(Repeating([0, 2, 3]), ADDRESS)  # type: ignore[arg-type]
-    reader.go_to(0, 0)
+    reader.move_to(0, 0)
     found = [[message.offset() for message in reader.messages(end)] for end in (2, 4)]
     assert found == [[0], [2, 3]]
 
@@ -105,7 +105,7 @@ def test_a_reader_reads_on_over_the_marks_between_two_records() -> None:
     client = Holey([0, 2, 4, 6, 40])
     reader = connections.Reader(client, ADDRESS)  # type: ignore[arg-type]
     for start, end, found in ((0, 1, [0]), (2, 3, [2]), (6, 7, [6]), (6, 7, [6]), (40, 41, [40])):
-        reader.go_to(0, start)
+        reader.move_to(0, start)
         assert [message.offset() for message in reader.messages(end)] == found
     assert client.assigned == [0, 6, 40]
 
@@ -113,10 +113,10 @@ def test_a_reader_reads_on_over_the_marks_between_two_records() -> None:
 def test_a_reader_gets_over_what_retention_took_on_its_way() -> None:
     client = Holey([0, 2, 3, 5])
     reader = connections.Reader(client, ADDRESS)  # type: ignore[arg-type]
-    reader.go_to(0, 0)
+    reader.move_to(0, 0)
     assert [message.offset() for message in reader.messages(1)] == [0]
     client.low = 3
-    reader.go_to(0, 3)
+    reader.move_to(0, 3)
     assert [message.offset() for message in reader.messages(6)] == [3, 5]
     assert client.assigned == [0, 3]
 
@@ -126,13 +126,13 @@ def test_a_reader_of_which_retention_took_all_reads_what_comes_then(monkeypatch:
     offsets = [0, 2]
     client = Holey(offsets)
     reader = connections.Reader(client, ADDRESS)  # type: ignore[arg-type]
-    reader.go_to(0, 0)
+    reader.move_to(0, 0)
     assert [message.offset() for message in reader.messages(1)] == [0]
     client.low = 3
-    reader.go_to(0, 3)
+    reader.move_to(0, 3)
     assert list(reader.messages(6)) == []
     offsets.append(4)
-    reader.go_to(0, 3)
+    reader.move_to(0, 3)
     assert [message.offset() for message in reader.messages(5)] == [4]
 
 

@@ -20,7 +20,7 @@ from tests.doses import drawn
 
 from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage import MatchLog, MatchPartition, NewMatchBlock, open_match_log
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS
+from fieldfare.storage.match_log import BLOCK_RECORDS_MAX
 
 KINDS: dict[str, Callable[[Path], MatchLog]] = {
     "files": lambda folder: open_match_log((folder / "matches").as_uri()),
@@ -104,7 +104,7 @@ def test_lists_that_are_not_lists_are_refused(log: MatchPartition) -> None:
     for starts, ordinals, reason in (
         ([0, 1, 1], [0], "every number must have a match"),
         ([0, 1, 2], [0, 2], "of an event that it does not have"),
-        ([0, 2, 3], [1, 1, 0], "do not ascend"),
+        ([0, 2, 3], [1, 1, 0], "not in ascending order"),
         ([0, 1], [0], "starts must begin"),
     ):
         lists = MatchLists(np.array([3, 5], np.uint32), np.array(starts), np.array(ordinals, np.uint16))
@@ -147,7 +147,7 @@ def test_a_block_written_again_replaces_the_first(log: MatchPartition) -> None:
 
 
 def test_a_gap_of_any_length_is_filled_with_blocks_that_say_nothing(log: MatchPartition) -> None:
-    far = 3 * MAX_BLOCK_RECORDS
+    far = 3 * BLOCK_RECORDS_MAX
     log.write(NewMatchBlock.gap(100, 200))
     log.write(NewMatchBlock.gap(far, far + 10))
     pieces = log.fill(0, far + 5)

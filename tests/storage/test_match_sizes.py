@@ -94,7 +94,7 @@ def test_whatever_happens_sizes_are_the_sum_of_what_blocks_say(
 ) -> None:
     """One log is asked all the time; what it keeps never differs from what is found anew."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match_sizes, "OPENED_AT_ONCE", opened_at_once)
+        patch.setattr(match_sizes, "OPENED_BATCH_SIZE", opened_at_once)
         patch.setattr(match_sizes, "NEWEST_FOLDERS", newest_folders)
         log, end, torn = FileMatchLog(folder), 0, set[BlockFile]()
         for verb, number in steps:
@@ -208,7 +208,7 @@ def test_one_look_opens_so_many_and_the_newest_first(
     opened: list[str] = []
     shares_of = match_sizes.shares_of
     monkeypatch.setattr(match_sizes, "shares_of", lambda path: opened.append(path.name) or shares_of(path))
-    monkeypatch.setattr(match_sizes, "OPENED_AT_ONCE", 4)
+    monkeypatch.setattr(match_sizes, "OPENED_BATCH_SIZE", 4)
     for start in range(0, 2_500, 250):
         write(log, start, start + 250)
     newest = [path.name for path in sorted(files_of(log), key=lambda path: path.name, reverse=True)]

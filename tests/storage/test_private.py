@@ -10,6 +10,12 @@ import pytest
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.private import tighten
 
+FILES = (
+    *("log.db", "log.db-wal", "log.db.first-page", "registry.db", "registry.db.damaged-1", "delayed.db"),
+    *("delayed.db-shm", "logs.json", "elastic.json", ".elastic.json.12-ab.tmp", "matches/0/1-2.block"),
+    *("pasts/3-4/0000/1-2.block", "corrupt/log.db-1.json", "quarantine/1.json", "logs/gateway.log"),
+)
+
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
@@ -26,9 +32,9 @@ def make(path: Path, mode: int = 0o644) -> Path:
 def older(tmp_path: Path) -> DataFolder:
     data = DataFolder(tmp_path / "data")
     data.make()
-    for name in ("log.db", "log.db-wal", "registry.db", "matches/0/1-2.block", "logs/gateway.log"):
+    for name in FILES:
         make(data.root / name)
-    for folder in (data.root, data.matches, data.matches / "0", data.index, data.run, data.logs):
+    for folder in (data.root, *(path for path in data.root.rglob("*") if path.is_dir())):
         folder.chmod(0o755)
     return data
 
@@ -42,7 +48,7 @@ def test_what_an_older_service_left_open_is_closed(older: DataFolder) -> None:
 
 def test_what_others_have_there_stays_theirs(older: DataFolder, tmp_path: Path) -> None:
     """`--data .` in a folder of sources, and Spark's folder with links to the jars it is installed with."""
-    theirs = make(older.root / "notes.txt")
+    theirs = [make(older.root / name) for name in ("notes.txt", "run.sh", "index.html", ".log.db", "web/a")]
     jars = make(tmp_path / "installed" / "bin" / "spark", 0o755)
     (older.run / "home").mkdir()
     (older.run / "home" / "bin").symlink_to(jars.parent, target_is_directory=True)
@@ -50,7 +56,8 @@ def test_what_others_have_there_stays_theirs(older: DataFolder, tmp_path: Path) 
     older.root.chmod(0o755)
     before = mode(jars.parent)
     tighten(older)
-    assert (mode(theirs), mode(older.root), mode(jars), mode(jars.parent)) == (0o644, 0o755, 0o755, before)
+    assert {mode(path) for path in theirs} == {0o644}
+    assert (mode(older.root), mode(jars), mode(jars.parent)) == (0o755, 0o755, before)
     assert mode(older.matches / "0" / "1-2.block") == 0o600 and mode(older.matches) == 0o700
 
 
@@ -78,3 +85,21 @@ def test_a_new_directory_may_lack_anything(tmp_path: Path) -> None:
     data.root.mkdir()
     tighten(data)
     assert mode(data.root) == 0o700
+
+
+def test_every_path_that_the_service_has_is_closed_and_none_is_forgotten(tmp_path: Path) -> None:
+    """A path that `DataFolder` gains later is treated without naming it again."""
+    data = DataFolder(tmp_path / "data")
+    data.root.mkdir(mode=0o755)
+    for name, each in vars(DataFolder).items():
+        found = getattr(data, name) if isinstance(each, property) else None
+        for path in found if isinstance(found, tuple) else (found,):
+            if isinstance(path, Path) and path != data.root and not path.suffix:
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o755)
+            elif isinstance(path, Path) and path != data.root:
+                make(path)
+    tighten(data)
+    assert {
+        path: mode(path) & 0o077 for path in (data.root, *data.root.rglob("*")) if mode(path) & 0o077
+    } == {}

@@ -11,14 +11,51 @@ from test_registry import put
 
 from fieldfare.model import Cursor, Position
 from fieldfare.storage import Registry, open_registry
+from fieldfare.storage.checksums import checksum
 from fieldfare.storage.errors import RegistryError
-from fieldfare.storage.registry import Held, Remove, StoredSpace
+from fieldfare.storage.registry import Remove, SpaceUsage, StoredSpace
+from fieldfare.storage.sql import tables
 
-FORMAT_5 = """
+FORMAT_8 = """
+ALTER TABLE gone_spaces DROP COLUMN checksum;
+ALTER TABLE counters DROP COLUMN checksum;
+DROP TABLE cursor_copies;
+UPDATE counters SET value = 8 WHERE name = 'format';
+"""
+"""Statements that turn today's tables into those of format 8."""
+
+FORMAT_7 = (
+    FORMAT_8
+    + """
+ALTER TABLE spaces DROP COLUMN checksum;
+ALTER TABLE letters DROP COLUMN checksum;
+UPDATE counters SET value = 7 WHERE name = 'format';
+"""
+)
+"""Statements that turn today's tables into those of format 7."""
+
+FORMAT_6 = (
+    FORMAT_7
+    + """
+ALTER TABLE subscriptions DROP COLUMN checksum;
+ALTER TABLE versions DROP COLUMN checksum;
+ALTER TABLE versions DROP COLUMN compiled_checksum;
+ALTER TABLE cursors DROP COLUMN checksum;
+ALTER TABLE pasts DROP COLUMN checksum;
+ALTER TABLE pasts DROP COLUMN compiled_checksum;
+UPDATE counters SET value = 6 WHERE name = 'format';
+"""
+)
+"""Statements that turn today's tables into those of format 6."""
+
+FORMAT_5 = (
+    FORMAT_6
+    + """
 ALTER TABLE spaces DROP COLUMN encryption;
 UPDATE counters SET value = 5 WHERE name = 'format';
 """
-"""What makes of today's tables those of the fifth format."""
+)
+"""Statements that turn today's tables into those of format 5."""
 
 FORMAT_4 = (
     FORMAT_5
@@ -27,7 +64,7 @@ ALTER TABLE subscriptions DROP COLUMN unused_s;
 UPDATE counters SET value = 4 WHERE name = 'format';
 """
 )
-"""The same for the fourth format."""
+"""Statements that turn today's tables into those of format 4."""
 
 FORMAT_1 = (
     FORMAT_4
@@ -50,7 +87,7 @@ DELETE FROM counters WHERE name LIKE 'end %';
 UPDATE counters SET value = 1 WHERE name = 'format';
 """
 )
-"""The same for the first format."""
+"""Statements that turn today's tables into those of format 1."""
 
 FORMAT_2 = (
     FORMAT_4
@@ -67,7 +104,7 @@ ALTER TABLE subscriptions DROP COLUMN delivery;
 UPDATE counters SET value = 2 WHERE name = 'format';
 """
 )
-"""The same for the second."""
+"""Statements that turn today's tables into those of format 2."""
 
 FORMAT_3 = (
     FORMAT_4
@@ -84,7 +121,16 @@ UPDATE counters SET value = 3 WHERE name = 'format';
 """And for the third."""
 
 
-OLDER = {"first": FORMAT_1, "second": FORMAT_2, "third": FORMAT_3, "fourth": FORMAT_4, "fifth": FORMAT_5}
+OLDER = {
+    "first": FORMAT_1,
+    "second": FORMAT_2,
+    "third": FORMAT_3,
+    "fourth": FORMAT_4,
+    "fifth": FORMAT_5,
+    "sixth": FORMAT_6,
+    "seventh": FORMAT_7,
+    "eighth": FORMAT_8,
+}
 
 
 @pytest.fixture(params=OLDER.values(), ids=OLDER)
@@ -110,7 +156,7 @@ def check_upgraded(registry: Registry) -> None:
     assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
     assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
-    assert registry.held() == {"birds": Held(2, 2)}
+    assert registry.held() == {"birds": SpaceUsage(2, 2)}
     assert registry.stored_spaces() == [StoredSpace("birds", "birds", {})]
 
 
@@ -123,7 +169,7 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(20))
+@pytest.mark.parametrize("steps", range(32))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -135,6 +181,9 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
         tables._FROM_4 = tables._FROM_4[:max(0, {steps} - 16)]
         tables._FROM_5 = tables._FROM_5[:max(0, {steps} - 17)]
+        tables._FROM_6 = tables._FROM_6[:max(0, {steps} - 18)]
+        tables._FROM_7 = tables._FROM_7[:max(0, {steps} - 24)]
+        tables._FROM_8 = tables._FROM_8[:max(0, {steps} - 26)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -144,8 +193,10 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
+    open_registry(old_registry).close()
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 7 WHERE name = 'format'")
+        values = tables.FORMAT + 1, checksum("format", tables.FORMAT + 1)
+        later.execute("UPDATE counters SET value = ?, checksum = ? WHERE name = 'format'", values)
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 6"):
+    with pytest.raises(RegistryError, match="not a registry of formats 1 to 9"):
         open_registry(old_registry)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from storage_support import WITHOUT_CHECKSUMS
 
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError, FormatError, TrimmedError
 from fieldfare.storage.event_log import (
-    MAX_PAYLOAD_BYTES,
+    PAYLOAD_BYTES_MAX,
     Appended,
     NewRecord,
     Record,
@@ -67,7 +68,7 @@ def test_repeats_are_forgotten_by_offset_when_asked(log: SqliteEventLog) -> None
 
 
 def test_a_record_of_64_mb_is_kept(log: SqliteEventLog) -> None:
-    payload = b"x" * (MAX_PAYLOAD_BYTES - 1) + b"\n"
+    payload = b"x" * (PAYLOAD_BYTES_MAX - 1) + b"\n"
     log.append([NewRecord("birds", payload, 1)])
     assert next(log.read(0, 1)).payload == payload
 
@@ -224,6 +225,7 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
     with sqlite3.connect(tmp_path / "log.db") as connection:
         for table in ("stamps", "sizes", "counted"):
             connection.execute(f"DROP TABLE {table}")
+        connection.executescript(WITHOUT_CHECKSUMS)
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
@@ -243,7 +245,9 @@ def test_a_log_of_the_third_format_counts_what_is_in_it(log: SqliteEventLog, tmp
     sizes = log.sizes()
     log.close()
     with sqlite3.connect(tmp_path / "log.db") as connection:
-        connection.executescript("DROP TABLE sizes; DROP TABLE counted; PRAGMA user_version = 3")
+        connection.executescript(
+            f"DROP TABLE sizes; DROP TABLE counted; {WITHOUT_CHECKSUMS} PRAGMA user_version = 3"
+        )
     connection.close()
     upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
     assert upgraded.sizes() == sizes and sizes["birds"] == 2 * sizes["fish"]
@@ -275,11 +279,12 @@ def test_an_older_log_beside_a_registry_that_cannot_be_read_is_left_as_it_is(
     with sqlite3.connect(tmp_path / "log.db") as connection:
         for table in ("stamps", "sizes", "counted"):
             connection.execute(f"DROP TABLE {table}")
+        connection.executescript(WITHOUT_CHECKSUMS)
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     (tmp_path / "registry.db").write_text("not a database" * 100)
     for _ in range(2):
-        with pytest.raises(FormatError, match=r"registry\.db, which the log's older records need"):
+        with pytest.raises(FormatError, match=r"registry\.db, which is needed to upgrade the log"):
             open_event_log(f"sqlite:///{tmp_path}/log.db")
     (tmp_path / "registry.db").unlink()
     assert [found.stamp for found in open_event_log(f"sqlite:///{tmp_path}/log.db").read(0, 1)] == [0]

@@ -1,10 +1,11 @@
-"""A network of machines in simulated time: it delays, loses and doubles, is cut, and machines on it crash.
+"""A network of machines in simulated time, with delays, losses, duplicates, partitions and crashes.
 
-    machine ──effects──▶ Network ──▶ Send: after a delay, unless it is lost, cut off, or nobody is there
+    machine ──effects──▶ Network ──▶ Send: after a delay, unless lost, partitioned, or the receiver is down
                             │        Timer: at its time, unless the machine is down then
-                            └──────▶ Ask, Tell, Stop: to the world outside
+                            └──────▶ Ask, Tell, Stop: to the outside
 
-Everything random comes from one generator, in the order of the simulation: a seed gives the same story again.
+All randomness comes from one generator, in the order of the simulation: a run with the same seed is
+identical.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ from fieldfare.effects import Ask, Effect, Machine, Received, Send, Stop, Tell, 
 
 
 class Outside(Protocol):
-    """What is not on the network: stores to ask, people to tell."""
+    """The environment of a simulated network: answers machines' requests and receives their reports."""
 
     def answer(self, name: str, question: object) -> tuple[float, object]:
-        """What comes of a machine's `Ask`, and after how many seconds."""
+        """Return the answer to a machine's `Ask`, and the delay in seconds."""
 
     def told(self, name: str, news: object) -> None:
-        """A machine tells that something has come to pass."""
+        """Receive a machine's report (`Tell`)."""
 
     def stopped(self, name: str) -> None:
-        """A machine is done."""
+        """Handle a machine's end."""
 
 
 class Network:
-    """Runs machines by their names.
+    """Runs machines, addressed by their names.
 
     Parameters
     ----------
     environment
-        Whose clock it is.
+        The simulation's clock.
     outside
-        Answers and hears what is not for another machine.
+        Answers requests and receives reports.
     delay_s
         Draws the delay of one message.
     rng
-        Decides what is lost and doubled.
+        Selects lost and duplicated messages.
 
     Attributes
     ----------
@@ -66,41 +67,40 @@ class Network:
         self._cut_off: frozenset[str] = frozenset()
 
     def add(self, name: str, machine: Machine) -> None:
-        """Let a machine begin."""
+        """Start a machine."""
         self.machines[name] = machine
         self.carry_out(name, machine.start(self._environment.now))
 
     def hand_in(self, name: str, message: object) -> None:
-        """Give a machine a message of its own, or one that it `Received`, now; nobody hears what is for one
-        that was never added."""
+        """Deliver a message to a machine now, as its own or as `Received`; ignore unknown machines."""
         if name in self.machines and name not in self._down:
             self.carry_out(name, self.machines[name].handle(message, self._environment.now))
 
     def crash(self, name: str) -> None:
-        """A machine hears nothing any more, nor do its timers ring."""
+        """Crash a machine: it receives no more messages or timers."""
         self._down.add(name)
 
     def revive(self, name: str, message: object) -> None:
-        """A machine that was only paused goes on as it was, beginning with this message."""
+        """Resume a paused machine in its old state, beginning with this message."""
         self._down.discard(name)
         self.hand_in(name, message)
 
     def restart(self, name: str, machine: Machine) -> None:
-        """A machine that died, or dies now, begins anew as another, without what the old one waited for."""
+        """Replace a machine that died, or dies now, by a new one without the old one's timers and answers."""
         self._down.discard(name)
         self._lives[name] = self._lives.get(name, 0) + 1
         self.add(name, machine)
 
     def is_down(self, name: str) -> bool:
-        """Whether a machine has crashed or stopped."""
+        """Return whether a machine has crashed or stopped."""
         return name in self._down
 
     def cut(self, names: Collection[str]) -> None:
-        """From now on these reach each other and no other; nobody: all is whole again."""
+        """Partition the network: these machines reach only each other. An empty set ends the partition."""
         self._cut_off = frozenset(names)
 
     def carry_out(self, name: str, effects: Sequence[Effect]) -> None:
-        """Do what a machine asks for."""
+        """Carry out a machine's effects."""
         for effect in effects:
             if isinstance(effect, Send):
                 if (name in self._cut_off) == (effect.to in self._cut_off):
@@ -128,7 +128,7 @@ class Network:
         timer.callbacks.append(lambda _: self.hand_in(to, message))
 
     def _later_itself(self, delay_s: float, name: str, message: object) -> None:
-        """What is for a machine in its present life only."""
+        """A delivery that is valid only for a machine's present life."""
         life = self._lives.get(name, 0)
         timer = self._environment.timeout(delay_s)
         timer.callbacks.append(

@@ -1,1 +1,1 @@
-"""A service's log matched batch by batch at several matchers, and what is learnt from each."""
+"""A service's log matched batch by batch at several matchers, with learning from each batch."""

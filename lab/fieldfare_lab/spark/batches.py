@@ -1,4 +1,4 @@
-"""Matching a log, a Spark job for each batch: what the tasks report decides how the next is forwarded."""
+"""Match a log, a Spark job for each batch: the tasks' reports determine how the next one is forwarded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from fieldfare.forwarding import LoadTable, policy_of
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing
+from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.source import RANGES_SQL
-from fieldfare.runtimes.spark.spread.loads import MeasuredLoads, encode_routing
-from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
@@ -23,7 +23,7 @@ from fieldfare.storage.folder import DataFolder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchReport:
-    """What matching a range of the log took.
+    """The costs of matching a range of the log.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class BatchReport:
     seconds : float
         From the start of the job to its end.
     busy_s : float64[matchers]
-        How long each matcher worked; where nothing was sent, all tasks together as one.
+        Working seconds of each matcher; if nothing was sent, of all tasks together as one.
     visits : mapping from (space, slice) to int
-        How many events visited each slice; empty where nothing was sent.
+        Number of events that visited each slice; empty if nothing was sent.
     """
 
     events: int
@@ -54,7 +54,7 @@ class LogBatches:
     ----------
     session : SparkSession
     folder : DataFolder
-        Of the log, the index and the match log.
+        The folder of the log, the index and the match log.
     forwarding : str, optional
         One of ``forwarding.POLICIES``: events are sent to the matchers that hold their slices. None: they are
         matched where the log is read, in one task, which is the thing to do on one machine, where every
@@ -90,11 +90,11 @@ class LogBatches:
 
     @property
     def loads(self) -> dict[str, LoadTable]:
-        """What is known of the slices of each space."""
+        """The known loads of the slices of each space."""
         return self._measured.loads()
 
     def match(self, start: int, end: int) -> BatchReport:
-        """Match the records with ``start <= offset < end``, and learn from it."""
+        """Match the records with ``start <= offset < end``, and learn from them."""
         self._take_newest()
         started_s = time.monotonic()
         spread = None
@@ -118,7 +118,7 @@ class LogBatches:
         self.manifest = newest
 
     def _ranges(self, start: int, end: int, now_s: float) -> DataFrame:
-        """The ranges of the tasks that read the log, one a core, of about the same bytes each."""
+        """Return the ranges of the tasks that read the log, one per core, of about equal bytes."""
         log = open_event_log(self._folder.log_url)
         try:
             ranges = log.partitions[0].split(start, end, self._session.sparkContext.defaultParallelism, 0)

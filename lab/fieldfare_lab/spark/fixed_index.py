@@ -25,7 +25,7 @@ def write_space(
     Parameters
     ----------
     extents : Extents, optional
-        Where the subscriptions lie, in the same order, if that has been read already.
+        The subscriptions' extents, in the same order, if they have been computed already.
     """
     builder = SlicesBuilder(partitioning)
     builder.add(entries, extents)

@@ -1,6 +1,6 @@
-"""What tasks read of an event log in Kafka, by two ways, and a note of it: for benchmarks/spark_readers.py.
+"""Two ways of reading an event log in Kafka in tasks, with timing, for benchmarks/spark_readers.py.
 
-It is a module of its own so that a Python worker keeps what it opened from one task to the next.
+A module of its own, so that a Python worker keeps its connections from one task to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class Note:
-    """What a task has read, a line of a file: when, how many events and bytes."""
+    """Log what a task has read, as a line of a file: time, number of events and bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class ReadRows:
 
 
 class ReadRanges:
-    """A task of ours: ranges of the log, read by what this worker keeps."""
+    """A task of ours: ranges of the log, read with this worker's open log."""
 
     def __init__(self, path: Path, url: str) -> None:
         self._path, self._url = path, url

@@ -1,4 +1,4 @@
-"""From predicates in columns to `Gathered`: counted and sorted by row, then written where they belong.
+"""From predicates in columns to `Gathered`: counted and sorted by row, then written to their places.
 
 A row's predicates are sorted by attribute, so that a predicate finds its place by row and attribute in
 every pass, and no permutation is kept: memory is that of the outcome.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.matching.compiled import compiled
-from fieldfare.matching.plain.build.gathering_kernels import CELL, NUMBER, NUMBERS_END, ODD, STRING, intern
+from fieldfare.matching.plain.building.gathering_kernels import CELL, NUMBER, NUMBERS_END, ODD, STRING, intern
 from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL
 
 _WHOLE_MAX = 1 << 53
@@ -35,7 +35,7 @@ def place_attributes(subscription: Any, path: Any, rank: Any, cursor: Any, attri
 
 @compiled
 def sort_rows(predicate_start: Any, attribute: Any) -> Any:
-    """Sort each row's attributes; the first row that has one twice, or -1."""
+    """Sort each row's attributes; return the first row with a duplicate attribute, or -1."""
     for row in range(len(predicate_start) - 1):
         start = predicate_start[row]
         for i in range(start + 1, predicate_start[row + 1]):
@@ -71,7 +71,7 @@ def count_pieces(
     attribute: Any,
     counts: Any,
 ) -> None:
-    """Write how many values each predicate lists."""
+    """Write the number of values of each predicate."""
     for i in range(len(subscription)):
         p = _place(predicate_start, attribute, subscription[i], rank[path[i]])
         counts[p] = value_start[i + 1] - value_start[i]
@@ -187,7 +187,7 @@ def write_strings(
 
 @compiled
 def first_met(attribute: Any, new: Any) -> Any:
-    """Number attributes as they are met, in place; `new` says each one's number, or -1. How many."""
+    """Number attributes in order of appearance, in place, by `new` (-1: not yet); return the count."""
     count = 0
     for i in range(len(attribute)):
         if new[attribute[i]] < 0:

@@ -14,19 +14,19 @@ from fieldfare.model import Path
 from fieldfare_lab.workloads.predicate_columns import RangePredicates, ValuePredicates
 
 Columns = tuple[list[Path], list[RangePredicates | ValuePredicates], int]
-"""What `build_part_from_columns` takes: paths, predicates, and how many subscriptions there are."""
+"""The input of `build_part_from_columns`: paths, predicates, and the number of subscriptions."""
 
 RANGE_WIDTH, RANGE_DOMAIN, RANGE_ATTRIBUTES, RANGE_PREDICATES = 400_000, 1_000_000, 20, 10
-_DRAWN_AT_ONCE = 65_536
+_DRAWN_BATCH_SIZE = 65_536
 
 
 def range_columns(count: int, seed: int) -> Columns:
-    """W-RANGE as columns, drawn as such: ten million subscriptions take seconds."""
+    """Return W-RANGE as columns, drawn directly: ten million subscriptions take seconds."""
     rng = np.random.default_rng(seed)
     path = np.empty((count, RANGE_PREDICATES), np.int32)
-    for start in range(0, count, _DRAWN_AT_ONCE):
-        drawn = rng.random((min(_DRAWN_AT_ONCE, count - start), RANGE_ATTRIBUTES), np.float32)
-        path[start : start + _DRAWN_AT_ONCE] = drawn.argpartition(RANGE_PREDICATES, axis=1)[
+    for start in range(0, count, _DRAWN_BATCH_SIZE):
+        drawn = rng.random((min(_DRAWN_BATCH_SIZE, count - start), RANGE_ATTRIBUTES), np.float32)
+        path[start : start + _DRAWN_BATCH_SIZE] = drawn.argpartition(RANGE_PREDICATES, axis=1)[
             :, :RANGE_PREDICATES
         ]
     low = rng.integers(0, RANGE_DOMAIN - RANGE_WIDTH, path.size, np.int32)
@@ -68,7 +68,7 @@ def columns_of(forms: Iterable[NormalForm]) -> Columns:
 
 
 def _bounds(ranges: Ranges) -> tuple[float, float, bool, bool]:
-    """The only range there is: its bounds, and whether it holds them."""
+    """Return the bounds of the only range, and whether it contains them."""
     cuts = ([(Decimal("-Infinity"), BEFORE)] if ranges.starts_inside else []) + list(ranges.cuts)
     (low, low_side), (high, high_side) = [*cuts, (Decimal("Infinity"), BEFORE)][:2]
     return float(low), float(high), low_side == BEFORE, high_side != BEFORE

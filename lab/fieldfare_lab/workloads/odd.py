@@ -27,18 +27,18 @@ WORDS = [
 
 @dataclass(frozen=True, slots=True)
 class TextWorkload:
-    """Filters as texts of the sql dialect, and events as dicts; the same seed gives the same."""
+    """Filters as texts of the sql dialect, and events as dicts; the same seed gives the same ones."""
 
     filter: Callable[[Random], str]
     event: Callable[[Random], Event]
 
     def filters(self, count: int, seed: int) -> list[str]:
-        """So many filters."""
+        """Return `count` filters."""
         rng = np.random.default_rng(seed)
         return [self.filter(rng) for _ in range(count)]
 
     def events(self, size: int, seed: int) -> list[Event]:
-        """So many events."""
+        """Return `size` events."""
         rng = np.random.default_rng(seed)
         return [self.event(rng) for _ in range(size)]
 
@@ -48,7 +48,7 @@ def _pick(rng: Random, choices: list[str]) -> str:
 
 
 def _zipf(rng: Random, count: int) -> int:
-    """A place among so many; the k-th most frequent in proportion to about 1 / k."""
+    """Return a random rank, from 0 to `count` - 1; the k-th is as likely as about 1 / k."""
     return int(count ** rng.random()) - 1
 
 
@@ -195,7 +195,7 @@ def _operators_event(rng: Random) -> Event:
 
 VOCABULARY = 200_000
 RARE = 1_000
-"""Nobody wants an alert on one of so many of the most frequent words."""
+"""Number of the most frequent words for which there are no alerts."""
 _SYLLABLES = [
     onset + vowel + coda
     for coda in ("", "n", "r", "s", "l", "t")
@@ -205,7 +205,7 @@ _SYLLABLES = [
 
 
 def _word(rank: int) -> str:
-    """The word that is so frequent; two syllables, and no two words are the same."""
+    """Return the word of a rank; two syllables, and no two words are equal."""
     first, second = divmod(rank * 7919 % len(_SYLLABLES) ** 2, len(_SYLLABLES))
     return _SYLLABLES[first] + _SYLLABLES[second]
 

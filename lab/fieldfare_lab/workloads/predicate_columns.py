@@ -30,9 +30,9 @@ from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import exact_number
 from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.part import Part
-from fieldfare.matching.plain.build.arrays import Material
-from fieldfare.matching.plain.build.gathering import NO_NEEDLES, Constants, Gathered
-from fieldfare.matching.plain.build.gathering_kernels import Interned
+from fieldfare.matching.plain.building.arrays import Material
+from fieldfare.matching.plain.building.gathering import NO_NEEDLES, Constants, Gathered
+from fieldfare.matching.plain.building.gathering_kernels import Interned
 from fieldfare.matching.plain.layout import starts_of
 from fieldfare.matching.plain.library import index_of
 from fieldfare.matching.versions import in_order
@@ -51,18 +51,18 @@ from fieldfare_lab.workloads.column_kernels import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangePredicates:
-    """k predicates that want a number between two bounds. Arrays are numpy's, Arrow's, or sequences.
+    """k predicates for numbers between two bounds. Arrays are numpy's, Arrow's, or sequences.
 
     Attributes
     ----------
     subscription : int[k]
-        The place of each one's subscription in ``numbers``.
+        Index of each one's subscription in ``numbers``.
     path : int[k]
-        The place of the attribute in ``paths``.
+        Index of the attribute in ``paths``.
     low, high : int64[k] or float64[k]
-        An infinity is no bound, a float the decimal that it prints as.
+        An infinity is no bound, a float is the decimal that it prints as.
     low_closed, high_closed
-        Whether a number equal to the bound will do: bool[k], or one for all.
+        Whether a number equal to the bound matches: bool[k], or one for all.
     """
 
     subscription: Any
@@ -75,14 +75,14 @@ class RangePredicates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValuePredicates:
-    """k predicates that want one of some values: all of them strings, or all numbers.
+    """k predicates for one of several values: all of them strings, or all numbers.
 
     Attributes
     ----------
     subscription : int[k]
-        The place of each one's subscription in ``numbers``.
+        Index of each one's subscription in ``numbers``.
     path : int[k]
-        The place of the attribute in ``paths``.
+        Index of the attribute in ``paths``.
     values
         The values of all predicates, end to end: strings as an Arrow array (plain or dictionary) or a
         sequence of str, numbers as int64[v] or float64[v].
@@ -140,13 +140,13 @@ def build_part_from_columns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Predicates as the kernels take them: `columns` begins with subscription and path."""
+    """Predicates in the kernels' form: `columns` begins with subscription and path."""
 
     write: Callable[..., Any]
     columns: tuple[NDArray[Any], ...]
     value_start: NDArray[np.int64] | None = None
     bounds: tuple[NDArray[Any], ...] = ()
-    """The arrays of numbers, by the number that the kernel gives them."""
+    """Return the arrays of numbers, by the number that the kernel assigns."""
 
 
 def _block(given: RangePredicates | ValuePredicates, size: int, path_count: int) -> _Block:
@@ -177,7 +177,7 @@ def _block(given: RangePredicates | ValuePredicates, size: int, path_count: int)
 
 
 def _plain(given: Any) -> Any:
-    """An Arrow array as numpy's."""
+    """Return an Arrow array as numpy's."""
     if isinstance(given, pa.Array | pa.ChunkedArray):
         if given.null_count:
             raise ValueError("a column holds a null")
@@ -221,7 +221,7 @@ def _are_strings(values: Any) -> bool:
 
 
 def _texts(values: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Where each string starts, and the bytes."""
+    """Return where each string starts, and the bytes."""
     array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, pa.large_string())
     if array.null_count:
         raise ValueError("values hold a null")
@@ -279,7 +279,7 @@ def _gather(
 def _attributes(
     blocks: Sequence[_Block], rank: NDArray[np.int32], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where each row's predicates start, and their attributes, sorted within the row."""
+    """Return where each row's predicates start, and their attributes, sorted within the row."""
     counts = np.zeros(size, np.int64)
     for block in blocks:
         count_predicates(block.columns[0], counts)
@@ -300,7 +300,7 @@ def _piece_starts(
     predicate_start: NDArray[np.int64],
     attribute: NDArray[np.int32],
 ) -> NDArray[np.int64]:
-    """Where each predicate's pieces start: one for a range, one for a value."""
+    """Return where each predicate's pieces start: one for a range, one for a value."""
     if all(block.value_start is None for block in blocks):
         return np.arange(len(attribute) + 1)
     counts = np.ones(len(attribute), np.int64)
@@ -318,7 +318,7 @@ def _write_numbers(
     odd: dict[tuple[int, Decimal], int],
     dead: NDArray[np.bool_],
 ) -> None:
-    """Write a block's ends, and name the numbers that no float64 stands for."""
+    """Write a block's ends; return the numbers that no float64 represents."""
     count = block.write(block.columns, *places, ends, np.zeros((0, 3), np.int64), dead)
     if not count:
         return

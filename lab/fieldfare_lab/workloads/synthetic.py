@@ -23,7 +23,7 @@ Constraint = tuple[Path, ValueSet]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Filters as normal forms, and events as columns; each call with the same seed gives the same."""
+    """Filters as normal forms, and events as columns; each call with the same seed returns the same ones."""
 
     normal_forms: Callable[[int, int], Iterator[NormalForm]]
     """(count, seed) -> that many filters."""
@@ -36,13 +36,13 @@ def _conjunction(constraints: list[Constraint]) -> NormalForm:
 
 
 def closed_range(low: Decimal | int, high: Decimal | int) -> ValueSet:
-    """The numbers from low to high, both included."""
+    """Return the numbers from low to high, both included."""
     above = greater_than(Decimal(low), or_equal=True)
     return ValueSet(numbers=above.intersection(less_than(Decimal(high), or_equal=True)))
 
 
 def one_of(*strings: str) -> ValueSet:
-    """Exactly these strings."""
+    """Return exactly these strings."""
     return ValueSet(strings=points(strings))
 
 
@@ -139,7 +139,7 @@ _DESTINATIONS = [f"D{i:02d}" for i in range(105)]
 
 
 def _weights(count: int) -> NDArray[np.float64]:
-    """A Zipf-like law: the k-th most frequent is drawn in proportion to 1 / k ** 0.9."""
+    """Return a rank by a Zipf-like law: the k-th has a probability in proportion to 1 / k ** 0.9."""
     weights = 1.0 / np.arange(1, count + 1) ** 0.9
     return np.asarray(weights / weights.sum(), np.float64)
 

@@ -1,4 +1,4 @@
-"""Events as Arrow tables: the form of a record in the log that needs no decoding.
+"""Events as Arrow tables: the format of log records that need no decoding.
 
 ``stream`` reads and writes a record's payload.
 """

@@ -1,22 +1,23 @@
-"""Arrow columns in the few forms that the log keeps: those that JSON has a word for, without encodings.
+"""Conversion of Arrow columns to the types that the log keeps: those representable in JSON, without
+encodings.
 
 =====================================  ===========================================================
-what comes                             what is kept
+input                                  kept as
 =====================================  ===========================================================
 null, boolean, integers, decimals,     itself
 dates, times, timestamps, string
-float64, float32                       itself, but NaN and the infinities as null: JSON has no such number
+float64, float32                       itself, but NaN and infinities as null, which JSON lacks
 float16                                a float64 that prints as the float16 does
 large string, string view              string
 binary of every layout                 string, in base64
-dictionary, run-end encoding           what is below the encoding
+dictionary, run-end encoding           the encoded values
 extension                              its storage
 struct, map with strings as keys       itself
 lists of every layout                  list
-duration, interval, union              refused
+duration, interval, union              rejected
 =====================================  ===========================================================
 
-So a filter and a subscriber see the same value, and what was not there before is not in the log either.
+Filters and subscribers therefore see equal values, and the log contains nothing that an event does not.
 """
 
 from __future__ import annotations
@@ -30,50 +31,50 @@ from numpy.typing import NDArray
 
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 
-MOST_FIELDS = 5_000
+FIELDS_MAX = 5_000
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, in seconds since 1970."""
+"""The years 1 to 9999, in seconds since 1970-01-01."""
 
 
 class SizeBudget:
-    """How much may still be unpacked from encodings, and how many fields looked at."""
+    """A budget for the conversion: the bytes to unpack from encodings, and the number of fields."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = self._left_bytes = max_bytes
-        self._left_fields = MOST_FIELDS
+        self._left_fields = FIELDS_MAX
 
     def spend(self, size_bytes: int) -> None:
-        """Take bytes; TableTooLarge when there are not so many."""
+        """Spend bytes. Raise TableTooLarge if the budget is exceeded."""
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
             raise TableTooLarge("the events are too large when unpacked", max_bytes=self._max_bytes)
 
     def field(self) -> None:
-        """Look at one more field."""
+        """Count one more field. Raise TableRefused if there are more than FIELDS_MAX."""
         self._left_fields -= 1
         if self._left_fields < 0:
-            raise TableRefused(f"there are more than {MOST_FIELDS} fields")
+            raise TableRefused(f"the table has more than {FIELDS_MAX} fields")
 
 
 def canonical(values: pa.Array, place: str, budget: SizeBudget) -> pa.Array:
-    """An array in the form that the log keeps.
+    """Convert an array to a type that the log keeps.
 
     Parameters
     ----------
     values : pa.Array
-        Valid in full.
+        A fully validated array.
     place : str
         The column's path, for errors.
-    budget : Budget
-        Pays for what comes out.
+    budget : SizeBudget
+        The budget for the result.
 
     Raises
     ------
     TableRefused
-        A type that JSON has no word for, or a date that has no text.
+        The type cannot be represented in JSON, or a date has no text.
     TableTooLarge
-        The budget is spent.
+        The budget is exceeded.
     """
     budget.field()
     kind = values.type
@@ -94,7 +95,7 @@ def canonical(values: pa.Array, place: str, budget: SizeBudget) -> pa.Array:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists."""
+    """Whether a type is a list type."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -105,7 +106,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether a type is one of bytes."""
+    """Whether a type is a binary type."""
     return bool(
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
@@ -115,7 +116,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def below_encodings(kind: pa.DataType) -> pa.DataType:
-    """A type without the dictionaries, run-end encodings and extensions around it."""
+    """Return a type without the dictionaries, run-end encodings and extensions around it."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
@@ -137,8 +138,7 @@ def _plain(values: pa.Array, place: str) -> pa.Array:
     if kind in (pa.large_string(), pa.string_view()):
         return pc.cast(values, pa.string())
     if pa.types.is_float16(kind):
-        texts = [None if number is None else str(np.float16(number)) for number in values.to_pylist()]
-        values = pa.array([None if text is None else float(text) for text in texts], pa.float64())
+        values = widened(values)
     if pa.types.is_floating(kind):
         finite = pc.is_finite(values)
         return values if pc.all(finite).as_py() is not False else pc.if_else(finite, values, None)
@@ -149,7 +149,13 @@ def _plain(values: pa.Array, place: str) -> pa.Array:
     if is_binary(kind):
         encoded = [None if v is None else binascii.b2a_base64(v, newline=False) for v in values.to_pylist()]
         return pa.array(encoded, pa.binary()).cast(pa.string())
-    raise TableRefused(f"the column {place} is of the type {kind}, which JSON has no word for", place)
+    raise TableRefused(f"the column {place} has type {kind}, which JSON cannot represent", place)
+
+
+def widened(values: pa.Array) -> pa.Array:
+    """Convert float16 numbers to float64 numbers that print equally."""
+    texts = [None if number is None else str(np.float16(number)) for number in values.to_pylist()]
+    return pa.array([None if text is None else float(text) for text in texts], pa.float64())
 
 
 def _moments(values: pa.Array, place: str) -> pa.Array:
@@ -165,7 +171,7 @@ def _moments(values: pa.Array, place: str) -> pa.Array:
     if bounds["min"] is not None:
         first, last = (bounds[end] * seconds_each // per_second for end in ("min", "max"))
         if first < _FIRST_SECOND or last > _LAST_SECOND:
-            raise TableRefused(f"the column {place} has a date that is not in the years 1 to 9999", place)
+            raise TableRefused(f"the column {place} has a date outside the years 1 to 9999", place)
     return values
 
 
@@ -186,7 +192,7 @@ def _struct(values: pa.StructArray, place: str, budget: SizeBudget) -> pa.Array:
 
 
 def refuse_duplicates(names: list[str], place: str) -> None:
-    """TableRefused when a name comes twice."""
+    """Raise TableRefused if a name occurs twice."""
     if len(set(names)) != len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         path = f"{place}.{twice}" if place else twice
@@ -218,7 +224,7 @@ def _list(values: pa.Array, place: str, budget: SizeBudget) -> pa.Array:
 
 
 def _refuse_shared(starts: NDArray[np.int64], lengths: NDArray[np.int64], place: str) -> None:
-    """Views of the same items would become copies of them, as many and as large as somebody likes."""
+    """Raise TableRefused for list views that share items, whose copies could grow without bound."""
     filled = np.flatnonzero(lengths)
     order = filled[np.argsort(starts[filled])]
     if (starts[order[1:]] < starts[order[:-1]] + lengths[order[:-1]]).any():
@@ -228,7 +234,7 @@ def _refuse_shared(starts: NDArray[np.int64], lengths: NDArray[np.int64], place:
 def _from_dictionary(values: pa.DictionaryArray, place: str, budget: SizeBudget) -> pa.Array:
     _refuse_nested(values.type.value_type, place)
     dictionary = canonical(values.dictionary, place, budget)
-    if not len(dictionary):  # below a null struct an index may be there, though nothing is
+    if not len(dictionary):  # an index below a null struct may refer to nothing
         return pa.nulls(len(values), dictionary.type)
     if pa.types.is_string(dictionary.type):
         budget.spend(_text_bytes(pc.binary_length(dictionary).take(values.indices)))
@@ -260,7 +266,7 @@ def _text_bytes(lengths: pa.Array) -> int:
 
 
 def _size_bytes(values: pa.Array) -> int:
-    """What an array without parts takes when it is written."""
+    """Return the written size of an array without nested types."""
     kind = values.type
     if kind in (pa.string_view(), pa.binary_view()) and len(values):
         end = values.offset + len(values)

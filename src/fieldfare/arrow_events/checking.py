@@ -1,7 +1,7 @@
-"""CloudEvents as columns, held against the specification: whole columns at a time, and each bad row named.
+"""Validation of CloudEvents in columns: whole columns at a time, with an error for each invalid row.
 
-What is wrong with a column's name or type is wrong for every event, so nothing is taken (`TableRefused`).
-What is wrong with single values refuses those rows, for the same reasons and in the same words as for JSON.
+An invalid column name or type applies to every event, so the complete table is rejected (`TableRefused`).
+Invalid values reject single rows, for the same reasons and with equal messages as for JSON.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ _TIME = (
     r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt ]([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?"
     r"([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$"
 )
-_LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
+_LEAST_INT32, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 JSON_MAX_BYTES = 64 << 20
-"""How much JSON the events of one table may make, for those who get them as JSON."""
+"""Maximum JSON size of the events of one table, for subscribers that receive JSON; larger tables are
+rejected."""
 LONGEST_TO_SHORTEST = 50
-"""No value's JSON is by more than this factor shorter than ``json_sizes`` says."""
+"""Upper bound of the factor by which a value's JSON is shorter than ``json_sizes`` estimates."""
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """An event that is not taken: its row, the column that is wrong, and why."""
+    """A rejected event: its row, the invalid column, and the reason."""
 
     row: int
     column: str | None
@@ -58,7 +59,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckedEvents:
-    """The good rows as the log keeps them, which rows those are, and the bad ones."""
+    """The valid rows in the log's types, their row numbers, and the invalid rows."""
 
     events: pa.RecordBatch
     accepted: Sequence[int]
@@ -68,23 +69,23 @@ class CheckedEvents:
 def check_events(
     batches: Sequence[pa.RecordBatch], event_max_bytes: int, budget: SizeBudget
 ) -> CheckedEvents:
-    """Hold tables of events against CloudEvents 1.0; the good rows of all become one.
+    """Validate tables of events against CloudEvents 1.0, and merge their valid rows.
 
     Parameters
     ----------
     batches : sequence of pa.RecordBatch
-        At least one; of one schema, and valid in full.
+        At least one; of one schema, and fully validated.
     event_max_bytes : int
-        How long an event may be as JSON.
-    budget : Budget
-        Pays for what comes out.
+        Maximum size of an event as JSON.
+    budget : SizeBudget
+        The budget for the result.
 
     Raises
     ------
     TableRefused
-        A column is missing, has a name or a type that it must not have, or comes twice.
+        A column is missing or duplicate, or has an invalid name or type.
     TableTooLarge
-        The budget is spent, or the events would be too much JSON.
+        The budget is exceeded, or the events exceed JSON_MAX_BYTES as JSON.
     """
     kept = [pa.RecordBatch.from_pydict(_columns(batch, budget)) for batch in batches]
     table = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
@@ -100,7 +101,7 @@ def check_events(
 
 
 def _columns(events: pa.RecordBatch, budget: SizeBudget) -> dict[str, pa.Array]:
-    """The columns in the log's form, by name, without those that are empty."""
+    """Convert the columns to the log's types, by name, without empty ones."""
     names = events.schema.names
     refuse_duplicates(names, "")
     for name in REQUIRED:
@@ -110,8 +111,9 @@ def _columns(events: pa.RecordBatch, budget: SizeBudget) -> dict[str, pa.Array]:
     for name, values in zip(names, events.columns, strict=True):
         if name != "data_base64" and not _NAME.fullmatch(name):
             raise TableRefused(
-                *(f"the column name {name[:60]!r} has more than lower-case letters a-z and digits", name),
-                hint="Columns are attributes of events; what these are about belongs in a struct, data.",
+                detail=f"the column name {name[:60]!r} has characters other than a-z and 0-9",
+                column=name,
+                hint="Columns are attributes of events; put the payload into a struct column named data.",
             )
         kept = canonical(values, name, budget)
         _check_type(name, below_encodings(values.type), kept.type)
@@ -119,7 +121,7 @@ def _columns(events: pa.RecordBatch, budget: SizeBudget) -> dict[str, pa.Array]:
             continue
         key = "data_base64" if name == "data" and is_binary(below_encodings(values.type)) else name
         if key in columns:
-            raise TableRefused("there are a column of binary data and one named data_base64", key)
+            raise TableRefused("the table has both a binary column data and a column data_base64", key)
         columns[key] = kept
     return columns
 
@@ -144,11 +146,11 @@ def _check_type(name: str, came: pa.DataType, kept: pa.DataType) -> None:
         allowed = kept == pa.string() or pa.types.is_boolean(kept) or pa.types.is_integer(kept)
         wanted = "strings, whole numbers or booleans"
     if not allowed or (is_binary(came) and name != "data_base64"):
-        raise TableRefused(f"the column {name} must be one of {wanted}, not of the type {came}", name)
+        raise TableRefused(f"the column {name} must be one of {wanted}, not of type {came}", name)
 
 
 def _bad_rows(columns: dict[str, pa.Array]) -> Iterator[BadRow]:
-    """What is wrong with single values, in the order in which an event's attributes are looked at."""
+    """Yield the invalid values, in the order in which an event's attributes are checked."""
     for name in REQUIRED:
         values = columns[name]
         if values.null_count:
@@ -172,7 +174,7 @@ def _bad_rows(columns: dict[str, pa.Array]) -> Iterator[BadRow]:
         yield from _bad_base64(columns["data_base64"], columns.get("data"))
     for name, values in columns.items():
         if name not in _KNOWN and pa.types.is_integer(values.type):
-            beyond = pc.or_(pc.less(values, _LEAST_INT32), pc.greater(values, _MOST_INT32))
+            beyond = pc.or_(pc.less(values, _LEAST_INT32), pc.greater(values, _INT32_MAX))
             detail = f"the extension {name} is beyond 32 bits; send it as a string"
             yield from _refuse(beyond, name, detail)
 
@@ -228,9 +230,9 @@ def _bad_base64(values: pa.Array, data: pa.Array | None) -> Iterator[BadRow]:
 
 
 def _large_rows(table: pa.RecordBatch, event_max_bytes: int) -> Iterator[BadRow]:
-    """Rows that are too long as JSON: those that may be are written out, for a count that is exact."""
+    """Yield the rows that are too long as JSON; the JSON of uncertain ones is written for an exact size."""
     sizes = json_sizes(table)
-    # Far beyond the limit nothing has to be written to know it.
+    # Far above the limit, the estimate suffices.
     sure = sizes > event_max_bytes * LONGEST_TO_SHORTEST
     total = int(sizes[~sure].sum())
     if total > JSON_MAX_BYTES:

@@ -1,10 +1,10 @@
-"""Why a table of events is not taken."""
+"""Errors for tables of events that are rejected."""
 
 from __future__ import annotations
 
 
 class TableRefused(ValueError):
-    """Nothing of a table can be taken; ``column`` is the path of the column that is to blame, if one is."""
+    """A table is rejected as a whole; ``column`` is the path of the invalid column, if there is one."""
 
     def __init__(self, detail: str, column: str | None = None, hint: str | None = None) -> None:
         super().__init__(detail)
@@ -14,11 +14,11 @@ class TableRefused(ValueError):
 
 
 class StreamRefused(TableRefused):
-    """Bytes that are no Arrow stream."""
+    """The bytes are not an Arrow stream."""
 
 
 class TableTooLarge(ValueError):
-    """More rows or bytes than may come at once; ``limits`` says how many those are."""
+    """A table has too many rows or bytes; ``limits`` contains the exceeded limit."""
 
     def __init__(self, detail: str, **limits: int) -> None:
         super().__init__(detail)

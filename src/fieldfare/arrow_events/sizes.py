@@ -1,7 +1,7 @@
-"""About how long the JSON of each row of a table is, without writing it.
+"""Estimation of the JSON size of each row of a table, without writing it.
 
-Numbers count as their type's longest text, and strings as if nothing in them had to be escaped. A row within
-a limit by this count is within it, but for escapes; one beyond it is worth a closer look.
+Numbers count as their type's longest text, and strings as if nothing had to be escaped. A row whose estimate
+is within a limit is within it, except for escapes; any other row must be measured exactly.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldfare.arrow_events.canonical import is_binary
+
 Sizes = NDArray[np.int64]
 
 _WORD = 4
-"""A null, or the brackets of what is no null."""
+"""The size of a null, or of the brackets of a nested value."""
 _LONGEST = 40
-"""A moment with nine digits of its second, in quotes, is not longer."""
+"""Maximum size of a moment's text with nine digits of a second, in quotes."""
 
 
 def json_sizes(events: pa.RecordBatch) -> Sizes:
-    """Bytes of each row's JSON, about: int64[rows]."""
+    """Return the estimated bytes of each row's JSON: int64[rows]."""
     sizes = np.full(events.num_rows, 2, np.int64)
     for name, values in zip(events.schema.names, events.columns, strict=True):
         sizes += _sizes(values) + (len(name.encode()) + 4)
@@ -42,7 +44,7 @@ def _sizes(values: pa.Array) -> Sizes:
     if pa.types.is_list(kind):
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
         return _within(_sizes(values.flatten()) + 1, lengths)
-    if kind == pa.string():
+    if kind == pa.string() or is_binary(kind):
         lengths = pc.fill_null(pc.binary_length(values), _WORD)
         text: Sizes = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
         return text + 2
@@ -50,7 +52,7 @@ def _sizes(values: pa.Array) -> Sizes:
 
 
 def _within(items: Sizes, lengths: Sizes) -> Sizes:
-    """The sums over lists of so many items."""
+    """Return the sums of the items of each list."""
     ends = np.cumsum(lengths)
     total = np.zeros(len(items) + 1, np.int64)
     np.cumsum(items, out=total[1:])

@@ -1,7 +1,7 @@
-"""Reading an Arrow stream that somebody sent: whatever its bytes are, time and memory stay bounded.
+"""Reading of untrusted Arrow streams: time and memory stay bounded whatever the bytes are.
 
-Uncompressed buffers are looked at where they are. Compressed ones are unpacked by the reader, which believes
-the size that each of them claims; so these claims are added up before it gets to see them.
+Uncompressed buffers are used in place. Compressed buffers are unpacked by Arrow's reader, which trusts the
+size that each of them declares; these sizes are therefore added up and checked first.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _FILE_START = b"ARROW1"
 
 
 def read_stream(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBatch]:
-    """The record batches of an IPC stream, checked in full: their offsets, lengths and UTF-8.
+    """Read the record batches of an IPC stream, fully validated: their offsets, lengths and UTF-8.
 
     Parameters
     ----------
     body : bytes
     max_rows : int
-        How many rows all batches may have together.
+        Maximum rows of all batches together.
     max_bytes : int
-        How many bytes the buffers may take when they are unpacked.
+        Maximum bytes of the unpacked buffers.
 
     Raises
     ------
     StreamRefused
-        The bytes are no such stream.
+        The bytes are not such a stream.
     TableTooLarge
-        They hold more than they may.
+        A maximum is exceeded.
     """
     if body.startswith(_FILE_START):
         raise StreamRefused(
@@ -58,12 +58,12 @@ def read_stream(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBat
     except (StreamRefused, TableTooLarge):
         raise
     except _READ_ERRORS as error:
-        raise StreamRefused(f"the body is no Arrow IPC stream: {_first_line(error)}") from None
+        raise StreamRefused(f"the body is not an Arrow IPC stream: {_first_line(error)}") from None
     return batches
 
 
 def _read_names(field: pa.Field) -> None:
-    """UnicodeDecodeError for a name that is not UTF-8: the reader lets that pass."""
+    """Raise UnicodeDecodeError for a name that is not UTF-8, which Arrow's reader does not check."""
     field.name  # noqa: B018
     kind = field.type
     if pa.types.is_nested(kind):
@@ -76,7 +76,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _unpacked_bytes(body: bytes) -> int:
-    """What all compressed buffers of a stream claim to take when unpacked."""
+    """Return the unpacked size that all compressed buffers of a stream declare."""
     total = 0
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
         if message.type in ("record batch", "dictionary") and message.body is not None:
@@ -85,11 +85,11 @@ def _unpacked_bytes(body: bytes) -> int:
 
 
 def _claimed_bytes(metadata: memoryview, body: memoryview) -> int:
-    """The sizes that stand before the compressed buffers of one message.
+    """Return the sum of the sizes declared by the compressed buffers of one message.
 
     The metadata is a flatbuffer (Arrow's Message.fbs): a table of a RecordBatch, or of a DictionaryBatch
-    around one, whose `compression` says that every buffer begins with its unpacked length as an int64, -1
-    for a buffer that is not packed.
+    around one, whose `compression` says that every buffer begins with its unpacked length as an int64, -1 for
+    a buffer that is not compressed.
     """
     message = struct.unpack_from("<I", metadata, 0)[0]
     (kind,) = struct.unpack_from("<B", metadata, _field(metadata, message, 1))
@@ -106,7 +106,7 @@ def _claimed_bytes(metadata: memoryview, body: memoryview) -> int:
         if size >= 8:
             (claimed,) = struct.unpack_from("<q", body, start)
             if claimed < -1:
-                raise ValueError("a buffer of a negative size")
+                raise ValueError("a buffer declares a negative size")
             total += max(claimed, 0)
     return total
 
@@ -115,7 +115,7 @@ _DICTIONARY = 2
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it is not there."""
+    """Return the offset of a field of a flatbuffer's table; 0 if the field is absent."""
     (back,) = struct.unpack_from("<i", metadata, table)
     (size,) = struct.unpack_from("<H", metadata, table - back)
     slot = 4 + 2 * number
@@ -124,9 +124,9 @@ def _field(metadata: memoryview, table: int, number: int) -> int:
 
 
 def _table(metadata: memoryview, table: int, number: int) -> int:
-    """Where the table or vector is that a field refers to."""
+    """Return the offset of the table or vector that a field refers to."""
     place = _field(metadata, table, number)
     if not place:
-        raise ValueError("a message without its content")
+        raise ValueError("a message has no content")
     offset: int = struct.unpack_from("<I", metadata, place)[0]
     return place + offset

@@ -1,4 +1,4 @@
-"""The commands put together, and what happens when one fails."""
+"""The command line application: the list of commands, and error handling."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from fieldfare import __version__
 from fieldfare.cli.output import EXIT_INTERRUPTED, fail, leave_closed_pipe
+from fieldfare.runtimes.files.kinds import FileError
 
 COMMANDS = {
     "serve": ("service:serve", "Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C."),
-    "publish": ("publishing:publish", "Publish events, and say how many are durable."),
+    "publish": ("publishing:publish", "Publish events, and report how many are durable."),
     "subscribe": (
         "follow:subscribe",
-        "Follow a filter live: one line for each event that matches, until Ctrl-C.",
+        "Print the events that match a filter as they arrive, one per line, until Ctrl-C.",
     ),
     "match": (
         "job:match",
@@ -29,46 +30,53 @@ COMMANDS = {
     "top": ("watch:top", "Watch the service: rates, lag, latency, subscriptions. Ctrl-C ends."),
     "demo": (
         "demo:demo",
-        "Match a year of real departures against 100,000 travellers' alerts, and check every word.",
+        "Match a year of real departures against 100,000 travellers' alerts, and check the results.",
     ),
-    "subscriptions": ("subscriptions:app", "Create, list, get and delete standing filters."),
+    "subscriptions": ("subscriptions:app", "Create, list, get, configure and delete subscriptions."),
     "dead-letters": (
         "delivery:app",
-        "Messages that were given up: list them, give them all the same, clear the list.",
+        "Dead letters of a subscription: list, retry or clear them.",
     ),
-    "seek": ("delivery:seek", "Let a subscription go on from another place: a time, a position, an end."),
-    "pause": ("delivery:pause", "Give a subscription's readers nothing for the time being."),
-    "resume": ("delivery:resume", "Give a subscription's readers messages again."),
-    "delayed": ("delayed:app", "Events that wait for their time: list them, take them back."),
+    "seek": (
+        "delivery:seek",
+        "Move a subscription's cursor to a time, a position, or either end of the log.",
+    ),
+    "pause": ("delivery:pause", "Pause the delivery of a subscription; matching events are kept."),
+    "resume": ("delivery:resume", "Resume the delivery of a paused subscription."),
+    "delayed": ("delayed:app", "Delayed events: list or cancel them."),
     "scale": (
         "scaling:scale",
         "Show an elastic service's hosts, slices and loads, and why it grew or shrank.",
     ),
     "spaces": (
         "spaces:app",
-        "Create, list and delete spaces (a space is a tenant's world); their quotas.",
+        "Create, list and delete spaces (tenants), and set their quotas.",
     ),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
-    "keys": ("keys:app", "Make, list and revoke API keys; keys of encrypted spaces."),
+    "keys": ("keys:app", "Create, list and revoke API keys; manage keys of encrypted spaces."),
     "quarantine": (
         "quarantine:app",
-        "Records that were set aside because matching them failed: list them, publish them again.",
+        "Quarantined records, which could not be matched: list them, or publish them again.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Check all data in a data directory against its checksums, and report damage and what to do.",
     ),
 }
-"""Where each command is, and its line in the list of all: what is not called is not imported."""
+"""The module and object of each command, and its help text. Only the command that runs is imported."""
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 class LazyCommand(TyperCommand):
-    """Stands in the list of commands for one that is imported when it is called."""
+    """An entry in the list of commands; the command is imported when it is called."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
 
 def load_command(name: str) -> Any:
-    """A command, or a group of them, imported."""
+    """Import a command or a group of commands, and return it."""
     module, attribute = COMMANDS[name][0].split(":")
     found = getattr(import_module(f"fieldfare.cli.{module}"), attribute)
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -81,7 +89,7 @@ def load_command(name: str) -> Any:
 
 
 class FieldfareGroup(TyperGroup):
-    """Turns what a user can cause into one message and an exit code; only bugs show a traceback."""
+    """Converts errors that a user can cause to a message and an exit code; only bugs show a traceback."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _in_words():
@@ -99,20 +107,22 @@ def _in_words() -> Iterator[None]:
     except BrokenPipeError:
         leave_closed_pipe()
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # rich ends with 1 where a reader has gone
+        if isinstance(error.__context__, BrokenPipeError):  # rich exits with 1 on a closed pipe.
             leave_closed_pipe()
         raise
     except OSError as error:
         what = error.strerror or str(error)
         fail(f"{error.filename}: {what}" if error.filename else what)
+    except FileError as error:
+        fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except UnicodeEncodeError as error:
         if not any("\ud800" <= char <= "\udfff" for char in error.object[error.start : error.end]):
             raise
-        fail("an argument is no valid UTF-8")
+        fail("an argument is not valid UTF-8")
     except Exception as error:
-        errors = sys.modules.get("fieldfare.client.errors")  # not there: none of these was raised
+        errors = sys.modules.get("fieldfare.client.errors")  # Not imported: none of these was raised.
         if errors is None or not isinstance(error, errors.FieldfareError):
             raise
         fail(str(error))
@@ -121,7 +131,7 @@ def _in_words() -> Iterator[None]:
 app = typer.Typer(
     name="fieldfare",
     cls=FieldfareGroup,
-    help="Content-based publish/subscribe: every event that matches a filter, and no other.",
+    help="Content-based publish/subscribe: each subscriber gets exactly the events that match its filter.",
     epilog=(
         "Start with `fieldfare serve`, then `fieldfare subscribe --filter 'data.price < 18.5'` "
         "in a second terminal, and `fieldfare publish quotes.jsonl --type quote` in a third."
@@ -159,7 +169,7 @@ def options(
         typer.Option(
             "--key-file",
             metavar="FILE",
-            help="Holds the API key; else FIELDFARE_API_KEY, or what FIELDFARE_API_KEY_FILE names.",
+            help="File with the API key; default: FIELDFARE_API_KEY, else the file FIELDFARE_API_KEY_FILE.",
         ),
     ] = None,
     ca_file: Annotated[
@@ -168,7 +178,7 @@ def options(
             "--ca-file",
             envvar="FIELDFARE_CA_FILE",
             metavar="FILE",
-            help="The authority that a service with https is known by, if not one of the system's.",
+            help="Authority certificates (PEM) to verify the service with, instead of the system's.",
         ),
     ] = None,
     space_key: Annotated[
@@ -177,7 +187,7 @@ def options(
             "--space-key",
             envvar="FIELDFARE_SPACE_KEY",
             metavar="FILE",
-            help="The key of an encrypted space, see `keys space`: encrypt and decrypt with it.",
+            help="Key of an encrypted space, to encrypt and decrypt with; see `keys space`.",
         ),
     ] = None,
     certificate: Annotated[
@@ -186,11 +196,11 @@ def options(
             "--certificate",
             envvar="FIELDFARE_CERTIFICATE",
             metavar="FILE",
-            help="A certificate and its key, for a service that asks its clients for one.",
+            help="Client certificate and its private key (PEM), for a service that requires one.",
         ),
     ] = None,
 ) -> None:
-    """What goes before the command."""
+    """Options before the command."""
     for name, value in (
         ("FIELDFARE_CA_FILE", ca_file),
         ("FIELDFARE_CERTIFICATE", certificate),

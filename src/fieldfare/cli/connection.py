@@ -1,13 +1,13 @@
-"""Opening a client for a command."""
+"""Clients for commands."""
 
 from __future__ import annotations
 
 from typing import Literal, cast
 
-from fieldfare.cli.output import EXIT_USAGE, fail, say
-from fieldfare.cli.space_keys import BANNER, chosen_key
+from fieldfare.cli.output import EXIT_USAGE, fail
+from fieldfare.cli.space_keys import chosen_key, say_protection
 from fieldfare.client.batching import BatchPolicy
-from fieldfare.client.encrypting import PLAINLY
+from fieldfare.client.encrypting import NO_ENCRYPTION
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.transport import Compression
@@ -20,17 +20,18 @@ def connect(
     retry: RetrySettings | None = None,
     compression: str | None = None,
 ) -> Client:
-    """A client, or a usage error when what it is made of is wrong."""
+    """Return a client; exit with a usage error if an argument is not valid."""
     key = chosen_key()
     if key is not None:
-        say(BANNER)
+        say_protection(key)
     try:
         return Client(
-            *(url, space),
+            url=url,
+            space=space,
             batch=batch,
             retry=retry,
             compression=cast(Compression | None, compression),
-            encryption=key or PLAINLY,
+            encryption=key or NO_ENCRYPTION,
         )
     except (ValueError, ImportError) as error:
         fail(str(error), EXIT_USAGE)

@@ -1,4 +1,4 @@
-"""``fieldfare delayed``: what was published for later, and how it is taken back."""
+"""``fieldfare delayed``: list and cancel delayed events."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, SpaceOption, UrlOption, out, print_json
 
 app = typer.Typer(
-    help="Events that wait for their time: list them, take them back.",
+    help="Delayed events: list or cancel them.",
     no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_all(url: UrlOption = None, space: SpaceOption = None, as_json: JsonOption = False) -> None:
-    """List what was published for later, soonest first."""
+    """List the delayed events, soonest first."""
     with connect(url, space) as client:
         waiting = list(client.delayed())
     if as_json:
@@ -27,7 +27,7 @@ def list_all(url: UrlOption = None, space: SpaceOption = None, as_json: JsonOpti
     for each in waiting:
         out().print(Text(f"{each.id}  {each.due.isoformat()}  {each.count} events"))
     if not waiting:
-        out().print("nothing waits for its time")
+        out().print("no delayed events")
 
 
 @app.command(epilog="Example: `fieldfare delayed cancel 12`")
@@ -36,8 +36,8 @@ def cancel(
     url: UrlOption = None,
     space: SpaceOption = None,
 ) -> None:
-    """Take events back whose time has not come."""
+    """Cancel delayed events that are not published yet."""
     with connect(url, space) as client:
         for id in ids:
             client.cancel_delayed(id)
-            out().print(Text(f"{id} does not come"))
+            out().print(Text(f"canceled {id}"))

@@ -1,4 +1,4 @@
-"""``fieldfare dead-letters``, ``seek``, ``pause`` and ``resume``: what a person does to a delivery."""
+"""``fieldfare dead-letters``, ``seek``, ``pause`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fieldfare.client.records import DeadMessage
 from fieldfare.model import Position, positions_text
 
 app = typer.Typer(
-    help="Messages that were given up: list them, give them all the same, clear the list.",
+    help="Dead letters of a subscription: list, retry or clear them.",
     no_args_is_help=True,
 )
 
@@ -35,12 +35,12 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription'
 @app.command("list", epilog="Example: `fieldfare dead-letters list cheap`")
 def list_all(
     id: IdArgument,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list.")] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the messages of a subscription that were given up, by position, and why."""
+    """List the dead letters of a subscription, ordered by position, with the reasons."""
     count = 0
     with connect(url, space) as client:
         for message in client.dead_letters(id, page_size=min(limit or 100, 100)):
@@ -52,34 +52,34 @@ def list_all(
             if count == limit:
                 break
     if not count and not as_json:
-        out().print("no message was given up")
+        out().print("no dead letters")
 
 
 @app.command(epilog="Example: `fieldfare dead-letters retry cheap 0-17-0`")
 def retry(
     id: IdArgument,
     positions: Annotated[
-        list[str] | None, typer.Argument(metavar="[POSITION]...", help="Which; else all.")
+        list[str] | None, typer.Argument(metavar="[POSITION]...", help="Positions to retry; default: all.")
     ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
 ) -> None:
-    """Give messages all the same that were given up, all or some: their attempts are counted anew."""
+    """Redeliver dead letters, all or some; their attempts are counted from 1 again."""
     try:
         named = [Position.parse(text) for text in positions] if positions else None
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     with connect(url, space) as client:
         count = client.retry_dead_letters(id, named)
-    out().print(f"{count:,} given again")
+    out().print(f"{count:,} to be redelivered")
 
 
 @app.command(epilog="Example: `fieldfare dead-letters clear cheap`")
 def clear(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Forget the messages of a subscription that were given up."""
+    """Remove all dead letters of a subscription."""
     with connect(url, space) as client:
         count = client.clear_dead_letters(id)
-    out().print(f"{count:,} forgotten")
+    out().print(f"{count:,} removed")
 
 
 def seek(
@@ -94,9 +94,9 @@ def seek(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a subscription go on from another place: a time, a position, an end.
+    """Move a subscription's cursor to a time, a position, or either end of the log.
 
-    What matched from there on comes, also what was acked.
+    Matching events from there on are delivered, also those that were acked.
 
     Example: `fieldfare seek cheap earliest`
     """
@@ -105,13 +105,13 @@ def seek(
     if as_json:
         print_json({"cursor": cursor})
     else:
-        out().print(Text(f"{id} goes on at {cursor}"))
+        out().print(Text(f"{id} resumes at {cursor}"))
 
 
 def pause(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Give a subscription's readers nothing for the time being.
+    """Pause the delivery of a subscription; matching events are kept.
 
-    What matches is kept for them.
+    They are delivered after `fieldfare resume`.
 
     Example: `fieldfare pause cheap`
     """
@@ -121,13 +121,13 @@ def pause(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> N
 
 
 def resume(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Give a subscription's readers messages again.
+    """Resume the delivery of a paused subscription.
 
     Example: `fieldfare resume cheap`
     """
     with connect(url, space) as client:
         client.configure_subscription(id, paused=False)
-    out().print(Text(f"{id} goes on"))
+    out().print(Text(f"{id} is resumed"))
 
 
 def _line(message: DeadMessage) -> str:
@@ -135,7 +135,7 @@ def _line(message: DeadMessage) -> str:
     attempts = f"{message.attempts} attempt{'s' * (message.attempts != 1)}"
     head = f"{message.position}  {when}  {attempts}  {one_line(message.reason)}"
     if message.raw is None:
-        return f"{head}\n  its event is gone: retention has taken it"
+        return f"{head}\n  no event: retention has removed it"
     if message.unreadable:
         return f"{head}\n  {one_line(message.unreadable)}"
     return f"{head}\n  {one_line(message.raw.decode(errors='replace'))}"

@@ -1,50 +1,59 @@
-"""Reading events from a file or standard input: JSON lines, a JSON array, or one JSON object."""
+"""Reading events from files: one by one for ``filter``, as lines or tables for ``publish``."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from fieldfare.cli.output import fail
+from fieldfare.cli.output import fail, need_packages
+from fieldfare.runtimes.files.kinds import EVENT_KINDS, NOT_CSV, TABLES, FileError, FileKind, kind_of
+from fieldfare.runtimes.files.lines import STANDARD_INPUT, LineReader, open_stream
+
+FILE_HELP = f"{EVENT_KINDS}; a JSON array or object; - is standard input. JSON may be compressed (.gz)."
 
 EventsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--events",
-        "-e",
-        metavar="FILE",
-        help="Events: JSON lines, a JSON array or one JSON object; - is standard input.",
-    ),
+    str | None, typer.Option("--events", "-e", metavar="FILE", help=f"Events: {FILE_HELP}")
 ]
 
 
-def open_lines(file: str) -> tuple[Iterator[bytes], int | None]:
-    """The events of a file, one a line, and its size where that is known."""
-    if file == "-":
-        return _split(sys.stdin.buffer), None
-    path = Path(file)
+def kind_of_events(file: str) -> FileKind:
+    """Return the kind of a file of events; FileError if it cannot hold events."""
+    kind = FileKind.LINES if file == STANDARD_INPUT else kind_of(Path(file))
+    if kind is FileKind.CSV:
+        raise FileError(f"{file} is CSV. {NOT_CSV}")
+    return kind
+
+
+def open_lines(file: str) -> tuple[LineReader, int | None]:
+    """Open the lines of a file; return them, and the file's size unless it is compressed or a stream."""
+    reader = LineReader(*open_stream(file))
+    is_sized = reader.is_plain and file != STANDARD_INPUT
+    return reader, Path(file).stat().st_size if is_sized else None
+
+
+def read_batches(file: str, kind: FileKind, command: str, batch_events: int | None = None) -> Iterator[Any]:
+    """Return the record batches of a table."""
     try:
-        return _split(path.open("rb")), path.stat().st_size
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
+        import pyarrow  # noqa: F401
+    except ImportError:
+        need_packages(command, "arrow", ["pyarrow"])
+    from fieldfare.runtimes.files.tables import BATCH_ROWS, TableFile
+
+    return TableFile(Path(file), kind).batches(batch_rows=batch_events or BATCH_ROWS)
 
 
 def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The events of a file and the numbers of their lines; numbers in them are exact.
+    """Yield the events of a file with the numbers of their lines or rows.
 
-    With ``as_data`` each line is the data of an event.
+    Numbers in events are exact. With ``as_data`` each line is the data of an event.
     """
-    lines, _ = open_lines(file)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    kind = kind_of_events(file)
+    found = _table_lines(file, kind) if kind in TABLES else open_lines(file)[0]
+    for number, line in found:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -54,36 +63,16 @@ def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict
         if not isinstance(value, dict):
             fail(
                 f"{file}, line {number} is not an event: an event is a JSON object\n"
-                "hint: --data takes each line as the data of an event"
+                "hint: --data reads each line as the data of an event"
             )
         yield number, value
 
 
-def _split(stream: BinaryIO) -> Iterator[bytes]:
-    """JSON lines as they come; a JSON array, or an object over several lines, is read as a whole."""
-    first = b""
-    for first in stream:
-        if first.strip():
-            break
-    if _is_complete(first):
-        return itertools.chain((first,), stream)
-    content = first + stream.read()
-    try:
-        if content.lstrip()[:1] == b"[":
-            items = msgspec.json.decode(content, type=list[msgspec.Raw])
-        else:
-            items = [msgspec.json.decode(content, type=msgspec.Raw)]
-    except msgspec.DecodeError:
-        return iter(content.splitlines(keepends=True))  # Lines after all; the broken ones get their errors.
-    return (msgspec.json.format(bytes(item), indent=-1) for item in items)
+def _table_lines(file: str, kind: FileKind) -> Iterator[tuple[int, str]]:
+    row = 0
+    for batch in read_batches(file, kind, "filter"):
+        from fieldfare.arrow_events.json_text import row_texts
 
-
-def _is_complete(line: bytes) -> bool:
-    """Whether the first line is a JSON value by itself and so, presumably, is every other."""
-    if line.lstrip()[:1] == b"[":
-        return False
-    try:
-        msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return False
-    return True
+        for text in row_texts(batch).to_pylist():
+            row += 1
+            yield row, text

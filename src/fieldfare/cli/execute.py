@@ -1,4 +1,4 @@
-"""``fieldfare subscribe --exec``: a command for each message."""
+"""``fieldfare subscribe --exec``: run a command for each message."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from fieldfare.client.message import Message
 from fieldfare.client.synchronous.subscriber import Subscriber
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+POSITION_VARIABLE = "FIELDFARE_POSITION"
+ATTEMPT_VARIABLE = "FIELDFARE_ATTEMPT"
 NO_SHELL_COMMAND = 127
 NOT_EXECUTABLE = 126
 
 
 def give_up(message: Message, error: EncryptionError, settle: bool = True) -> None:
-    """Say that a message cannot be decrypted, and have it among the dead letters: others come after it."""
+    """Report a message that cannot be decrypted and, with ``settle``, make it a dead letter."""
     say(str(error))
     if settle:
-        message.terminate("it cannot be decrypted")
+        message.terminate("the message cannot be decrypted")
 
 
 class Commands:
-    """Runs one command for each message, and counts how they end.
+    """Runs a command for each message, and counts successes and failures.
 
     Parameters
     ----------
     command
-        For the shell. It has the event on its standard input, and its place in ``FIELDFARE_POSITION`` and
-        ``FIELDFARE_ATTEMPT``.
+        A shell command. It gets the event on standard input, and the message's position and attempt in the
+        environment variables ``FIELDFARE_POSITION`` and ``FIELDFARE_ATTEMPT``.
     """
 
     def __init__(self, command: str) -> None:
@@ -44,13 +46,13 @@ class Commands:
         self.done = self.failed = 0
 
     def handle(self, message: Message) -> None:
-        """Run it; one that ends with another status than 0 has failed."""
+        """Run the command for a message; a status other than 0 is a failure, and the message is nacked."""
         try:
             given = message.raw + b"\n"
         except EncryptionError as error:
             give_up(message, error)
             return
-        place = {"FIELDFARE_POSITION": str(message.position), "FIELDFARE_ATTEMPT": str(message.attempt)}
+        place = {POSITION_VARIABLE: str(message.position), ATTEMPT_VARIABLE: str(message.attempt)}
         # In a group of its own: a terminal's Ctrl-C is for us, and lets the commands that run end.
         with subprocess.Popen(
             self._command, shell=True, stdin=subprocess.PIPE, env=os.environ | place, process_group=0
@@ -65,13 +67,13 @@ class Commands:
             return
         self.failed += 1
         message.nack()
-        say(f"{message.position}, attempt {message.attempt}: the command ended with {running.returncode}")
+        say(f"{message.position}, attempt {message.attempt}: the command exited with {running.returncode}")
         if running.returncode in (NO_SHELL_COMMAND, NOT_EXECUTABLE):
-            say("hint: it may not exist, or not be executable; --exec takes a command for the shell")
+            say("hint: it may not exist, or not be executable; --exec takes a shell command")
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Ctrl-C ends this as SIGTERM does; a second one goes to the commands that still run."""
+        """Make Ctrl-C act as SIGTERM; pass a second one on to the commands that are still running."""
         before = signal.getsignal(signal.SIGINT)
         if before is signal.SIG_IGN:
             yield
@@ -97,13 +99,13 @@ class Commands:
 
 
 def execute(subscriber: Subscriber, command: str, concurrency: int) -> None:
-    """Run a command for each message, until a signal; what runs then comes to its end."""
+    """Run a command for each message until a signal arrives; commands that are running then finish."""
     commands = Commands(command)
-    # Whoever had a signal ignored (nohup) goes on having it ignored.
+    # A signal that is ignored (nohup) stays ignored.
     heard = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     with subscriber:
-        say(f"following {subscriber.id}; Ctrl-C ends it when the commands that run have ended")
-        say("hint: a second Ctrl-C goes to the commands")
+        say(f"following {subscriber.id}; Ctrl-C ends this once the running commands have finished")
+        say("hint: a second Ctrl-C is passed to the commands")
         with commands.interrupted():
             subscriber.process(commands.handle, concurrency=concurrency, drain_on=heard)
     say(f"{commands.done:,} done, {commands.failed:,} failed")

@@ -38,28 +38,29 @@ from fieldfare.filters.help.documents import (
     trace_document,
 )
 from fieldfare.filters.help.tracing import tree_lines
+from fieldfare.runtimes.files.lines import open_stream
 
-MAX_SAMPLE_EVENTS = 10_000
-"""So many events of a file are the sample of ``explain``."""
+SAMPLE_EVENTS_MAX = 10_000
+"""Maximum events of a file that ``explain`` uses as its sample; the rest is not read."""
 
-MAX_FILTER_BYTES = 16 << 20
-"""More is not read of a filter; the filter's own limits are far below."""
+FILTER_BYTES_MAX = 16 << 20
+"""Maximum bytes read of a filter; the limits of filters are far below."""
 
 app = typer.Typer(help="Check, explain, test and convert filters.", no_args_is_help=True)
 
 FilterArgument = Annotated[
-    str | None, typer.Argument(metavar="FILTER", help="The filter; without it, or as -, standard input.")
+    str | None, typer.Argument(metavar="FILTER", help="The filter; default, or -: standard input.")
 ]
 FileOption = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the filter from a file.")
 ]
 DataOption = Annotated[
-    bool, typer.Option("--data", help="Each line of the events is the data of an event, not a whole one.")
+    bool, typer.Option("--data", help="Each line of the events is an event's data, not a complete event.")
 ]
 
 
 class Expected(StrEnum):
-    """What ``--expect`` takes."""
+    """Values of ``--expect``."""
 
     MATCH = "match"
     NO_MATCH = "no-match"
@@ -72,7 +73,7 @@ def check(
     dialect: DialectOption = "sql",
     as_json: JsonOption = False,
 ) -> None:
-    """Find all mistakes of a filter. Exits with 1 if it cannot be used; warnings are no reason.
+    """Report all errors and warnings of a filter. The exit status is 1 if there are errors.
 
     Example:
     ```
@@ -97,14 +98,16 @@ def explain(
     as_data: DataOption = False,
     space: Annotated[
         str | None,
-        typer.Option("--space", metavar="NAME", help="Say how selective it is for this space's events."),
+        typer.Option(
+            "--space", metavar="NAME", help="Measure its selectivity on this space's newest events."
+        ),
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say in words what a filter matches, what the index uses of it, and what in it is most likely not meant.
+    """Explain what a filter matches, which parts the index uses, and what is probably a mistake.
 
-    With --events, or with --space and a running service, also how selective it is.
+    With --events, or with --space and a running service, also show how selective it is.
 
     Examples:
     ```
@@ -113,7 +116,7 @@ def explain(
     ```
     """
     if events is not None and space is not None:
-        fail("--events and --space do not go together", EXIT_USAGE)
+        fail("--events and --space cannot be combined", EXIT_USAGE)
     text = _read_filter(filter, file, dialect, events)
     compiled = _compile(text, dialect)
     if space is not None:
@@ -122,7 +125,7 @@ def explain(
     else:
         sample = None
         if events is not None:
-            found = itertools.islice(read_events(events, as_data=as_data), MAX_SAMPLE_EVENTS)
+            found = itertools.islice(read_events(events, as_data=as_data), SAMPLE_EVENTS_MAX)
             sample = [event for _, event in found]
         document = explanation_document(explain_filter(compiled, sample))
     if as_json:
@@ -139,15 +142,15 @@ def test(
     dialect: DialectOption = "sql",
     as_data: DataOption = False,
     tree: Annotated[
-        bool, typer.Option("--tree", help="Show every part of the filter with its value, also for matches.")
+        bool, typer.Option("--tree", help="Show the value of each part of the filter, also for matches.")
     ] = False,
     expect: Annotated[
         Expected | None,
-        typer.Option("--expect", help="Exit with 1 unless this is what becomes of every event."),
+        typer.Option("--expect", help="Exit with 1 unless all events have this result."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object an event.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> None:
-    """Run a filter over sample events: which match, and which part of the filter the others fail.
+    """Test a filter on sample events: show which match, and which part of the filter the others fail.
 
     Examples:
     ```
@@ -156,7 +159,7 @@ def test(
     ```
     """
     if events is None:
-        fail("give the events to test with: --events FILE", EXIT_USAGE)
+        fail("no events to test with: give --events FILE", EXIT_USAGE)
     compiled = _compile(_read_filter(filter, file, dialect, events), dialect)
     matched = total = 0
     for number, event in read_events(events, as_data=as_data):
@@ -188,10 +191,10 @@ def convert(
     filter: FilterArgument = None,
     file: FileOption = None,
     dialect: DialectOption = "cesql",
-    to: Annotated[str, typer.Option("--to", help="The dialect to write it in: sql.")] = "sql",
+    to: Annotated[str, typer.Option("--to", help="The dialect to convert to: sql.")] = "sql",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a CESQL, Subscriptions API or EventBridge filter in sql: it matches exactly the same events.
+    """Convert a CESQL, Subscriptions API or EventBridge filter to sql; it matches exactly the same events.
 
     Example:
     ```
@@ -210,7 +213,7 @@ def convert(
 
 
 def _read_filter(filter: str | None, file: Path | None, dialect: str, events: str | None = None) -> str:
-    """The filter's text: the argument, a file, or standard input."""
+    """Return the filter's text: from the argument, a file, or standard input."""
     if dialect not in DIALECTS:
         try:
             compile_filter("", dialect)
@@ -224,15 +227,13 @@ def _read_filter(filter: str | None, file: Path | None, dialect: str, events: st
     if file is None or str(file) == "-":
         if events == "-":
             fail("the filter and the events cannot both come from standard input", EXIT_USAGE)
-        if filter is None and file is None and sys.stdin.isatty():
+        if filter is None and file is None and (sys.stdin is None or sys.stdin.isatty()):
             fail("give a FILTER, --file, or the filter on standard input", EXIT_USAGE)
-        content = sys.stdin.buffer.read(MAX_FILTER_BYTES)
-    else:
-        try:
-            with file.open("rb") as stream:
-                content = stream.read(MAX_FILTER_BYTES)
-        except OSError as error:
-            fail(f"cannot read {file}: {error.strerror}")
+        file = None
+    try:
+        content = open_stream(file or "-")[0].read(FILTER_BYTES_MAX)
+    except OSError as error:
+        fail(f"cannot read {file or 'standard input'}: {error.strerror}")
     try:
         return content.decode().removeprefix("\ufeff").rstrip()
     except UnicodeDecodeError:
@@ -257,7 +258,7 @@ _STYLES = {
 
 
 def _print_text(text: str) -> None:
-    """Text of the help: on a terminal, warnings, hints and carets have their colours."""
+    """Print text; on a terminal, colour warnings, hints and carets."""
     console = out()
     for line in text.split("\n"):
         console.print(Text(line, style=_style_of(line)))

@@ -1,4 +1,4 @@
-"""``fieldfare subscribe``: the events of a subscription, one a line, as they come."""
+"""``fieldfare subscribe``: print the events of a subscription as they arrive, one per line."""
 
 from __future__ import annotations
 
@@ -23,24 +23,31 @@ from fieldfare.cli.output import (
     UrlOption,
     fail,
     one_line,
+    report_warning,
     say,
 )
 from fieldfare.cli.streams import write_bytes
 from fieldfare.client.errors import ApiError, EncryptionError, FieldfareError
 from fieldfare.client.message import Message
+from fieldfare.client.records import SubscriptionInfo
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.subscriber import Subscriber
+from fieldfare.model import DeliverySettings
 
 EXECUTED_WINDOW = 100
-"""With --exec so few messages wait here: others that read the subscription shall have work, too."""
+"""Maximum messages in flight with --exec; low, to leave messages for other readers of the subscription."""
 
+
+TEMPORARY_UNUSED_S = 3600.0
+"""Seconds without a reader after which the service removes a temporary subscription. An open stream counts as
+read; the time is for a connection that is cut, or a machine that sleeps."""
 
 StartOption = Annotated[
     str | None,
     typer.Option(
         metavar="PLACE",
-        help="With --filter, of a new one: begin earlier, at earliest, a position, or a time such as"
-        " 2026-07-01T12:00:00Z.",
+        help="With --filter: where a new subscription begins: earliest, a position, or a time such as"
+        " 2026-07-01T12:00:00Z. Default: now.",
     ),
 ]
 
@@ -52,36 +59,36 @@ def subscribe(
         typer.Option(
             "--filter",
             "-f",
-            help="With ID: what the subscription is to have. Without: followed now, forgotten at the end.",
+            help="With ID: create the subscription with this filter. Without: use a temporary subscription.",
         ),
     ] = None,
     dialect: DialectOption = "sql",
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as its raw JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as raw JSON.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="End after so many events.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Exit after this number of events.")
     ] = None,
     ack: Annotated[
-        bool, typer.Option("--ack/--no-ack", help="Whether what is printed is marked as done.")
+        bool, typer.Option("--ack/--no-ack", help="Acknowledge events after they are printed.")
     ] = True,
     command: Annotated[
         str | None,
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Run this for each event, which is its input: status 0 marks it as done.",
+            help="Run this shell command for each event, which is its input; status 0 acks the event.",
         ),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=1000, help="With --exec: so many at a time.")
+        int, typer.Option("--concurrency", min=1, max=1000, help="With --exec: maximum commands at a time.")
     ] = 1,
     start: StartOption = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With ID and --filter: replace the filter that ID has.")
+        bool, typer.Option("--replace", help="With ID and --filter: replace the filter if it differs.")
     ] = False,
     url: UrlOption = None,
     space: SpaceOption = None,
 ) -> None:
-    """Follow a filter live: one line for each event that matches, until Ctrl-C.
+    """Print the events that match a filter as they arrive, one per line, until Ctrl-C.
 
     Examples:
     ```
@@ -94,11 +101,11 @@ def subscribe(
     if id is None and filter is None:
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)
     if start is not None and filter is None:
-        fail("--start goes with a --filter; seek is for a subscription that there is", EXIT_USAGE)
+        fail("--start needs a --filter; for an existing subscription, use `fieldfare seek`", EXIT_USAGE)
     if replace and (id is None or filter is None):
-        fail("--replace goes with an ID and a --filter", EXIT_USAGE)
+        fail("--replace needs an ID and a --filter", EXIT_USAGE)
     if command is not None and (id is None or as_json or limit is not None or not ack):
-        fail("--exec goes with an ID, and not with --json, --limit or --no-ack", EXIT_USAGE)
+        fail("--exec needs an ID, and cannot be combined with --json, --limit or --no-ack", EXIT_USAGE)
     with connect(url, space) as client, _ended_by_signals():
         if id is None:
             assert filter is not None
@@ -106,7 +113,7 @@ def subscribe(
                 _follow(client.subscribe(name), as_json, limit, ack)
             return
         if filter is None:
-            client.get_subscription(id)  # One that is not there is an error before anything is said.
+            client.get_subscription(id)  # Fail before any output if it does not exist.
         else:
             _make_sure(client, id, filter, dialect, replace, start)
         if command is not None:
@@ -136,9 +143,9 @@ def _follow(subscriber: Subscriber, as_json: bool, limit: int | None, ack: bool)
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command as Ctrl-C does: what it made goes with it."""
+    """Make SIGTERM and SIGHUP end the command as Ctrl-C does, so that it cleans up."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    # Whoever had a signal ignored (nohup) goes on having it ignored.
+    # A signal that is ignored (nohup) stays ignored.
     before = {number: signal.getsignal(number) for number in numbers}
     caught = [number for number in numbers if before[number] is not signal.SIG_IGN]
 
@@ -146,7 +153,7 @@ def _ended_by_signals() -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal ending
-        if not ending:  # A terminal that closes sends several: the end is not to be ended.
+        if not ending:  # A closing terminal sends several signals: do not interrupt the cleanup.
             ending = True
             raise SystemExit(128 + number)
 
@@ -161,38 +168,50 @@ def _ended_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _temporary(client: Client, filter: str, dialect: str, start: str | None) -> Iterator[str]:
-    """A subscription that goes when this ends, whenever that is: its id is known before it is made."""
+    """Create a temporary subscription and delete it at the end.
+
+    Its id is chosen here, so that it can be deleted even if the answer to its creation was lost. If the
+    program is killed, or the service cannot be reached, it expires after `TEMPORARY_UNUSED_S` without a
+    reader.
+    """
     id = f"temporary-{uuid.uuid4().hex}"
-    refused = False
+    delivery = DeliverySettings(expires_unused_s=TEMPORARY_UNUSED_S)
+    is_made, refused = False, False
     try:
         try:
-            client.create_subscription(filter, id, dialect, start=start)
+            _warn(client.create_subscription(filter, id, dialect, delivery, start))
+            is_made = True
         except ApiError:
             refused = True
             raise
         yield id
     finally:
         if not refused:
-            _forget(client, id)
+            _forget(client, id, is_made)
 
 
 def _make_sure(client: Client, id: str, filter: str, dialect: str, replace: bool, start: str | None) -> None:
-    """See to it that a subscription has this filter; one that has another is not replaced unasked."""
+    """Create a subscription unless it exists; replace a different filter only with ``replace``, else fail."""
     try:
         present = client.get_subscription(id)
     except ApiError as error:
         if error.status != 404:
             raise
-        client.create_subscription(filter, id, dialect, start=start)
+        _warn(client.create_subscription(filter, id, dialect, start=start))
         return
     if (present.filter, present.dialect) == (filter, dialect):
         return
     if not replace:
         fail(
             f"the subscription {id} has another filter: {present.filter}\n"
-            "hint: --replace gives it this one; without --filter it is followed as it is"
+            "hint: use --replace to replace it, or leave out --filter to keep it"
         )
-    client.replace_subscription(id, filter, dialect)
+    _warn(client.replace_subscription(id, filter, dialect))
+
+
+def _warn(stored: SubscriptionInfo) -> None:
+    for warning in stored.warnings:
+        report_warning(warning.detail, warning.hint)
 
 
 def _print(message: Message, as_json: bool) -> None:
@@ -204,7 +223,7 @@ def _print(message: Message, as_json: bool) -> None:
 
 
 def format_message(message: Message) -> str:
-    """One line for a person: position, time, type, source and data."""
+    """Format a message as one line of text: position, time, type, source and data."""
     event = message.event
     data = event.get("data")
     shown = data if isinstance(data, str) else msgspec.json.encode(data).decode() if data is not None else ""
@@ -212,9 +231,11 @@ def format_message(message: Message) -> str:
     return "  ".join(one_line(str(part)) for part in parts if part)
 
 
-def _forget(client: Client, id: str) -> None:
+def _forget(client: Client, id: str, is_made: bool) -> None:
+    """Delete a temporary subscription that was created, or may have been if the answer was lost."""
     try:
         client.delete_subscription(id)
     except FieldfareError as error:
-        if not (isinstance(error, ApiError) and error.status == 404):
-            say(f"the temporary subscription {id} could not be deleted: {error}")
+        if is_made and not (isinstance(error, ApiError) and error.status == 404):
+            after = f"it expires {TEMPORARY_UNUSED_S / 60:g} minutes after it was last read"
+            say(f"the temporary subscription {id} could not be deleted: {error}; {after}")

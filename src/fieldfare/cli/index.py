@@ -1,4 +1,4 @@
-"""``fieldfare subscriptions explain``: what the index chose for the filters of a space, and for one."""
+"""``fieldfare subscriptions explain``: how the index stores the filters of a space, or one of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("numpy", "numba", "pyarrow", "sqlalchemy")
 
 def explain(
     id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="One subscription; without it the whole index.")
+        str | None, typer.Argument(metavar="ID", help="One subscription; default: the complete index.")
     ] = None,
     data: Annotated[
         Path,
@@ -29,12 +29,12 @@ def explain(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how the index finds the filters of a space, by keys, texts or in tiles; or where one of them is.
+    """Explain how the index finds the filters of a space (by keys, texts, tiles), or where one of them is.
 
-    Of a space in several slices it says first which matcher holds which, and how fast each was searched.
+    For a space in several slices, it also shows the matcher and the measured search speed of each slice.
 
-    It reads the index's files, also while the service runs. `fieldfare filter explain` says what a filter
-    means.
+    It reads the index files, whether or not the service is running. To explain what a filter means, use
+    `fieldfare filter explain`.
 
     Examples:
     ```
@@ -57,7 +57,7 @@ def explain(
             return
         found = reader.explain_subscription(name, id)
     except (StorageError, IndexFileError) as error:
-        fail(f"{error}\nhint: --data is the directory that `fieldfare serve` was given")
+        fail(f"{error}\nhint: --data is the data directory of `fieldfare serve`")
     if found is None:
         fail(f"there is no subscription {id!r} in the space {name!r}")
     _print_subscription(found, reader.revision, as_json)
@@ -89,10 +89,10 @@ def _print_subscription(found: SubscriptionReport, revision: int, as_json: bool)
     console.print(Text(f"{subscription.id}: {subscription.filter}"))
     if places is None:
         console.print(
-            f"  not in the index yet, which has revision {revision:,}; this is revision "
-            f"{subscription.revision:,}. The service takes it in before it matches a later event."
+            f"  not in the index yet: the index is at revision {revision:,}, this filter has revision "
+            f"{subscription.revision:,}. The service indexes it before it matches later events."
         )
     elif not places:
-        console.print("  no event can match it, so the index has no row for it")
+        console.print("  no event can match this filter, so the index has no row for it")
     for place in places or ():
         console.print(Text(f"  {place}"))

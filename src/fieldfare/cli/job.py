@@ -1,4 +1,4 @@
-"""``fieldfare match``: a batch job over files, without a service."""
+"""``fieldfare match``: a batch job on files, without a service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def match(
 ) -> None:
     """Match a file of events against a file of filters: one Spark job on this machine, no service needed.
 
-    Without --output the matches are only counted. Needs the spark extra: pip install 'fieldfare[spark]'.
+    Without --output the matches are only counted. It needs the spark extra: pip install 'fieldfare[spark]'.
 
     Example:
     ```
@@ -55,7 +55,7 @@ def match(
                 summary = match_files(events, subscriptions, output)
         else:
             summary = match_files(events, subscriptions, output)
-    except (ValueError, OSError) as error:  # The job's words for a file that cannot be used.
+    except (ValueError, OSError) as error:  # An input or output file is not valid.
         fail(str(error))
     except PySparkException as error:
         fail(_describe_spark_error(error))
@@ -81,6 +81,6 @@ def match(
 def _describe_spark_error(error: Exception) -> str:
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text:
-        return "Spark could not be started\nhint: it needs Java 17 or newer (JAVA_HOME, or java on the PATH)"
+        return "Spark's Java process ended before it was ready"
     head = text.strip().split("\n")[0] or type(error).__name__
     return f"the Spark job failed: {head}"

@@ -1,4 +1,4 @@
-"""``fieldfare keys``: make, list and revoke API keys."""
+"""``fieldfare keys``: create, list and revoke API keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fieldfare.cli import space_keys
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, one_line, out, print_json, say
 
-app = typer.Typer(help="Make, list and revoke API keys; keys of encrypted spaces.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list and revoke API keys; manage keys of encrypted spaces.", no_args_is_help=True
+)
 app.add_typer(space_keys.app, name="space")
 
 
@@ -22,25 +24,25 @@ def create(
         list[str],
         typer.Argument(
             metavar="RIGHT...",
-            help="publish, subscribe, manage: in a space. watch, admin: of the service.",
+            help="publish, subscribe, manage (for a space); watch, admin (for the service).",
         ),
     ],
     space: Annotated[
-        str | None, typer.Option("--space", metavar="NAME", help="The space that the rights hold in.")
+        str | None, typer.Option("--space", metavar="NAME", help="The space that the rights are for.")
     ] = None,
-    note: Annotated[str, typer.Option("--note", help="What it is for.")] = "",
+    note: Annotated[str, typer.Option("--note", help="A description of the key.")] = "",
     url: UrlOption = None,
 ) -> None:
-    """Make a key, and print it: this is the only time that it is to be seen."""
+    """Create a key and print it. It is shown only this once."""
     with connect(url) as client:
         made = client.create_key(rights, space=space, note=note)
-    say(f"key {made.info.id}: keep it where only its program can read it; it is not shown again")
+    say(f"key {made.info.id}: store it where only its program can read it: it is not shown again")
     out().print(Text(made.key))
 
 
 @app.command("list")
 def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List the keys that let somebody in: what each may, who made it, and when."""
+    """List the valid keys, with their rights, space, creation time and creator."""
     with connect(url) as client:
         keys = client.api_keys()
     if as_json:
@@ -57,7 +59,7 @@ def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: `fieldfare keys revoke 3f9a1c2b7d4e`")
 def revoke(ids: Annotated[list[str], typer.Argument(metavar="ID...")], url: UrlOption = None) -> None:
-    """Have keys let nobody in any more; streams that are open for them end."""
+    """Revoke keys; open streams that use them are closed."""
     with connect(url) as client:
         for id in ids:
             client.revoke_key(id)

@@ -1,4 +1,4 @@
-"""How every command speaks: results on stdout, everything else on stderr, and one form for errors."""
+"""Output of all commands: results on stdout, everything else on stderr, errors in one format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UrlOption = Annotated[
         "--url",
         envvar="FIELDFARE_URL",
         metavar="URL",
-        help="Where the service is.",
+        help="The service's address.",
         show_default="http://127.0.0.1:7737",
     ),
 ]
@@ -31,31 +31,33 @@ SpaceOption = Annotated[
         "--space",
         envvar="FIELDFARE_SPACE",
         metavar="NAME",
-        help="Whose events and subscriptions.",
+        help="The space to use.",
         show_default="default",
     ),
 ]
-DialectOption = Annotated[str, typer.Option("--dialect", help="The language of the filter.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DialectOption = Annotated[
+    str, typer.Option("--dialect", help="The filter's dialect: sql, cesql, subscriptions or eventbridge.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def out() -> Console:
-    """The console for results; made anew, because tests and pipes replace sys.stdout."""
+    """Return the console for results; a new one each time, as tests replace sys.stdout."""
     return Console(file=sys.stdout, highlight=False, soft_wrap=True)
 
 
 def err() -> Console:
-    """The console for progress, notes and errors."""
+    """Return the console for progress, notes and errors."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """A note for the person, not part of the result."""
+    """Print a note to stderr; it is not part of the result."""
     err().print(escape(text), style="dim")
 
 
 def report_error(text: str) -> None:
-    """An error in its one form: ``error: what``, then ``hint: what to do`` on a line of its own."""
+    """Print an error to stderr: ``error: ...``, then ``hint: ...`` on a separate line."""
     head, *rest = text.split("\n")
     console = err()
     console.print(f"[bold red]error:[/] {escape(head)}")
@@ -66,6 +68,14 @@ def report_error(text: str) -> None:
             console.print(escape(line))
 
 
+def report_warning(text: str, hint: str | None = None) -> None:
+    """Print a warning to stderr, about valid input that is probably a mistake."""
+    console = err()
+    console.print(f"[bold yellow]warning:[/] {escape(text)}")
+    if hint:
+        console.print(f"[bold cyan]hint:[/] {escape(hint)}")
+
+
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     """Report an error and end the command."""
     report_error(text)
@@ -73,34 +83,34 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
 
 
 def print_json(value: Any) -> None:
-    """One value as indented JSON on stdout."""
+    """Print a value to stdout as indented JSON."""
     import msgspec
 
     write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def print_json_line(value: Any) -> None:
-    """One value as a line of JSON on stdout."""
+    """Print a value to stdout as one line of JSON."""
     import msgspec
 
     write_bytes(msgspec.json.encode(value) + b"\n")
 
 
 def one_line(text: str) -> str:
-    """Without line ends and other control characters, which are not for a terminal."""
+    """Return the text with line ends and other control characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def leave_closed_pipe() -> NoReturn:
-    """The reader of stdout has gone (``| head``): end quietly, and keep Python from complaining at exit."""
+    """Exit with status 0, without an error at exit, when the reader has closed stdout (``| head``)."""
     discard_output()
     raise typer.Exit(0)
 
 
 def need_packages(command: str, extra: str, missing: list[str]) -> NoReturn:
-    """A command whose packages are not installed says which extra brings them."""
+    """Exit with an error that names the missing packages and the extra that installs them."""
     fail(
         f"`fieldfare {command}` needs packages that are not installed: {', '.join(missing)}\n"
         f"hint: pip install 'fieldfare[{extra}]'"

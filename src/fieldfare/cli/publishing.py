@@ -1,10 +1,10 @@
-"""``fieldfare publish``: events from a file or standard input into the service."""
+"""``fieldfare publish``: publish events from a file or standard input."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
 
+from fieldfare.cli.amounts import time_option
 from fieldfare.cli.connection import connect
-from fieldfare.cli.event_files import open_lines
+from fieldfare.cli.event_files import FILE_HELP, kind_of_events, open_lines, read_batches
 from fieldfare.cli.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -32,27 +33,36 @@ from fieldfare.cli.output import (
     out,
     print_json,
     report_error,
+    say,
 )
-from fieldfare.cli.table_files import is_table, read_batches
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchSettings
+from fieldfare.client.batching import BatchSettings
 from fieldfare.client.encoding import encode_event
 from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
+from fieldfare.client.later import DelayedEvents
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.tables import as_data, as_table, with_end
-from fieldfare.model import Position
+from fieldfare.model import RECORD_EVENTS_MAX, Position
+from fieldfare.runtimes.files.kinds import TABLES, FileError, FileKind
+from fieldfare.runtimes.files.lines import LineReader
 
-MAX_SHOWN_ERRORS = 20
+SHOWN_ERRORS_MAX = 20
 LINES_BATCH_EVENTS = 1_000
-FILE_HELP = "JSON lines, a JSON array or one JSON object (- is standard input), or a Parquet or Arrow file."
+TROUBLE_LOOK_S = 0.5
+"""Seconds between looks at whether requests are being repeated."""
+UNANSWERED_S = 1.0
+"""Seconds after which a request with events for later is said to take long."""
+
+DELAY_MAX_S = 10 * 365 * 86_400
+"""Seconds that events may wait, or be of use, at most."""
 
 CompressionOption = Annotated[
     str | None,
     typer.Option(
         "--compression",
         metavar="zstd|gzip",
-        help="Pack what is sent: for a slow network, or one that is paid for.",
+        help="Compress requests; useful on a slow or metered network.",
     ),
 ]
 
@@ -61,29 +71,41 @@ BatchOption = Annotated[
     typer.Option(
         "--batch",
         min=1,
-        max=MAX_RECORD_EVENTS,
-        help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
+        max=RECORD_EVENTS_MAX,
+        help="Maximum events per request; default: 1000, or 10,000 for a Parquet or Arrow file.",
     ),
 ]
 LaterOption = Annotated[
     float | None,
-    typer.Option("--deliver-after", min=0, help="Seconds until the events are to come; not of tables."),
+    typer.Option(
+        "--deliver-after",
+        parser=time_option(max=DELAY_MAX_S),
+        metavar="TIME",
+        help="Delay before the events are published, such as 90 (seconds), 5min, 2h or 7d; not for tables.",
+    ),
 ]
-
-
 ExpiresOption = Annotated[
     float | None,
     typer.Option(
         "--expires-after",
-        min=0,
-        max=10 * 365 * 86_400,
-        help="Seconds from when they come for which events without an expirytime are of use.",
+        parser=time_option(max=DELAY_MAX_S),
+        metavar="TIME",
+        help="Time after publication at which events without an expirytime expire.",
+    ),
+]
+RetryOption = Annotated[
+    float,
+    typer.Option(
+        "--retry-for",
+        parser=time_option(),
+        metavar="TIME",
+        help="Time to keep trying while the service is away or busy.",
     ),
 ]
 
 
 class _Head(msgspec.Struct):
-    """The part of a line that says whether it is a CloudEvent."""
+    """The attributes of a line that decide whether it is a complete CloudEvent."""
 
     specversion: str | None = None
     id: str | None = None
@@ -97,28 +119,28 @@ _head_decoder = msgspec.json.Decoder(_Head)
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What events are given that lack it: those that are none a type and a source, all an end."""
+    """Attributes added to lines without them: type and source (with --type), and an expiry time."""
 
     type: str | None
     source: str
     lasts_s: float | None
 
     def end(self) -> datetime | None:
-        """Until when an event is of use that is published now."""
+        """Return the expiry time of an event that is published now; None without --expires-after."""
         return None if self.lasts_s is None else datetime.now(UTC) + timedelta(seconds=self.lasts_s)
 
 
 class Tally:
-    """Counts what became of the events; futures report from the publisher's thread."""
+    """Counts published and failed events; futures report from the publisher's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.published = 0
         self.failed = 0
-        self.fatal: FieldfareError | None = None
+        self.fatal: FieldfareError | FileError | None = None
 
     def settle(self, line_number: int, future: Future[Position]) -> None:
-        """Count one event whose fate is known."""
+        """Count one event whose future is done."""
         error = future.exception()
         with self._lock:
             if error is None:
@@ -134,7 +156,7 @@ class Tally:
                 self.fatal = error
 
     def settle_batch(self, first_row: int, error: PublishError) -> None:
-        """Count the rows of a batch of which some are not in the log."""
+        """Count the rows of a batch, of which some are not in the log."""
         self.published += len(error.accepted)
         self.failed += len(error.unknown)
         for refusal in error.refused:
@@ -147,7 +169,7 @@ class Tally:
         """Count and report an event that is not in the log."""
         with self._lock:
             self.failed += 1
-            if self.failed > MAX_SHOWN_ERRORS:
+            if self.failed > SHOWN_ERRORS_MAX:
                 return
         report_error(f"{what} {line_number}: {reason}")
 
@@ -157,17 +179,14 @@ def publish(
     type: Annotated[
         str | None,
         typer.Option(
-            "--type", "-t", help="Wrap lines that are no CloudEvents: the event's type, the line is its data."
+            "--type", "-t", help="Wrap lines that are not CloudEvents as the data of events with this type."
         ),
     ] = None,
     source: Annotated[
         str, typer.Option("--source", "-s", help="The source of events wrapped with --type.")
     ] = "fieldfare-publish",
     batch_events: BatchOption = None,
-    retry_s: Annotated[
-        float,
-        typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
-    ] = 30.0,
+    retry_s: RetryOption = 30.0,
     deliver_after_s: LaterOption = None,
     expires_after_s: ExpiresOption = None,
     compression: CompressionOption = None,
@@ -175,12 +194,12 @@ def publish(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish events, and say how many are durable.
+    """Publish events, and report how many are durable.
 
-    Without --type every line is a CloudEvent (source and type are needed; id, time and specversion are filled
-    in). With --type a line without specversion becomes the data of an event. A Parquet or Arrow file has an
-    event a row, with columns for attributes; it is sent as it is, without becoming JSON.
-    A line that is refused is reported, and the others are published all the same; the exit code is then 1.
+    Without --type every line must be a CloudEvent (source and type are required; id, time and specversion are
+    filled in). With --type a line without specversion becomes the data of an event. In a Parquet or Arrow
+    file each row is an event, and columns are attributes; it is sent as Arrow, without conversion to JSON.
+    A refused line is reported and the others are published; the exit status is then 1.
 
     Examples:
     ```
@@ -189,9 +208,10 @@ def publish(
     tail -f quotes.log | fieldfare publish - --type quote --source /quotes
     ```
     """
-    if deliver_after_s is not None and is_table(file):
-        fail("events of a table cannot wait for their time: publish them as JSON lines", EXIT_USAGE)
-    lines, total_bytes = (None, None) if is_table(file) else open_lines(file)
+    kind = kind_of_events(file)
+    if deliver_after_s is not None and kind in TABLES:
+        fail("--deliver-after is not available for tables: publish the events as JSON lines", EXIT_USAGE)
+    lines, total_bytes = (None, None) if kind in TABLES else open_lines(file)
     settings = BatchSettings(max_events=batch_events or LINES_BATCH_EVENTS)
     lasts_s = None if expires_after_s is None else (deliver_after_s or 0.0) + expires_after_s
     complete = Completion(type, source, lasts_s)
@@ -201,16 +221,20 @@ def publish(
     retry = RetrySettings(deadline_s=retry_s)
     with connect(url, space, settings, retry, compression) as client:
         client.spaces()  # A service that is not there should be noticed at once, not after the retries.
-        publisher = client.publisher(settings, retry)
+        publisher, later = client.publisher(settings, retry), _LaterRequests(client)
         try:
-            with _progress(total_bytes, tally) as advance:
-                if deliver_after_s is not None and lines is not None:
-                    prepared = _prepared(lines, complete, tally)
-                    _publish_later(client, prepared, deliver_after_s, settings, tally, advance)
-                elif lines is None:
-                    _publish_table(publisher, file, batch_events, complete, tally, advance)
-                else:
-                    _publish_lines(publisher, lines, complete, tally, advance)
+            with (
+                _progress(total_bytes, tally) as advance,
+                _reporting_waits(lambda: publisher.stats().trouble or later.trouble(), retry_s),
+            ):
+                with _up_to_damage(tally):
+                    if lines is None:
+                        _publish_table(publisher, file, kind, batch_events, complete, tally, advance)
+                    elif deliver_after_s is not None:
+                        prepared = _prepared(lines, complete, tally)
+                        _publish_later(later, prepared, deliver_after_s, settings, tally, advance)
+                    else:
+                        _publish_lines(publisher, lines, complete, tally, advance)
                 publisher.close()
         except KeyboardInterrupt:
             interrupted = True
@@ -218,33 +242,85 @@ def publish(
     _report(tally, time.monotonic() - started_s, as_json)
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if tally.failed:
+    if tally.failed or tally.fatal is not None:
         raise typer.Exit(EXIT_FAILED)
 
 
+@contextmanager
+def _up_to_damage(tally: Tally) -> Iterator[None]:
+    """Note a FileError as fatal, so that the events read before it are still published and reported."""
+    try:
+        yield
+    except FileError as error:
+        tally.fatal = error
+
+
+@contextmanager
+def _reporting_waits(get_trouble: Callable[[], str | None], retry_s: float) -> Iterator[None]:
+    """Say once what is waited for, if a request has to be repeated or is not answered."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(TROUBLE_LOOK_S):
+            trouble = get_trouble()
+            if trouble:
+                what = trouble.split("\n")[0]
+                say(f"waiting for the service, for up to {retry_s:g} s (--retry-for): {what}")
+                return
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
 def _publish_lines(
-    publisher: Publisher, lines: Iterator[bytes], complete: Completion, tally: Tally, advance: Any
+    publisher: Publisher, lines: LineReader, complete: Completion, tally: Tally, advance: Any
 ) -> None:
     for number, event in _prepared(lines, complete, tally):
         publisher.publish(event).add_done_callback(partial(tally.settle, number))
         advance(len(event))
 
 
-def _prepared(lines: Iterator[bytes], complete: Completion, tally: Tally) -> Iterator[tuple[int, bytes]]:
-    """The events of lines, with the number of each, until something is wrong for all."""
-    for number, line in enumerate(lines, start=1):
+def _prepared(lines: LineReader, complete: Completion, tally: Tally) -> Iterator[tuple[int, bytes]]:
+    """Yield events with their line numbers, until a fatal error."""
+    for number, line in lines:
         if tally.fatal is not None:
             return
-        if not line.strip():
-            continue
         try:
             yield number, _prepare(line, complete)
         except (InvalidEvent, msgspec.DecodeError) as error:
             tally.refuse(number, _describe_bad_line(error, complete.type))
 
 
+class _LaterRequests:
+    """The requests of ``--deliver-after``, one after the other, and what is wrong with the one under way."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._begun_s: float | None = None
+
+    def publish(self, events: list[bytes], deliver_after_s: float) -> DelayedEvents:
+        """Have the service keep events; `trouble` speaks of it meanwhile."""
+        self._begun_s = time.monotonic()
+        try:
+            return self._client.publish_later(events, deliver_after_s)
+        finally:
+            self._begun_s = None
+
+    def trouble(self) -> str | None:
+        """Why the request under way takes long; None if it does not, or there is none."""
+        begun_s = self._begun_s
+        if begun_s is None or time.monotonic() - begun_s < UNANSWERED_S:
+            return None
+        return self._client.trouble or f"it has not answered for {UNANSWERED_S:g} s"
+
+
 def _publish_later(
-    client: Client,
+    later: _LaterRequests,
     events: Iterator[tuple[int, bytes]],
     deliver_after_s: float,
     settings: BatchSettings,
@@ -253,7 +329,7 @@ def _publish_later(
 ) -> None:
     while some := list(islice(events, settings.max_events)):
         try:
-            kept = client.publish_later([event for _, event in some], deliver_after_s)
+            kept = later.publish([event for _, event in some], deliver_after_s)
             refused = kept.refused
             tally.published += kept.count
         except PublishError as error:
@@ -271,14 +347,15 @@ def _publish_later(
 def _publish_table(
     publisher: Publisher,
     file: str,
+    kind: FileKind,
     batch_events: int | None,
     complete: Completion,
     tally: Tally,
     advance: Any,
 ) -> None:
     first = 1
-    max_events = batch_events or MAX_RECORD_EVENTS
-    for batch in read_batches(file, max_events):
+    max_events = batch_events or RECORD_EVENTS_MAX
+    for batch in read_batches(file, kind, "publish", max_events):
         table = as_table(batch)
         if complete.type is not None and "specversion" not in table.column_names:
             table = as_data(table, complete.type, complete.source)
@@ -300,7 +377,7 @@ def _publish_table(
 
 
 def _prepare(line: bytes, complete: Completion) -> bytes:
-    """A line as the event to send."""
+    """Return the event to send for a line."""
     head = _read_head(line)
     end = complete.end()
     if head is not None and head.specversion and head.id and head.source and head.type:
@@ -315,7 +392,7 @@ def _prepare(line: bytes, complete: Completion) -> bytes:
             raise InvalidEvent("a CloudEvent is a JSON object")
         return encode_event(attributes | value)
     data = msgspec.Raw(line.strip())
-    msgspec.json.decode(line)  # It travels as it is, so it has to be JSON by itself.
+    msgspec.json.decode(line)  # Sent unchanged, so check that it is JSON.
     return encode_event({"type": complete.type, "source": complete.source, "data": data, **attributes})
 
 
@@ -323,7 +400,7 @@ def _read_head(line: bytes) -> _Head | None:
     try:
         return _head_decoder.decode(line)
     except msgspec.ValidationError:
-        return None  # JSON, but no event: an array, a number, or an object whose `type` is no text.
+        return None  # JSON, but not an event: an array, a number, or an object whose `type` is not a string.
 
 
 def _describe_bad_line(error: Exception, type: str | None) -> str:
@@ -336,7 +413,7 @@ def _describe_bad_line(error: Exception, type: str | None) -> str:
 
 @contextmanager
 def _progress(total_bytes: int | None, tally: Tally) -> Iterator[Any]:
-    """A bar on stderr where a person watches; gives a function that is told each line's size."""
+    """Show a progress bar on a terminal; yield a function to call with each line's size in bytes."""
     console: Console = err()
     if not console.is_terminal:
         yield lambda size_bytes: None
@@ -366,8 +443,8 @@ def _progress(total_bytes: int | None, tally: Tally) -> Iterator[Any]:
 def _report(tally: Tally, took_s: float, as_json: bool) -> None:
     if tally.fatal is not None:
         report_error(str(tally.fatal))
-    elif tally.failed > MAX_SHOWN_ERRORS:
-        report_error(f"and {tally.failed - MAX_SHOWN_ERRORS:,} more")
+    elif tally.failed > SHOWN_ERRORS_MAX:
+        report_error(f"and {tally.failed - SHOWN_ERRORS_MAX:,} more")
     _summarise(tally, took_s, as_json)
 
 

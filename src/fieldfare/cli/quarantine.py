@@ -1,4 +1,4 @@
-"""``fieldfare quarantine``: the records that could not be matched, and another try."""
+"""``fieldfare quarantine``: list records that could not be matched, and publish them again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
 
 app = typer.Typer(
-    help="Records that were set aside because matching them failed: list them, publish them again.",
+    help="Quarantined records, which could not be matched: list them, or publish them again.",
     no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List the records that nobody was given, oldest first, and why."""
+    """List the quarantined records, oldest first, with the errors. They were delivered to no subscriber."""
     with connect(url) as client:
         records = client.quarantine()
     if as_json:
@@ -28,14 +28,17 @@ def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
         head = f"{record['position']}  {record['space']}  {record['events']} events"
         out().print(Text(f"{head}\n  {record['error']}"))
     if not records:
-        out().print("no record is set aside")
+        out().print("no quarantined records")
 
 
 @app.command(epilog="Example: `fieldfare quarantine retry 0-17-0`")
 def retry(
     positions: Annotated[list[str], typer.Argument(metavar="POSITION...")], url: UrlOption = None
 ) -> None:
-    """Publish records again, when the cause is mended: at new positions, for who subscribes now."""
+    """Publish quarantined records again, at new positions and for current subscriptions.
+
+    Do this once the cause of the failure is fixed.
+    """
     with connect(url) as client:
         for position in positions:
             place = client.retry_quarantined(position)

@@ -1,4 +1,4 @@
-"""``fieldfare scale``: hosts, slices and loads of an elastic service, what was decided and why."""
+"""``fieldfare scale``: hosts, slices and loads of an elastic service, and its scaling decisions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scale(
 ) -> None:
     """Show an elastic service's hosts, slices and loads, and why it grew or shrank.
 
-    It reads the service's data directory, also while the service runs: see `fieldfare serve --elastic`.
+    It reads the data directory, whether or not the service is running; see `fieldfare serve --elastic`.
 
     Examples:
     ```
@@ -55,7 +55,7 @@ def scale(
     except StorageError as error:
         fail(str(error))
     if record.configuration is None:
-        fail(f"no elastic service has run on {data}\nhint: fieldfare serve --elastic MIN..MAX")
+        fail(f"no elastic service has run on {data}\nhint: start one with fieldfare serve --elastic MIN..MAX")
     if move is not None:
         _ask_for(folder, record, move)
         return
@@ -68,25 +68,25 @@ def scale(
 
 def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
     from fieldfare.elasticity.messages import SliceMove
-    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, waiting_wish, wish
+    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, pending_move_request, wish
 
     name, _, host = text.partition("=")
     configuration = record.configuration
     assert configuration is not None
     if name not in configuration.places:
-        fail(f"there is no slice {name!r}: there are {', '.join(configuration.places)}")
+        fail(f"there is no slice {name!r}; the slices are {', '.join(configuration.places)}")
     if host not in configuration.hosts:
-        fail(f"there is no host {host!r}: there are {', '.join(configuration.hosts)}")
+        fail(f"there is no host {host!r}; the hosts are {', '.join(configuration.hosts)}")
     loads = ElasticLoads.read(folder.elastic_loads)
     if loads is None or not _is_fresh(loads):
-        fail("the service does not run: there is nobody who would move it")
+        fail("the service is not running, so it cannot move a slice: start it first")
     if loads.dry_run:
-        fail("it is a dry run: nothing is done, nor would this be")
-    before = waiting_wish(folder)
+        fail("the service runs with --elastic-dry-run, so it moves no slices")
+    before = pending_move_request(folder)
     wish(folder, SliceMove(name, host))
     if before is not None:
-        out().print(Text(f"{before.slice} does not move to {before.to}: that had not begun"))
-    out().print(Text(f"{name} is asked to move to {host}"))
+        out().print(Text(f"canceled the move of {before.slice} to {before.to}, which had not begun"))
+    out().print(Text(f"requested the move of {name} to {host}"))
 
 
 def _is_fresh(loads: ElasticLoads | None) -> bool:
@@ -107,7 +107,7 @@ def _print(record: ElasticRecord, loads: ElasticLoads | None) -> None:
     assert configuration is not None
     lines = []
     if loads is not None and _is_fresh(loads):
-        mode = ", dry run: nothing is done" if loads.dry_run else ""
+        mode = ", dry run: decisions are not carried out" if loads.dry_run else ""
         lines.append(f"{len(loads.hosts)} hosts, {loads.least} to {loads.most} allowed{mode}")
         for host in loads.hosts:
             state = f"executor {host.executor}, {host.cores:g} cores" if host.executor else "no executor yet"
@@ -122,19 +122,19 @@ def _print(record: ElasticRecord, loads: ElasticLoads | None) -> None:
             lines.append(f"anywhere: {', '.join(homeless)}")
         if loads.asked:
             lines.append(
-                f"{loads.granted / loads.asked:.1%} of {loads.asked:,} tasks ran where they asked to"
+                f"{loads.granted / loads.asked:.1%} of {loads.asked:,} tasks ran on their preferred host"
             )
     else:
-        lines.append("the service does not run; as it was:")
+        lines.append("the service is not running; its last state:")
         for name in configuration.hosts:
             its = [each for each, place in configuration.places.items() if place.host == name]
             lines.append(f"{name}  {', '.join(its)}")
     if record.decisions:
-        lines.append("decisions, the newest first:")
+        lines.append("decisions, newest first:")
     for decision in record.decisions[: -SHOWN - 1 : -1]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.time_ms / 1000))
         what = [f"{move.slice} to {_target(move.to)}" for move in decision.moves]
-        what += [f"{decision.new_hosts} hosts more"] if decision.new_hosts else []
+        what += [f"add {decision.new_hosts} hosts"] if decision.new_hosts else []
         what += [f"release {name}" for name in decision.released]
         lines.append(
             f"{when}  {decision.reason}: {', '.join(what)}{'' if decision.is_done else ' (not done)'}"

@@ -1,18 +1,24 @@
-"""``fieldfare serve``: the whole service on this machine."""
+"""``fieldfare serve``: run the service on this machine."""
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fieldfare.cli.output import EXIT_FAILED, err, fail, need_packages
+from fieldfare.cli.amounts import size_option, time_option
+from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
 TOKEN_PACKAGES = ("jwt", "cryptography")
 SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
+
+CLIENT_SECRETS = ("FIELDFARE_SPACE_PASSPHRASE", "FIELDFARE_API_KEY")
+"""Environment variables for clients, which the service's processes do not inherit."""
 
 LogUrl = Annotated[
     str | None,
@@ -20,8 +26,8 @@ LogUrl = Annotated[
         "--log",
         envvar="FIELDFARE_LOG",
         metavar="URL",
-        help="Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A directory has one"
-        " log for good; a later start need not name it.",
+        help="Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A data directory's log"
+        " cannot be changed; later starts need not name it.",
     ),
 ]
 Master = Annotated[
@@ -39,8 +45,8 @@ IndexStoreUrl = Annotated[
         "--index-store",
         envvar="FIELDFARE_INDEX_STORE",
         metavar="URL",
-        help="Where the cluster's machines read the index: file:///PATH that all share, s3://BUCKET/PATH or"
-        " hdfs://HOST:PORT/PATH. A later start need not name it.",
+        help="Where the cluster's machines read the index: file:///PATH (shared by all), s3://BUCKET/PATH or"
+        " hdfs://HOST:PORT/PATH. Later starts need not name it.",
     ),
 ]
 SparkProperties = Annotated[
@@ -49,16 +55,20 @@ SparkProperties = Annotated[
         "--spark-properties",
         envvar="FIELDFARE_SPARK_PROPERTIES",
         metavar="FILE",
-        help="Spark's own settings, as in spark-defaults.conf; they go over the service's.",
+        help="Spark settings, as in spark-defaults.conf; they override the service's.",
     ),
 ]
 TlsCert = Annotated[
     str | None,
-    typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
+    typer.Option(
+        "--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Certificate (PEM); listen with TLS."
+    ),
 ]
 TlsKey = Annotated[
     str | None,
-    typer.Option("--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's key."),
+    typer.Option(
+        "--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's private key."
+    ),
 ]
 TlsClientCa = Annotated[
     str | None,
@@ -66,19 +76,25 @@ TlsClientCa = Annotated[
         "--tls-client-ca",
         envvar="FIELDFARE_TLS_CLIENT_CA",
         metavar="FILE",
-        help="Let in only who has a certificate of these authorities.",
+        help="Require client certificates that these authorities (PEM) have signed.",
     ),
 ]
 JwtIssuer = Annotated[
     str | None,
     typer.Option(
-        "--jwt-issuer", envvar="FIELDFARE_JWT_ISSUER", metavar="URL", help="Let in who has its tokens (JWT)."
+        "--jwt-issuer",
+        envvar="FIELDFARE_JWT_ISSUER",
+        metavar="URL",
+        help="Accept tokens (JWT) of this issuer.",
     ),
 ]
 JwtAudience = Annotated[
     str | None,
     typer.Option(
-        "--jwt-audience", envvar="FIELDFARE_JWT_AUDIENCE", metavar="NAME", help="For whom tokens must be."
+        "--jwt-audience",
+        envvar="FIELDFARE_JWT_AUDIENCE",
+        metavar="NAME",
+        help="The audience that tokens must have.",
     ),
 ]
 JwtJwks = Annotated[
@@ -87,7 +103,7 @@ JwtJwks = Annotated[
         "--jwt-jwks",
         envvar="FIELDFARE_JWT_JWKS",
         metavar="FILE|URL",
-        help="The keys that tokens are signed with (JWKS).",
+        help="The keys (JWKS) to verify tokens with.",
     ),
 ]
 PartitioningOption = Annotated[
@@ -96,7 +112,7 @@ PartitioningOption = Annotated[
         "--partitioning",
         envvar="FIELDFARE_PARTITIONING",
         metavar="KIND",
-        help="How spaces are cut into slices for several matchers: auto, hash, attribute_space,"
+        help="How to partition spaces into slices for several matchers: auto, hash, attribute_space,"
         " single_attribute or replicated.",
     ),
 ]
@@ -108,7 +124,7 @@ MatchersOption = Annotated[
         min=1,
         max=1000,
         metavar="N",
-        help="Cut them for so many matchers. With 1 every task matches with all of a space.",
+        help="Number of matchers to partition for. With 1, each task matches all filters of a space.",
     ),
 ]
 SlicesOption = Annotated[
@@ -117,7 +133,7 @@ SlicesOption = Annotated[
         "--slices",
         envvar="FIELDFARE_SLICES",
         metavar="SPACE=KIND:N",
-        help="How one space is cut; may be given several times.",
+        help="How to partition one space; may be given several times.",
     ),
 ]
 MatcherMemory = Annotated[
@@ -125,9 +141,12 @@ MatcherMemory = Annotated[
     typer.Option(
         "--matcher-memory",
         envvar="FIELDFARE_MATCHER_MEMORY",
-        min=1,
-        metavar="BYTES",
-        help="With auto, cut what needs more than this. Default: half of this machine's memory.",
+        parser=size_option(min=1),
+        metavar="SIZE",
+        help=(
+            "With auto, partition spaces that need more memory than this (8GiB). Default: half of this"
+            " machine's memory."
+        ),
     ),
 ]
 ForwardingOption = Annotated[
@@ -136,8 +155,8 @@ ForwardingOption = Annotated[
         "--forwarding",
         envvar="FIELDFARE_FORWARDING",
         metavar="POLICY",
-        help="Where an event may go to several matchers: adaptive, response_time, subscription_count, random"
-        " or balanced.",
+        help="How to choose among several possible matchers for an event: adaptive, response_time,"
+        " subscription_count, random or balanced.",
     ),
 ]
 ElasticOption = Annotated[
@@ -146,8 +165,8 @@ ElasticOption = Annotated[
         "--elastic",
         envvar="FIELDFARE_ELASTIC",
         metavar="MIN..MAX",
-        help="Use as many executors of a standalone cluster as the load asks for; needs --master and several"
-        " --matchers. `fieldfare scale` shows what is done and why.",
+        help="Scale the executors of a standalone cluster with the load; needs --master and several"
+        " --matchers. `fieldfare scale` shows the decisions.",
     ),
 ]
 ElasticSchedule = Annotated[
@@ -156,7 +175,7 @@ ElasticSchedule = Annotated[
         "--elastic-schedule",
         envvar="FIELDFARE_ELASTIC_SCHEDULE",
         metavar="HH:MM-HH:MM=MIN..MAX",
-        help="Other numbers in this part of each day; may be given several times.",
+        help="Other bounds for this part of each day; may be given several times.",
     ),
 ]
 ElasticDryRun = Annotated[
@@ -164,7 +183,7 @@ ElasticDryRun = Annotated[
     typer.Option(
         "--elastic-dry-run",
         envvar="FIELDFARE_ELASTIC_DRY_RUN",
-        help="Decide, and say what would be done, but do not do it.",
+        help="Make and report scaling decisions, but do not carry them out.",
     ),
 ]
 ElasticCalm = Annotated[
@@ -172,23 +191,31 @@ ElasticCalm = Annotated[
     typer.Option(
         "--elastic-calm",
         envvar="FIELDFARE_ELASTIC_CALM",
-        min=0.0,
-        metavar="SECONDS",
-        help="Release no executor so soon after some were added.",
+        parser=time_option(),
+        metavar="TIME",
+        help=(
+            "Minimum time between adding executors and releasing one; seconds, or with a unit, such as 10min."
+        ),
     ),
 ]
 Data = Annotated[
-    Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
+    Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="The data directory.")
 ]
-Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen at.")]
+Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen on.")]
 Port = Annotated[
     int,
-    typer.Option("--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."),
+    typer.Option(
+        "--port",
+        envvar="FIELDFARE_PORT",
+        min=0,
+        max=65535,
+        help="The port to listen on; 0 chooses a free one.",
+    ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Listen at a public address without asking for API keys: all may do all."
+        "--insecure", help="Listen on a public address without API keys: everyone may do everything."
     ),
 ]
 
@@ -220,8 +247,8 @@ def serve(
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
-    Everything it keeps is in one directory: SQLite files for the log and the subscriptions, files for the
-    matches. Needs the server extra (pip install 'fieldfare[server]') and Java 17 or newer.
+    All data is in one directory: SQLite files for the log and the subscriptions, files for the matches. It
+    needs the server extra (pip install 'fieldfare[server]') and Java 17 or newer.
 
     Example:
     ```
@@ -233,6 +260,7 @@ def serve(
     )
     if missing:
         need_packages("serve", "server", missing)
+    use_folder(data)
     from fieldfare.runtimes.service.serve import COMMANDS
     from fieldfare.runtimes.service.serve import serve as run_service
 
@@ -248,6 +276,7 @@ def serve(
     arguments["pipeline"] += elastic_arguments(
         elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
     )
+    _drop_client_secrets()
     code = run_service(
         data,
         host,
@@ -258,17 +287,43 @@ def serve(
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         commands={name: (*command, *arguments.get(name, ())) for name, command in COMMANDS.items()},
         stall_s=stall_s,
-        say=lambda line: err().print(f"fieldfare: {line}", markup=False),
+        say=_print_plainly,
     )
     raise typer.Exit(EXIT_FAILED if code else 0)
 
 
+def _drop_client_secrets() -> None:
+    """Remove clients' secrets from the environment, which the service's processes inherit."""
+    for name in CLIENT_SECRETS:
+        os.environ.pop(name, None)
+
+
+def _print_plainly(line: str) -> None:
+    """Write a line to standard error without rich, which exits the program on a closed pipe."""
+    print(f"fieldfare: {line}", file=sys.stderr, flush=True)
+
+
+def use_folder(data: Path) -> None:
+    """Make new files private, and choose the cache of compiled kernels before any kernel is loaded.
+
+    The cache is in the data directory if there is no other place for it.
+    """
+    from fieldfare.runtimes.process.kernels import choose_kernel_cache
+    from fieldfare.storage.folder import DataFolder
+    from fieldfare.storage.private import keep_private
+
+    keep_private()
+    choose_kernel_cache(DataFolder(data.absolute()).kernels)
+
+
 def check_spark(master: str | None, properties: Path | None) -> list[str]:
-    """End the command where Spark could not start with these; else the options of the pipeline's program."""
+    """Return the pipeline's options for Spark; exit with an error if Spark could not start with them."""
+    from fieldfare.runtimes.spark.java import check_java
     from fieldfare.runtimes.spark.master import check_master, read_properties
 
     options: list[str] = []
     try:
+        check_java()
         if master is not None:
             check_master(master)
             options += ["--master", master]
@@ -283,7 +338,7 @@ def check_spark(master: str | None, properties: Path | None) -> list[str]:
 def slice_arguments(
     partitioning: str, matchers: int, slices: list[str], memory_bytes: int | None, forwarding: str
 ) -> dict[str, list[str]]:
-    """What indexer and pipeline are told of slices; ends the command where they could not begin with it."""
+    """Return the options of indexer and pipeline for slices; exit with an error if one is not valid."""
     from fieldfare.forwarding import POLICIES
     from fieldfare.planning.cuts import CutSettings
 
@@ -292,7 +347,7 @@ def slice_arguments(
     except ValueError as error:
         fail(str(error))
     if forwarding not in POLICIES:
-        fail(f"no forwarding policy is called {forwarding!r}: there are {', '.join(POLICIES)}")
+        fail(f"{forwarding!r} is not a forwarding policy; policies are {', '.join(POLICIES)}")
     indexer = ["--partitioning", partitioning, "--matchers", str(matchers)]
     indexer += [f"--slices={each}" for each in slices]
     if memory_bytes is not None:
@@ -309,36 +364,37 @@ def elastic_arguments(
     *,
     has_several: bool,
 ) -> list[str]:
-    """What the pipeline is told of growing and shrinking; ends the command where it could not do so."""
+    """Return the pipeline's options for elastic scaling; exit with an error if one is not valid."""
     from fieldfare.elasticity.bounds import HostSchedule
 
     if bounds is None:
         if schedule or dry_run:
-            fail("--elastic-schedule and --elastic-dry-run are about --elastic, which is not given")
+            fail("--elastic-schedule and --elastic-dry-run need --elastic MIN..MAX")
         return []
     try:
         HostSchedule.parsed(bounds, schedule)
     except ValueError as error:
         fail(str(error))
     if master is None or not master.startswith("spark://"):
-        fail(
-            "--elastic adds and releases executors of a standalone cluster: name it with --master spark://..."
-        )
+        fail("--elastic adds and releases executors of a standalone cluster: add --master spark://HOST:PORT")
     if not has_several:
-        fail("--elastic moves the slices of several matchers: say how many with --matchers N, several a host")
+        fail("--elastic needs several matchers, more than one per host: add --matchers N")
     options = ["--elastic", bounds, *(f"--elastic-schedule={each}" for each in schedule)]
     options.append(f"--elastic-calm={calm_s}")
     return [*options, "--elastic-dry-run"] if dry_run else options
 
 
 def check_settings(given: dict[str, Any]) -> float:
-    """End the command where the gateway could not start with its settings; else what the supervisor needs."""
+    """Exit with an error if the gateway could not start with its settings; return ``pipeline_stall_s``."""
     from pydantic import ValidationError
 
+    from fieldfare.cli.variables import known_variables
     from fieldfare.gateway.admission.keyring import read_admin_key
     from fieldfare.gateway.admission.tls import server_context
-    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
+    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, unknown_settings, wrong_setting
 
+    for unknown in unknown_settings(os.environ, known_variables()):
+        report_warning(unknown)
     try:
         settings = GatewaySettings(**given)
         server_context(settings)
@@ -357,5 +413,5 @@ def check_settings(given: dict[str, Any]) -> float:
 
 
 def find_missing(packages: tuple[str, ...]) -> list[str]:
-    """Which of these packages are not installed; none of them is imported."""
+    """Return those of the packages that are not installed, without importing any."""
     return [name for name in packages if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""``fieldfare spaces``: create, list and delete spaces, and say how much each may have."""
+"""``fieldfare spaces``: create, list and delete spaces, and set their quotas."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from rich.text import Text
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
 from fieldfare.cli.space_keys import chosen_key
-from fieldfare.client.encrypting import PLAINLY
+from fieldfare.client.encrypting import NO_ENCRYPTION
+from fieldfare.units import SIZE_RULE, parse_byte_rate
 
 app = typer.Typer(
-    help="Create, list and delete spaces (a space is a tenant's world); their quotas.",
+    help="Create, list and delete spaces (tenants), and set their quotas.",
     no_args_is_help=True,
 )
 
@@ -25,28 +26,28 @@ BY_ITSELF = "default"
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     is_encrypted: Annotated[
-        bool, typer.Option("--encrypted", help="Take only what is encrypted with the --space-key.")
+        bool, typer.Option("--encrypted", help="Accept only what is encrypted with the --space-key.")
     ] = False,
     url: UrlOption = None,
 ) -> None:
-    """Make a new space."""
+    """Create a space."""
     key = chosen_key() if is_encrypted else None
     if is_encrypted and key is None:
-        fail("an encrypted space needs its key: fieldfare --space-key FILE spaces create ...", EXIT_USAGE)
+        fail("--encrypted needs a key: use fieldfare --space-key FILE spaces create ...", EXIT_USAGE)
     with connect(url) as client:
-        client.create_space(name, encrypted=key or PLAINLY)
+        client.create_space(name, encrypted=key or NO_ENCRYPTION)
     out().print(Text(f"created the space {name}"))
 
 
 @app.command(epilog="Example: `fieldfare spaces delete trading --yes`")
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    is_meant: Annotated[bool, typer.Option("--yes", help="It is meant: nothing of it comes back.")] = False,
+    is_meant: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     url: UrlOption = None,
 ) -> None:
-    """Delete a space: its subscriptions with all that was given up, its keys, its quotas."""
+    """Delete a space with its subscriptions, dead letters, keys and quotas. This cannot be undone."""
     if not is_meant:
-        fail(f"nothing of the space {name} could be had back: say --yes if that is meant")
+        fail(f"the space {name} cannot be restored after its deletion: confirm with --yes")
     with connect(url) as client:
         client.delete_space(name)
     out().print(Text(f"deleted the space {name}"))
@@ -66,13 +67,14 @@ def quotas(
     changes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUOTA=VALUE]...", help="Set these; 0 is no bound, `default` is what all spaces have."
+            metavar="[QUOTA=VALUE]...",
+            help="Quotas to set; 0 means no bound, `default` the service's default.",
         ),
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how much a space may have, and what it has; set some of it, with an admin's key."""
+    """Show the quotas and the usage of a space, or set quotas (with a key that has the right admin)."""
     given = dict(map(_change, changes or []))
     with connect(url) as client:
         found = client.quotas(name)
@@ -84,8 +86,8 @@ def quotas(
     for quota, limit in found["limits"].items():
         used = found["used"].get(quota)
         bound = "no bound" if limit is None else f"{limit:,.15g}"
-        whose = ", set for it" if quota in found["set"] else ""
-        has = "" if used is None else f", has {used:,}"
+        whose = ", set for this space" if quota in found["set"] else ""
+        has = "" if used is None else f", used {used:,}"
         out().print(Text(f"{quota:23}{bound}{whose}{has}"))
 
 
@@ -94,9 +96,13 @@ def _change(text: str) -> tuple[str, float | None]:
     if is_set and value == BY_ITSELF:
         return name, None
     try:
-        quota = float(value)
+        quota: float = parse_byte_rate(value) if "bytes" in name else float(value)
     except ValueError:
         quota = math.nan
     if not math.isfinite(quota):
-        fail(f"{text!r} sets no quota: write QUOTA=VALUE, such as subscriptions=10000, or QUOTA={BY_ITSELF}")
+        rule = f". Of bytes {SIZE_RULE}" if "bytes" in name else ""
+        fail(
+            f"{text!r} sets no quota: write QUOTA=VALUE, such as subscriptions=10000,"
+            f" or QUOTA={BY_ITSELF}{rule}"
+        )
     return name, quota

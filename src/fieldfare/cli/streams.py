@@ -1,4 +1,4 @@
-"""Standard output and standard error, whatever they are: a terminal of any encoding, a closed pipe."""
+"""Arguments and standard streams, whatever they are: a terminal of any encoding, a closed pipe."""
 
 from __future__ import annotations
 
@@ -8,35 +8,47 @@ import sys
 from contextlib import suppress
 
 
+def use_utf8() -> None:
+    """Start this program again in Python's UTF-8 mode where the locale is ASCII: file names would fail.
+
+    Python does so by itself in the locale C, unless an environment variable forbids it. Processes that this
+    one starts inherit the mode.
+    """
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        with suppress(OSError):
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def speak_any_encoding() -> None:
-    """Let no character fail: what the terminal's encoding lacks is written with a backslash."""
+    """Write characters that the terminal's encoding lacks as backslash escapes instead of failing."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started this
+        if stream is None:  # Closed by the parent process.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def read_arguments() -> None:
-    """Take arguments that the locale's encoding cannot say, as ASCII in a cron job, for UTF-8."""
+    """Decode arguments as UTF-8 if the locale's encoding cannot represent them (ASCII in a cron job)."""
     for place, argument in enumerate(sys.argv):
         if not argument.isascii():
             with suppress(UnicodeError):
-                argument.encode()  # fails where bytes were not understood
+                argument.encode()  # Fails for surrogate escapes: bytes that could not be decoded.
                 continue
             with suppress(UnicodeError):
                 sys.argv[place] = os.fsencode(argument).decode()
 
 
 def write_bytes(content: bytes) -> None:
-    """Write UTF-8 to standard output: JSON is that, whatever the terminal's encoding."""
+    """Write bytes to standard output: JSON is UTF-8, whatever the terminal's encoding."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
 
 
 def finish_output() -> None:
-    """Write what is still waiting; that the reader has gone (``| head``) is no error, a full disk is."""
+    """Flush standard output; a closed pipe (``| head``) is not an error, a full disk is."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -48,5 +60,5 @@ def finish_output() -> None:
 
 
 def discard_output() -> None:
-    """Let nobody write to standard output any more, so that Python does not complain at exit."""
+    """Redirect standard output to the null device, so that Python reports no error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,13 +1,13 @@
-"""``fieldfare subscriptions``: create, list, get and delete standing filters."""
+"""``fieldfare subscriptions``: create, list, get, configure and delete subscriptions."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -26,12 +26,16 @@ from fieldfare.cli.output import (
     print_json,
     print_json_line,
     report_error,
+    report_warning,
 )
 from fieldfare.client.errors import SubscriptionsRefused
 from fieldfare.client.records import SubscriptionInfo
 from fieldfare.model import positions_text
+from fieldfare.runtimes.files.lines import open_stream
+from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
+from fieldfare.units import parse_size, parse_time
 
-app = typer.Typer(help="Create, list, get and delete standing filters.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, get, configure and delete subscriptions.", no_args_is_help=True)
 app.command("explain")(index.explain)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
@@ -39,12 +43,15 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription'
 
 @app.command()
 def create(
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="Its id.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="The subscription's id.")] = None,
     filter: Annotated[str | None, typer.Argument(metavar="FILTER", help="The filter.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", "-f", help='JSON lines, each {"id": ..., "filter": ...}; - is standard input.'
+            "--file",
+            "-f",
+            help="JSON lines, CSV, Parquet or Arrow file with id, filter (and dialect, delivery);"
+            " -: JSON lines on standard input.",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the filter if the id exists.")] = False,
@@ -52,7 +59,7 @@ def create(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Begin earlier: earliest, a position, or a time such as 2026-07-01T12:00:00Z.",
+            help="Where it begins: earliest, a position, or a time (2026-07-01T12:00:00Z). Default: now.",
         ),
     ] = None,
     dialect: DialectOption = "sql",
@@ -60,7 +67,7 @@ def create(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store one filter, or many from a file. Events published from then on are matched against it.
+    """Create one subscription, or many from a file. Events published from then on are matched against it.
 
     Examples:
     ```
@@ -71,18 +78,20 @@ def create(
     """
     if file is not None:
         if id is not None or replace or start is not None:
-            fail("--file goes without ID, FILTER, --replace and --start", EXIT_USAGE)
+            fail("--file cannot be combined with ID, FILTER, --replace or --start", EXIT_USAGE)
         _create_many(file, dialect, url, space, as_json)
         return
     if id is None or filter is None:
         fail("give an ID and a FILTER, or --file", EXIT_USAGE)
     if replace and start is not None:
-        fail("--start is of a new subscription: it goes without --replace", EXIT_USAGE)
+        fail("--start is for new subscriptions: it cannot be combined with --replace", EXIT_USAGE)
     with connect(url, space) as client:
         if replace:
             info = client.replace_subscription(id, filter, dialect)
         else:
             info = client.create_subscription(filter, id, dialect, start=start)
+    for warning in info.warnings:
+        report_warning(warning.detail, warning.hint)
     if as_json:
         print_json(_describe(info))
         return
@@ -92,12 +101,12 @@ def create(
 
 @app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
 def list_all(
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list.")] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the filters of a space in the order of their ids."""
+    """List the subscriptions of a space, ordered by id."""
     rows: list[tuple[str, ...]] = []
     count = 0
     with connect(url, space) as client:
@@ -116,7 +125,7 @@ def list_all(
 
 
 def _print_rows(rows: list[tuple[str, ...]]) -> None:
-    """A table that fits a terminal; for a program or a file a line each, however long."""
+    """Print a table that fits the terminal; in a pipe or file, one line per row, of any length."""
     names = ("id", "valid from", "dialect", "filter")
     console = out()
     if console.is_terminal:
@@ -137,7 +146,7 @@ def _print_rows(rows: list[tuple[str, ...]]) -> None:
 def get(
     id: IdArgument, url: UrlOption = None, space: SpaceOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show one filter as it stands."""
+    """Show one subscription: its filter, settings and state."""
     with connect(url, space) as client:
         info = client.get_subscription(id)
     _show(info, as_json)
@@ -164,81 +173,92 @@ def _show(info: SubscriptionInfo, as_json: bool) -> None:
 
 PushSecretsOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="A file with what requests are signed with, a secret a line."),
+    typer.Option(metavar="FILE", help="File with the secrets that requests are signed with, one per line."),
 ]
 PushAuthorizationOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="A file with what the header Authorization is to say."),
+    typer.Option(metavar="FILE", help="File with the value of the header Authorization."),
+]
+
+
+AckDeadlineOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Time until an unacked message is redelivered.")
+]
+RetryDelaysOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME,...", help="Redelivery delays of a failed message, by attempt."),
+]
+InFlightBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Approximate maximum bytes of unacked messages, for all readers together."
+    ),
 ]
 
 
 @app.command("set", epilog="Example: `fieldfare subscriptions set cheap --max-attempts 5`")
 def change(
     id: IdArgument,
-    ack_deadline: Annotated[
-        str | None, typer.Option(help="Seconds until a message that was not acked comes again.")
-    ] = None,
+    ack_deadline: AckDeadlineOption = None,
     max_attempts: Annotated[
-        str | None, typer.Option(help="How often a message is given before it is given up.")
+        str | None, typer.Option(help="Delivery attempts before a message becomes a dead letter.")
     ] = None,
-    retry_delays: Annotated[
-        str | None,
-        typer.Option(metavar="S,S,...", help="Seconds until a message that failed comes again, by attempt."),
-    ] = None,
+    retry_delays: RetryDelaysOption = None,
     max_in_flight: Annotated[
-        str | None, typer.Option(help="Messages that all readers together may hold unacked.")
+        str | None, typer.Option(help="Maximum messages in flight, for all readers together.")
     ] = None,
-    max_in_flight_bytes: Annotated[
-        str | None, typer.Option(help="Bytes of messages that all readers together may hold unacked, about.")
-    ] = None,
+    max_in_flight_bytes: InFlightBytesOption = None,
     dead_letter: Annotated[
         bool | None,
-        typer.Option("--dead-letter/--no-dead-letter", help="Whether what is given up is listed."),
+        typer.Option("--dead-letter/--no-dead-letter", help="Whether to keep dead letters in a list."),
     ] = None,
     order_by: Annotated[
         str | None,
         typer.Option(
-            metavar="ATTRIBUTE", help="Give one event at a time of those with the same value there."
+            metavar="ATTRIBUTE", help="Deliver events with the same value of this attribute one at a time."
         ),
     ] = None,
     max_age: Annotated[
         str | None,
-        typer.Option(metavar="S", help="Seconds after which an event is not given any more."),
+        typer.Option(metavar="TIME", help="Age at which an event is no longer delivered."),
     ] = None,
     expires_unused: Annotated[
         str | None,
-        typer.Option(metavar="S", help="Seconds after which it is removed if nobody has used it."),
+        typer.Option(metavar="TIME", help="Time after which an unused subscription is removed."),
     ] = None,
     push: Annotated[
-        str | None, typer.Option(metavar="URL", help="An address that messages are sent to by HTTP.")
+        str | None, typer.Option(metavar="URL", help="Webhook: address to send messages to.")
     ] = None,
     push_mode: Annotated[
-        str | None, typer.Option(metavar="MODE", help="structured, binary or batch.")
+        str | None, typer.Option(metavar="MODE", help="Webhook: structured, binary or batch.")
     ] = None,
-    push_batch: Annotated[str | None, typer.Option(help="Events of one request, in batch mode.")] = None,
-    push_requests: Annotated[str | None, typer.Option(help="Requests under way at a time.")] = None,
+    push_batch: Annotated[str | None, typer.Option(help="Webhook: maximum events per batch.")] = None,
+    push_requests: Annotated[str | None, typer.Option(help="Webhook: maximum requests in flight.")] = None,
     push_secrets: PushSecretsOption = None,
     push_authorization: PushAuthorizationOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set how a subscription's messages are given; "none" makes a setting what it is by itself."""
+    """Set how a subscription's messages are given; "none" makes a setting what it is by itself.
+
+    Times are seconds, or have a unit: ms, s, min, h or d. Sizes are bytes, or have a unit such as kB or MiB.
+    """
     settings = {
-        "ack_deadline_s": _number(ack_deadline),
+        "ack_deadline_s": _amount(ack_deadline, parse_time),
         "max_attempts": _number(max_attempts),
-        "retry_delays_s": _numbers(retry_delays),
+        "retry_delays_s": _times(retry_delays),
         "max_in_flight": _number(max_in_flight),
-        "max_in_flight_bytes": _number(max_in_flight_bytes),
+        "max_in_flight_bytes": _amount(max_in_flight_bytes, parse_size),
         "dead_letter": dead_letter,
         "order_by": None if order_by is None else _none(order_by) or order_by,
-        "max_age_s": _number(max_age),
-        "expires_unused_s": _number(expires_unused),
+        "max_age_s": _amount(max_age, parse_time),
+        "expires_unused_s": _amount(expires_unused, parse_time),
         "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
     }
     given = {name: None if value == _NONE else value for name, value in settings.items() if value is not None}
     if not given:
-        fail("say what to set: see --help", EXIT_USAGE)
+        fail("nothing to set: give at least one option, see --help", EXIT_USAGE)
     with connect(url, space) as client:
         info = client.configure_subscription(id, **given)
     _show(info, as_json)
@@ -255,7 +275,7 @@ def _push(
     secrets: str | None,
     authorization: str | None,
 ) -> Any:
-    """What is to change of where messages are sent. Secrets are read from files: all see a command."""
+    """Return the changed webhook settings. Secrets are read from files, as arguments are visible to all."""
     if url == _NONE:
         return _NONE
     said = {
@@ -274,7 +294,7 @@ def _push(
 
 def _read_private(file: str) -> str:
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text()
+        return open_stream(file)[0].read().decode().removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
 
@@ -284,26 +304,38 @@ def _none(text: str) -> str | None:
 
 
 def _number(text: str | None) -> Any:
-    return None if text is None else _none(text) or _read_number(text)
+    return _amount(text, _parse_number)
 
 
-def _numbers(text: str | None) -> Any:
-    return None if text is None else _none(text) or list(map(_read_number, text.split(",")))
+def _times(text: str | None) -> Any:
+    if text is None or text == _NONE:
+        return text
+    return [_amount(each, parse_time) for each in text.split(",")]
 
 
-def _read_number(text: str) -> int | float:
+def _amount(text: str | None, parse: Callable[[str], int | float]) -> Any:
+    """A finite number, "none", or None where nothing was given."""
+    if text is None or text == _NONE:
+        return text
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+        value = parse(text)
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)
     if not math.isfinite(value):
-        fail(f"{text!r} is no number", EXIT_USAGE)
-    return int(value) if value.is_integer() else value
+        fail(f"{text!r} is not finite", EXIT_USAGE)
+    return int(value) if float(value).is_integer() else value
+
+
+def _parse_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
 
 
 @app.command(epilog="Example: `fieldfare subscriptions delete cheap`")
 def delete(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Remove a filter. Events published from then on are not matched against it."""
+    """Delete a subscription. Events published from then on are not matched against it."""
     with connect(url, space) as client:
         client.delete_subscription(id)
     out().print(Text(f"deleted {id}"))
@@ -337,26 +369,13 @@ def _create_many(file: Path, dialect: str, url: str | None, space: str | None, a
 
 
 def _read_items(file: Path, dialect: str) -> list[dict[str, Any]]:
-    """The subscriptions of a file; an error names the line, and nothing has been sent."""
-    try:
-        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
+    """Read the subscriptions of a file; an error names the line, and nothing has been sent."""
     items = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            item = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
-            fail(f"{file}, line {number} is not JSON: {error}")
-        if not isinstance(item, dict) or not isinstance(item.get("filter"), str):
-            hint = '{"id": "cheap", "filter": "data.price < 18.5"}'
-            fail(f"{file}, line {number} is not a subscription\nhint: one looks like {hint}")
-        known = {
-            name: item[name] for name in ("id", "filter", "dialect", "delivery") if item.get(name) is not None
-        }
-        items.append({"dialect": dialect, **known})
+    for found in read_subscriptions(file, with_ids=False):
+        said = {name: getattr(found, name) for name in NAMES}
+        items.append(
+            {"dialect": dialect, **{name: value for name, value in said.items() if value is not None}}
+        )
     return items
 
 

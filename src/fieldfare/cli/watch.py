@@ -1,4 +1,4 @@
-"""``fieldfare top``: the service's figures, live."""
+"""``fieldfare top``: show the service's figures, live."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fieldfare.cli.amounts import time_option
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
 from fieldfare.client.errors import ConnectionFailed
@@ -23,10 +24,16 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the figures once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the figures once and exit.")] = False,
     as_json: JsonOption = False,
     every_s: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often to look.")
+        float,
+        typer.Option(
+            "--every",
+            parser=time_option(min=0.1, max=86_400),
+            metavar="TIME",
+            help="Interval between updates.",
+        ),
     ] = 1.0,
     url: UrlOption = None,
 ) -> None:
@@ -39,7 +46,7 @@ def top(
     ```
     """
     if as_json and not once:
-        fail("--json goes with --once", EXIT_USAGE)
+        fail("--json needs --once", EXIT_USAGE)
     with connect(url) as client:
         figures = client.stats()
         if once:
@@ -52,7 +59,7 @@ def top(
 
 
 class History:
-    """The last looks at the figures that move, for sparklines."""
+    """The last values of the changing figures, for sparklines."""
 
     def __init__(self) -> None:
         self._values: dict[str, deque[float]] = {}
@@ -62,12 +69,12 @@ class History:
             self._values.setdefault(name, deque(maxlen=HISTORY)).append(float(figures.get(name) or 0))
 
     def line(self, name: str) -> str:
-        """A sparkline of one figure; empty before there are two looks."""
+        """Return a sparkline of one figure; empty with fewer than two values."""
         return draw_sparkline(list(self._values.get(name, ())))
 
 
 def draw_sparkline(values: list[float]) -> str:
-    """Values as bars from zero to their largest."""
+    """Return values as a line of bars, scaled from zero to the largest."""
     if len(values) < 2:
         return ""
     most = max(values)
@@ -77,7 +84,7 @@ def draw_sparkline(values: list[float]) -> str:
 
 
 def render(figures: Mapping[str, Any], history: History, note: str = "") -> Group:
-    """The figures as a small table."""
+    """Return the figures as a small table."""
     latency = figures.get("match_latency_ms") or {}
     rows = [
         ("events", _rate(figures.get("events_per_s")), _total(figures.get("events_total")), "events_per_s"),
@@ -128,7 +135,7 @@ def _watch(client: Client, figures: Mapping[str, Any], every_s: float) -> None:
             try:
                 figures, note = client.stats(), ""
             except ConnectionFailed as error:
-                note = f"{str(error).splitlines()[0]}; the figures are old, trying on"
+                note = f"{str(error).splitlines()[0]}; the figures are out of date, retrying"
 
 
 def _rate(value: float | None) -> str:

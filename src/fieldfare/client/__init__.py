@@ -1,4 +1,4 @@
-"""What a program imports to publish and subscribe: `Client`, `AsyncClient`, and their records and errors."""
+"""The Python client: `Client` and `AsyncClient`, with their records and errors."""
 
 from fieldfare.client.asynchronous.client import AsyncClient
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
@@ -21,14 +21,17 @@ from fieldfare.client.errors import (
     PublishError,
     QueueFull,
     Refusal,
+    ServiceNotTrusted,
     SubscriptionDeleted,
     SubscriptionsRefused,
     UnexpectedAnswer,
+    WrongContext,
 )
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
 from fieldfare.client.records import (
     DeadMessage,
+    FilterWarning,
     KeyInfo,
     NewKey,
     NewSubscription,
@@ -56,6 +59,7 @@ __all__ = [
     "DeadMessage",
     "DeliveryTimeout",
     "FieldfareError",
+    "FilterWarning",
     "FlushTimeout",
     "InvalidEvent",
     "KeptInOutbox",
@@ -79,9 +83,11 @@ __all__ = [
     "Refusal",
     "RefusedEvent",
     "RetrySettings",
+    "ServiceNotTrusted",
     "Subscriber",
     "SubscriptionDeleted",
     "SubscriptionInfo",
     "SubscriptionsRefused",
     "UnexpectedAnswer",
+    "WrongContext",
 ]

@@ -1,7 +1,7 @@
-"""The policy behind ``batch="auto"``: a publisher that measures its requests and adapts to them.
+"""The policy behind ``batch="auto"``: adapt batching to the measured durations of requests.
 
-`RequestTuner` decides; this gives it the reports of finished requests, and tells the user what it decided: in
-`PublisherStats`, and in the log at debug level.
+`RequestTuner` decides; this module passes it the reports of finished requests, and shows its decisions in
+`PublisherStats` and in the log at debug level.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from fieldfare.publishing.requests import (
 
 logger = logging.getLogger("fieldfare.client")
 
-MAX_BATCH_BYTES = 4 << 20
-"""Bytes in one request: half of what the service takes unless it is set otherwise. It matters on a long path,
-where 10,000 events in one round trip need it."""
+BATCH_BYTES_MAX = 4 << 20
+"""Maximum bytes of events in one request: half of the service's default limit. Large requests matter where
+the round trip is long, and one may carry 10,000 events."""
 
-MOST_IN_FLIGHT = 5
-"""Requests at the same time, unless it is set otherwise."""
+IN_FLIGHT_MAX = 5
+"""Default maximum of requests in flight."""
 
 TOLD_CHANGE = 1.25
-"""The log tells of a batch size that has changed by this factor since it told the last time."""
+"""The factor by which the batch size must change before the log mentions it again."""
 
 
 class AutoBatching:
-    """Adapts batch size, linger and requests in flight to load, service and path.
+    """Adapts batch size, linger and requests in flight to the load, the service and the network.
 
-    A publisher needs one of its own.
+    Each publisher needs its own instance.
 
     Parameters
     ----------
     latency_bound_ms : float, optional
-        How old an event may become until it is durable. Without it events are as young as can be; with it the
-        slack is spent on fewer, larger requests. It is a goal: a path or a service that is slower than that
-        cannot be helped, and a load that needs larger batches to be carried at all gets them.
+        Target for the time from publish to durable, in milliseconds. Without it latency is as low as
+        possible; with it the slack is used for fewer, larger requests. It is a goal and not a guarantee: a
+        network or a service may be slower than that, and a load that can only be carried in larger batches
+        gets them.
     max_in_flight : int, optional
-        Requests at the same time at most, by default 5; more than one only while it helps: with a backlog,
+        Maximum requests in flight, by default 5. More than one is used only while it helps: with a backlog,
         and while requests do not queue at the service. Order is kept (see `BatchSettings.max_in_flight`).
     knobs : RequestKnobs, optional
-        Everything that can be set; the two above, where they are given, replace its values.
+        All settings of the tuner; the two parameters above, if given, replace its values.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class AutoBatching:
         max_in_flight: int | None = None,
         knobs: RequestKnobs | None = None,
     ) -> None:
-        knobs = knobs if knobs is not None else RequestKnobs(most_requests=MOST_IN_FLIGHT)
+        knobs = knobs if knobs is not None else RequestKnobs(most_requests=IN_FLIGHT_MAX)
         if latency_bound_ms is not None:
             knobs = replace(knobs, latency_bound_s=latency_bound_ms / 1000)
         if max_in_flight is not None:
@@ -66,7 +67,7 @@ class AutoBatching:
         self._told = self._limits
 
     def limits(self) -> BatchSettings:
-        """The limits that hold now."""
+        """Return the current limits."""
         return self._limits
 
     def observe(self, report: BatchReport) -> None:
@@ -84,7 +85,7 @@ class AutoBatching:
             self._tell(report)
 
     def estimates(self) -> RequestEstimates:
-        """What it has learned."""
+        """Return the current estimates of durations, load and capacity."""
         return self._tuner.estimates()
 
     def _tell(self, report: BatchReport) -> None:
@@ -113,23 +114,23 @@ class AutoBatching:
 
 
 def choose_policy(batch: BatchPolicy | Literal["auto"]) -> BatchPolicy:
-    """The policy of a new publisher; "auto" makes a new `AutoBatching`."""
+    """Return the policy of a new publisher; "auto" creates a new `AutoBatching`."""
     if isinstance(batch, str):
         if batch == "auto":
             return AutoBatching()
-        raise ValueError(f'batch is "auto", BatchSettings(...) or a policy, not {batch!r}')
+        raise ValueError(f'batch must be "auto", BatchSettings(...) or another BatchPolicy, not {batch!r}')
     return batch
 
 
 def find_estimates(policy: BatchPolicy) -> RequestEstimates | None:
-    """What a policy has learned, if it is one that learns."""
+    """Return the estimates of an adaptive policy; None for any other policy."""
     return policy.estimates() if isinstance(policy, AutoBatching) else None
 
 
 def _make_limits(setting: RequestSetting) -> BatchSettings:
     return BatchSettings(
         max_events=setting.most_events,
-        max_bytes=MAX_BATCH_BYTES,
+        max_bytes=BATCH_BYTES_MAX,
         linger_ms=1000 * setting.linger_s,
         max_in_flight=setting.most_requests,
     )

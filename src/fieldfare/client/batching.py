@@ -1,8 +1,8 @@
-"""Events waiting to be sent, and when how many of them make a batch.
+"""The queue of events waiting to be sent, and the policies that cut it into batches.
 
-The `EventQueue` is a machine without I/O or clock: the sync publisher guards it with a lock, the async one
-needs none. How large a batch is and how long it waits is asked of a `BatchPolicy` each time, so a policy
-may change its mind while events flow; `BatchSettings` is the policy that never does.
+`EventQueue` has no I/O and no clock: the synchronous publisher guards it with a lock, the asyncio one needs
+none. A `BatchPolicy` is asked for its limits each time, so that they may change while events flow;
+`BatchSettings` is the policy with fixed limits.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from typing import Literal, Protocol
 from fieldfare.client.errors import FieldfareError, KeptInOutbox, PublishError, Refusal
 from fieldfare.client.in_flight import InFlight
 from fieldfare.client.protocol import PublishAnswer
-from fieldfare.model import Position
+from fieldfare.model import RECORD_EVENTS_MAX, Position
 
-MAX_SEQUENCE_SPREAD = 500
-"""How far the newest request may run ahead of the oldest that is still under way. The service recognises a
-repeat among a producer's last 1,000 sequences, so a request that keeps failing must not fall behind those."""
+SEQUENCE_SPREAD_MAX = 500
+"""Maximum distance, in requests, between the newest and the oldest in flight; the newest waits at the bound.
+The service detects duplicates among a producer's last 1,000 sequences, and a request that keeps failing must
+stay among them."""
 
-MAX_RECORD_EVENTS = 10_000
-"""The most events that the service takes in one request."""
 
-SEQUENCE_STEP = MAX_RECORD_EVENTS
-"""From one request's sequence to the next: room for the parts of one that has to be cut up on its way."""
+SEQUENCE_STEP = RECORD_EVENTS_MAX
+"""Distance between the sequences of consecutive requests: it leaves numbers for the parts of a split one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What one finished request taught: for policies that adapt. ``ended_s`` is on a monotonic clock."""
+    """Measurements of one finished request, for adaptive policies. ``ended_s`` is on a monotonic clock."""
 
     events: int
     size_bytes: int
@@ -44,10 +43,10 @@ class BatchReport:
 
 
 class BatchPolicy(Protocol):
-    """Decides how events are batched."""
+    """A policy for how events are batched."""
 
     def limits(self) -> BatchSettings:
-        """The limits that hold now."""
+        """Return the current limits."""
 
     def observe(self, report: BatchReport) -> None:
         """Learn from a finished request."""
@@ -60,16 +59,16 @@ class BatchSettings:
     Attributes
     ----------
     max_events : int
-        Events in one request, at most 10,000. More is cheaper for each event, fewer is quicker for the first.
+        Maximum events per request, at most 10,000. More is cheaper per event, fewer is faster for the first.
     max_bytes : int
-        Bytes in one request; a larger event goes alone.
+        Maximum bytes per request; a larger event is sent alone.
     linger_ms : float
-        How long an event may wait for company. 0 sends at once what is there.
+        How long an event may wait for others, in milliseconds. 0 sends at once.
     max_in_flight : int
-        Requests at the same time. The log holds a publisher's events in the order of their calls in any case:
-        each request says which one it follows. Up: more throughput and younger events where the round trip
-        is long, more connections; where one fails, those behind it wait for it and may be sent again. A
-        service that knows nothing of this order is sent one request at a time.
+        Maximum requests in flight. The log keeps a publisher's events in the order of their calls in any
+        case: each request names the one it follows. Higher: more throughput and lower latency if the round
+        trip is long, but more connections; if a request fails, those behind it wait and may be sent again.
+        A service too old to keep this order gets one request at a time.
     """
 
     max_events: int = 1000
@@ -78,34 +77,33 @@ class BatchSettings:
     max_in_flight: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_events <= MAX_RECORD_EVENTS:
-            raise ValueError(f"max_events is from 1 to {MAX_RECORD_EVENTS:,}, not {self.max_events:,}")
+        if not 1 <= self.max_events <= RECORD_EVENTS_MAX:
+            raise ValueError(f"max_events must be 1 to {RECORD_EVENTS_MAX:,}, not {self.max_events:,}")
         if self.max_bytes < 1 or self.linger_ms < 0 or self.max_in_flight < 1:
-            raise ValueError("max_bytes and max_in_flight are at least 1, linger_ms at least 0")
+            raise ValueError("max_bytes and max_in_flight must be at least 1, linger_ms at least 0")
 
     def limits(self) -> BatchSettings:
-        """These settings, always."""
+        """Return these settings."""
         return self
 
     def observe(self, report: BatchReport) -> None:
-        """Fixed settings learn nothing."""
+        """Do nothing: fixed settings do not adapt."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How much may wait in a publisher's memory, and what `publish` does when that is full.
+    """The bounds of a publisher's queue in memory, and what `publish` does when the queue is full.
 
     Attributes
     ----------
     max_events : int, optional
-        Events that wait for a request; as many as there are bytes for, if None.
+        Maximum events that wait for a request; None: only ``max_bytes`` bounds them.
     max_bytes : int
-        Their bytes. Up: longer pauses of the service are bridged, more memory.
+        Maximum bytes of these events. Higher bridges longer outages of the service and takes more memory.
     when_full : "block", "raise" or "drop"
-        "block" waits for room (an asyncio program awaits `drain` instead). "raise" raises `QueueFull`: for
-        who has something better to do than to wait. "drop" does neither: the event is not sent, its
-        future fails with `QueueFull`, and `PublisherStats.dropped_events` counts it; for readings of which
-        the next one comes soon.
+        "block" waits for room (an asyncio program awaits `drain` instead). "raise" raises `QueueFull`, for
+        programs that must not wait. "drop" does not send the event: its future fails with `QueueFull`, and
+        `PublisherStats.dropped_events` counts it; for sensor readings, say, where the next one comes soon.
     """
 
     max_events: int | None = None
@@ -114,24 +112,26 @@ class QueueSettings:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 or (self.max_events is not None and self.max_events < 1):
-            raise ValueError("max_events and max_bytes are at least 1")
+            raise ValueError("max_events and max_bytes must be at least 1")
         if self.when_full not in ("block", "raise", "drop"):
-            raise ValueError(f'when_full is "block", "raise" or "drop", not {self.when_full!r}')
+            raise ValueError(f'when_full must be "block", "raise" or "drop", not {self.when_full!r}')
 
 
 class Receiver(Protocol):
-    """Whoever waits for the fate of a run of events that were handed over together."""
+    """The waiter for the outcome of events that were queued by one call."""
 
     def receive(self, start: int, positions: Sequence[Position | None], refused: dict[int, Refusal]) -> None:
-        """The fate of ``len(positions)`` events, from the ``start``-th of the run; keys of `refused` count
-        from ``start`` too."""
+        """Take the outcome of ``len(positions)`` events of the call, from the ``start``-th on.
+
+        A refused event has the position None and an entry in ``refused``, whose keys count from ``start``.
+        """
 
     def fail(self, start: int, count: int, error: FieldfareError) -> None:
-        """The request with these events failed for good."""
+        """Take the final error of ``count`` events of the call, from the ``start``-th on."""
 
 
 class OneEvent:
-    """Receives for a single event."""
+    """The receiver of a call with a single event."""
 
     __slots__ = ("_refuse", "_resolve")
 
@@ -152,7 +152,7 @@ class OneEvent:
 
 
 class ManyEvents:
-    """Receives for a call with many events, which may travel in several requests."""
+    """The receiver of a call with many events, which may be sent in several requests."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class ManyEvents:
 
 @dataclass(slots=True)
 class _Run:
-    """Events that were added together: ``count`` of them still wait, from the ``start``-th on."""
+    """Events that one call added: ``count`` of them still wait, from the ``start``-th on."""
 
     receiver: Receiver
     start: int
@@ -208,14 +208,14 @@ class _Run:
 
 
 Runs = tuple[tuple[Receiver, int, int], ...]
-"""Receivers, with the start and the number of the events that each of them waits for."""
+"""Receivers, each with the start and the number of the events that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events that travel in one request, under a sequence number of their own.
+    """Events that are sent in one request, with a sequence number.
 
-    ``is_repeat`` says that the request may have arrived before, whatever becomes of this attempt.
+    ``is_repeat``: the request may have reached the service before (an earlier run of the program sent it).
     """
 
     producer: str
@@ -227,7 +227,7 @@ class Batch:
     is_repeat: bool = False
 
     def cut_in_two(self) -> tuple[Batch, Batch]:
-        """Two batches of half its events; the second keeps the sequence, which those behind it follow."""
+        """Return two batches of half the events; the second keeps the sequence that later batches follow."""
         middle = len(self.lines) // 2
         halves: tuple[list[tuple[Receiver, int, int]], ...] = ([], [])
         at = 0
@@ -253,7 +253,7 @@ class Batch:
         return first, second
 
     def resolve(self, answer: PublishAnswer) -> None:
-        """Tell every receiver what became of its events."""
+        """Pass every receiver the outcome of its events."""
         at = 0
         for receiver, start, count in self.runs:
             refused: dict[int, Refusal] = {}
@@ -263,27 +263,27 @@ class Batch:
             at += count
 
     def fail(self, error: FieldfareError) -> None:
-        """Tell every receiver that the request failed for good."""
+        """Pass every receiver the request's final error."""
         fail_runs(self.runs, error)
 
 
 def fail_runs(runs: Runs, error: FieldfareError) -> None:
-    """Tell receivers that their events are not going to be sent, or have failed for good."""
+    """Pass receivers the final error of their events, which were not or will not be acknowledged."""
     for receiver, start, count in runs:
         receiver.fail(start, count, error)
 
 
 class EventQueue:
-    """A queue of events in memory that gives batches, in the order in which the events were added.
+    """A queue of events in memory that is taken in batches, in the order in which the events were added.
 
     Parameters
     ----------
     policy : BatchPolicy
-        Asked how large a batch is, and when it is due.
+        Decides how large a batch is, and when it is due.
     producer : str
-        The id under which the service recognises repeated batches.
+        The producer id, by which the service recognises repeated batches.
     max_bytes, max_events : int
-        With so many bytes of waiting events, or so many of them, there is no room.
+        Bounds of the waiting events; at either bound `has_room` is false.
     """
 
     def __init__(
@@ -296,8 +296,8 @@ class EventQueue:
         self._producer = producer
         self._lines: deque[bytes] = deque()
         self._runs: deque[_Run] = deque()
-        self._ready: deque[Batch] = deque()  # What is a batch already, and comes before all others.
-        self._most_events = MAX_RECORD_EVENTS
+        self._ready: deque[Batch] = deque()  # Batches that are cut already: they are sent before all others.
+        self._most_events = RECORD_EVENTS_MAX
         self._next_sequence = SEQUENCE_STEP - 1
         self._hurried_events = 0
         self._under_way: dict[tuple[str, int], None] = {}
@@ -308,7 +308,7 @@ class EventQueue:
         return self._count_open() + sum(len(batch.lines) for batch in self._ready)
 
     def has_room(self) -> bool:
-        """Whether more events should be added now."""
+        """Whether the queue has room for more events."""
         return self.size_bytes < self.max_bytes and len(self._lines) < self.max_events
 
     def add(
@@ -320,11 +320,11 @@ class EventQueue:
         self._runs.append(_Run(receiver, start, len(lines), now_s))
 
     def hurry(self) -> None:
-        """Let nothing that is queued now wait for company."""
+        """Send all events that are queued now without linger."""
         self._hurried_events = self._count_open()
 
     def due_in_s(self, now_s: float) -> float | None:
-        """How long until a batch should be sent: 0 is now, None is not before something changes."""
+        """Return the seconds until a batch is due: 0 for now, None for not before something changes."""
         if not len(self) or not self._may_send():
             return None
         if self.is_full():
@@ -332,7 +332,7 @@ class EventQueue:
         return max(0.0, self._runs[0].added_s + self._policy.limits().linger_ms / 1000 - now_s)
 
     def is_full(self) -> bool:
-        """Whether a batch should be sent whatever the time is."""
+        """Whether a batch is due regardless of the time."""
         max_events, max_bytes = self._limits()
         return (
             bool(self._ready)
@@ -342,7 +342,7 @@ class EventQueue:
         )
 
     def take(self) -> Batch:
-        """The next batch; the queue must not be empty."""
+        """Remove and return the next batch; the queue must not be empty."""
         if self._ready:
             while len(self._ready[0].lines) > self._most_events and not self._ready[0].is_repeat:
                 halves = self._cut_in_two(self._ready[0])
@@ -363,24 +363,27 @@ class EventQueue:
         return Batch(self._producer, sequence, lines, size_bytes, runs, added_s)
 
     def front(self) -> int | None:
-        """The first request whose fate is not known: what is behind it waits for it."""
+        """Return the sequence of the oldest request in flight; None if there is none."""
         return self._order.front
 
     def follows(self, batch: Batch) -> int | None:
-        """What a batch is to follow if it is sent now; None for those of before, which are sent alone."""
+        """Return the sequence that a batch follows if it is sent now.
+
+        None for batches of an earlier run (in an outbox), which are sent one at a time.
+        """
         return self._order.follows(batch.sequence) if batch.producer == self._producer else None
 
     def learn(self, batch: Batch, newest: int) -> None:
-        """The service has said, to this batch, which is the newest of its producer."""
+        """Note the newest sequence of the producer, which the service reported for this batch."""
         self._order.learn(batch.sequence, newest)
 
     def make_durable(self) -> None:
-        """Called before each attempt to send a batch; what is kept in memory only has nothing to do."""
+        """Called before each attempt to send a batch; a queue in memory does nothing."""
 
     def report(
         self, batch: Batch, started_s: float, ended_s: float, attempts: int, acknowledged: bool
     ) -> None:
-        """Tell the policy how the request of a finished batch went."""
+        """Report the finished request of a batch to the policy."""
         self._policy.observe(
             BatchReport(
                 events=len(batch.lines),
@@ -395,24 +398,24 @@ class EventQueue:
         )
 
     def finish(self, batch: Batch, fate: PublishAnswer | FieldfareError) -> None:
-        """The fate of this batch is known: the service's answer, or why there is none."""
+        """Note the outcome of a batch: the service's answer, or the final error."""
         self._under_way.pop((batch.producer, batch.sequence), None)
-        # What is kept for the next opening may not be overtaken: it is still followed.
+        # A batch kept in the outbox must not be overtaken: later ones still follow it.
         if batch.producer == self._producer and not isinstance(fate, KeptInOutbox):
             answer = fate if isinstance(fate, PublishAnswer) else PublishAnswer([])
             self._order.end(batch.sequence, answer.is_taken)
             self._service_keeps_order |= answer.keeps_order
 
     def split(self, batch: Batch) -> None:
-        """The service finds a batch too large: two halves take its place, and no later one is as large."""
+        """Replace a batch that the service found too large with two halves; later batches are as small."""
         first, second = self._cut_in_two(batch)
         self._most_events = min(self._most_events, len(second.lines))
         self._under_way.pop((batch.producer, batch.sequence), None)
-        # One behind it may have been cut up before.
+        # A later batch may have been split before.
         self._ready = deque(sorted((first, second, *self._ready), key=self._place_of))
 
-    def take_rest(self) -> Runs:
-        """Everybody who waits for an event that is still queued; nothing is queued any more."""
+    def take_remaining(self) -> Runs:
+        """Empty the queue and return the receivers of all events that were in it."""
         ready = [run for batch in self._ready for run in batch.runs]
         rest = self._take_runs(sum(run.count for run in self._runs))
         self._ready.clear()
@@ -421,10 +424,10 @@ class EventQueue:
         return (*ready, *rest)
 
     def close(self) -> None:
-        """Let go of what is held outside memory."""
+        """Release resources; a queue in memory has none."""
 
     def _count_open(self) -> int:
-        """Events that are in no batch yet."""
+        """Return the number of events that are not in a batch yet."""
         return len(self._lines)
 
     def _limits(self) -> tuple[int, int]:
@@ -438,23 +441,23 @@ class EventQueue:
         return halves
 
     def _place_of(self, batch: Batch) -> int:
-        """Where a batch stands among those that are ready: what is of before comes first, as it was."""
+        """Sort key of a ready batch: batches of an earlier run come first, in their order."""
         return batch.sequence if batch.producer == self._producer else -1
 
     def _note_split(self, first: Batch, second: Batch) -> None:
-        """Called before a batch becomes two."""
+        """Called before a batch is split in two."""
 
     def _may_send(self) -> bool:
         is_own = not self._ready or self._ready[0].producer == self._producer
         if self._ready and is_own and self._ready[0].sequence == self._order.front:
-            return True  # All that is under way waits for this part of what was cut in two.
+            return True  # All requests in flight wait for this part of a split batch.
         is_own = is_own and all(producer == self._producer for producer, _ in self._under_way)
         most = self._policy.limits().max_in_flight if is_own and self._service_keeps_order else 1
         if len(self._under_way) >= most:
-            return False  # A policy may have lowered it below the number of senders.
+            return False  # The policy may have lowered its limit below the number of senders.
         own = (sequence for producer, sequence in self._under_way if producer == self._producer)
         oldest = min(own, default=self._next_sequence)
-        return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD * SEQUENCE_STEP
+        return self._next_sequence - oldest < SEQUENCE_SPREAD_MAX * SEQUENCE_STEP
 
     def _take_runs(self, open_count: int) -> Runs:
         runs: list[tuple[Receiver, int, int]] = []

@@ -1,8 +1,9 @@
-"""What a client is known by: an API key, or a token, which may be another one at each request."""
+"""A client's credentials: an API key, or a token that may change from request to request."""
 
 from __future__ import annotations
 
 import inspect
+import ipaddress
 import logging
 import os
 import re
@@ -19,37 +20,51 @@ logger = logging.getLogger("fieldfare.client")
 
 GiveKey = Callable[[], str]
 AsyncGiveKey = Callable[[], str | Awaitable[str]]
-"""Gives what is valid now; called before each request, so it remembers what it gave until that is old."""
+"""A callable that returns the key that is valid now. It is called before each request, so it should keep its
+token until that is about to expire."""
 
 _KEY = re.compile(r"[\x21-\x7e]{1,8192}")
-_OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-_NO_KEY = "holds no API key: that is one line of visible characters"
+_NO_KEY = "holds no API key: a key is one line of visible ASCII characters, at most 8192"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, so that no proxy and no network is in between."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+KEY_VARIABLE = "FIELDFARE_API_KEY"
+KEY_FILE_VARIABLE = "FIELDFARE_API_KEY_FILE"
+PASSPHRASE_VARIABLE = "FIELDFARE_SPACE_PASSPHRASE"
 
 
 def choose_key(key: str | AsyncGiveKey | None, url: str) -> str | AsyncGiveKey | None:
-    """The API key: the argument, else FIELDFARE_API_KEY, else the file that FIELDFARE_API_KEY_FILE names.
+    """Return the API key: the argument, else FIELDFARE_API_KEY, else the content of FIELDFARE_API_KEY_FILE.
 
-    The file is read again when it has changed: who renews a token there need not start the program again. No
-    error says what a key is, only where it came from.
+    The file is read again when it has changed, so a renewed token needs no restart. Error messages never
+    contain a key, only its source.
     """
     source = "key"
     if not key:
-        source = "FIELDFARE_API_KEY"
+        source = KEY_VARIABLE
         key = os.environ.get(source)
     if not key:
-        path = os.environ.get("FIELDFARE_API_KEY_FILE")
+        path = os.environ.get(KEY_FILE_VARIABLE)
         if not path:
             return None
         key = _RereadFile(Path(path))
     elif isinstance(key, str) and not _KEY.fullmatch(key):
         raise ValueError(f"{source} {_NO_KEY}")
-    if url.startswith("http:") and urlsplit(url).hostname not in _OF_THIS_MACHINE:
-        logger.warning("an API key goes to %s in the clear: whoever is on the way can use it", url)
+    if url.startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
+        logger.warning("the API key is sent to %s unencrypted, and can be read on the way: use https", url)
     return key
 
 
 class _RereadFile:
-    """The key in a file, which must hold one now; if it cannot be read later, what it last held counts."""
+    """The key in a file, which must hold one now; if it cannot be read later, the last key is used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +72,7 @@ class _RereadFile:
         try:
             self._key = self._read()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise ValueError(f"FIELDFARE_API_KEY_FILE={path} cannot be read: {reason}") from None
         if not _KEY.fullmatch(self._key):
             raise ValueError(f"FIELDFARE_API_KEY_FILE={path} {_NO_KEY}")
@@ -67,7 +82,7 @@ class _RereadFile:
             key = self._read()
         except (OSError, UnicodeDecodeError):
             return self._key
-        if _KEY.fullmatch(key):  # or somebody is writing it
+        if _KEY.fullmatch(key):  # Otherwise the file is being written.
             self._key = key
         return self._key
 
@@ -82,14 +97,14 @@ class _RereadFile:
 
 
 class Bearer(httpx.Auth):
-    """Sends with each request what a callable gives then.
+    """Authenticates each request with the key that a callable returns.
 
     Parameters
     ----------
     give
-        The callable; for a client of asyncio it may give an awaitable.
+        The callable; for an asyncio client it may return an awaitable.
     url
-        The service's, for errors.
+        The service's address, for error messages.
     """
 
     def __init__(self, give: AsyncGiveKey, url: str) -> None:
@@ -115,11 +130,18 @@ class Bearer(httpx.Auth):
         yield request
 
     def _failed(self, error: Exception) -> ConnectionFailed:
-        """Whoever gives keys may be away for a while, like the service. What it says may hold secrets."""
-        return ConnectionFailed(f"there is no key for {self._url} ({type(error).__name__})", self._url)
+        """Return the error for a failed callable: one that is retried, as the source of keys may be down.
+
+        It leaves out the text of ``error``, which may hold secrets.
+        """
+        return ConnectionFailed(
+            f"the callable for the API key of {self._url} raised {type(error).__name__}", self._url
+        )
 
     @staticmethod
     def _put(request: httpx.Request, key: Any) -> None:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise FieldfareError(f"what gives the key gave a {type(key).__name__} that {_NO_KEY}")
+            raise FieldfareError(
+                f"the callable for the API key returned a {type(key).__name__} that {_NO_KEY}"
+            )
         request.headers["authorization"] = f"Bearer {key}"

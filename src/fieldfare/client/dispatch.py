@@ -1,7 +1,7 @@
-"""What both publishers, sync and async, share: the queue, the books, and what to do after each attempt.
+"""The logic that the synchronous and the asyncio publisher share: queue, counters, and retries.
 
-Nothing here waits or starts anything. The sync publisher calls it from its threads, under its lock where it
-says so; the async one from its event loop.
+Nothing here waits or starts anything. The synchronous publisher calls it from its threads, holding its lock
+where the docstrings say so; the asyncio one calls it from its event loop.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ from fieldfare.publishing.requests import RequestEstimates
 logger = logging.getLogger("fieldfare.client")
 
 HAND_OVER_EVENTS = 500
-"""`publish_many` encodes and hands over so many at a time, so that sending starts before encoding ends."""
+"""Events that `publish_many` queues at a time; the rest waits until the queue has room."""
 
 DROPS_TOLD_S = 10.0
-"""How often the log says that events are dropped, while they are."""
+"""Minimum interval, in seconds, between log warnings about dropped events."""
 
 FIRST_WARNING_S = 10.0
-"""When events have waited so long for the service, the log says so; then each time it is twice as long."""
+"""Seconds that events in an outbox wait for the service before the log warns; then at each doubling."""
 
 DISK_RETRY_S = 1.0
-"""How long after an outbox could not be read or written that is tried again."""
+"""Wait before an outbox that could not be read or written is tried again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
-    """What a publisher has done so far, and how it batches now.
+    """A publisher's counters since its creation, and its current batching limits.
 
-    `limits` are the settings that hold at the moment, `estimates` what they were derived from; fixed settings
-    have none. `trouble` is the error of the last attempt, and None when that succeeded. `outbox` is None
-    without one. `dropped_events` are those that found the queue full and were to be dropped then; they are
-    not among the failed ones.
+    `limits` are the current limits, `estimates` the measurements that they are derived from (None for fixed
+    settings). `trouble` is the error of the last attempt, None if that succeeded. `outbox` is None without
+    an outbox. `dropped_events` counts events dropped because the queue was full; `failed_events` does not
+    include them.
     """
 
     acknowledged_events: int
@@ -88,7 +88,7 @@ class PublisherStats:
 
 
 class PublisherQueue:
-    """A publisher's queue and books."""
+    """A publisher's queue and counters."""
 
     def __init__(
         self,
@@ -100,7 +100,9 @@ class PublisherQueue:
         queue: QueueSettings | None,
     ) -> None:
         if outbox is not None and queue is not None:
-            raise ValueError("an outbox has bounds of its own: outbox=OutboxSettings(path, max_bytes=...)")
+            raise ValueError(
+                "a publisher with an outbox has no queue: use outbox=OutboxSettings(path, max_bytes=...)"
+            )
         held = queue if queue is not None else QueueSettings()
         self.when_full = held.when_full
         self.space = space
@@ -109,7 +111,7 @@ class PublisherQueue:
         self.chance = random.Random()
         self.outbox: Outbox | None = None
         self.queue: EventQueue
-        # A new id each time, also with an outbox: see there.
+        # A new id each time, also with an outbox (the docstring of the module outbox says why).
         producer = uuid.uuid4().hex
         if outbox is None:
             most = sys.maxsize if held.max_events is None else held.max_events
@@ -117,7 +119,7 @@ class PublisherQueue:
         else:
             self.outbox = Outbox(outbox, url, space)
             self.queue = StoredQueue(self.policy, producer, self.outbox, time.monotonic())
-            # What is on disk can wait for as long as it takes.
+            # Events on disk need no deadline.
             self.retry = replace(self.retry, deadline_s=float("inf"))
         self.acknowledged_events = 0
         self.failed_events = 0
@@ -128,38 +130,38 @@ class PublisherQueue:
         self._drops_told_s = float("-inf")
         self.trouble: str | None = None
         self.is_parked = False
-        """Whether what is left waits in the outbox for the next opening."""
+        """Whether the remaining events stay in the outbox until it is opened again."""
 
     def is_idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no events are in flight, and none are left to send now."""
         return not self.in_flight_events and (self.is_parked or not len(self.queue))
 
     def take(self) -> Batch:
-        """The next batch, which is under way from now on."""
+        """Take the next batch from the queue and count it as in flight."""
         batch = self.queue.take()
         self.in_flight_events += len(batch.lines)
         return batch
 
     def require_outbox(self) -> Outbox:
-        """The outbox; ValueError without one."""
+        """Return the outbox; ValueError without one."""
         if self.outbox is None:
-            raise ValueError("this publisher has no outbox; make one with client.publisher(outbox=PATH)")
+            raise ValueError("this publisher has no outbox: create one with client.publisher(outbox=PATH)")
         return self.outbox
 
     def require_no_outbox(self) -> None:
-        """ValueError with an outbox: tables are not kept there."""
+        """Raise ValueError with an outbox, which cannot store tables."""
         if self.outbox is not None:
-            raise ValueError("tables do not go through an outbox; make a publisher without one for them")
+            raise ValueError("an outbox cannot store tables: publish them with a publisher without an outbox")
 
     def note_disk_trouble(self, error: OutboxError, is_closed: bool) -> float:
-        """The next batch cannot be read or marked; how long to wait before trying again."""
+        """Note that the next batch cannot be read or written; return the seconds until the next try."""
         self.trouble = str(error)
         self.is_parked = is_closed
         logger.error("%s", error)
         return 0.0 if is_closed else DISK_RETRY_S
 
     def stats(self) -> PublisherStats:
-        """Counts since the start, and how it batches now."""
+        """Return the publisher's counters since its creation and its current batching limits."""
         return PublisherStats(
             self.acknowledged_events,
             self.failed_events,
@@ -174,25 +176,27 @@ class PublisherQueue:
             self.dropped_events,
         )
 
-    def turn_away(self, now_s: float) -> QueueFull:
-        """An event finds the queue full, and is not to wait: what it fails with. Drops are counted."""
+    def refuse_when_full(self, now_s: float) -> QueueFull:
+        """Return the error of an event that finds the queue full and must not wait; count it if dropped."""
         waiting, size_bytes = len(self.queue), self.queue.size_bytes
-        error = QueueFull(f"{waiting:,} events of {size_bytes:,} bytes wait already; this one is not sent")
+        error = QueueFull(
+            f"the queue is full ({waiting:,} events, {size_bytes:,} bytes); this event is not sent"
+        )
         if self.when_full == "drop":
             self.dropped_events += 1
             if now_s - self._drops_told_s >= DROPS_TOLD_S:
                 self._drops_told_s = now_s
-                logger.warning("events are dropped, %s so far: %s", f"{self.dropped_events:,}", error)
+                logger.warning("events dropped since the start: %s; %s", f"{self.dropped_events:,}", error)
         return error
 
-    def take_rest(self) -> Runs:
-        """Everybody who waits for an event that this publisher will not send any more."""
+    def take_remaining(self) -> Runs:
+        """Empty the queue and return the receivers of its events, which will not be sent."""
         if self.outbox is None:
             self.failed_events += len(self.queue)
-        return self.queue.take_rest()
+        return self.queue.take_remaining()
 
     def make_closing_error(self) -> FieldfareError:
-        """What the futures of those events are failed with."""
+        """Return the error for events that were not acknowledged when the publisher was closed."""
         if self.outbox is None:
             return ClientClosed("the publisher was closed before this event was acknowledged")
         return KeptInOutbox(
@@ -201,18 +205,18 @@ class PublisherQueue:
         )
 
     def make_flush_error(self, timeout_s: float | None) -> FlushTimeout:
-        """What a flush says that waited as long as it was told to."""
+        """Return the error of a flush that timed out."""
         waiting = len(self.queue) + self.in_flight_events
         return FlushTimeout(f"{waiting:,} events were not acknowledged within {timeout_s:g} s")
 
 
 class BatchDelivery:
-    """One batch on its way through its attempts.
+    """The attempts to send one batch.
 
-    `fail` and `succeed` resolve futures and are called without a lock, the others with it.
+    Call `fail`, `succeed` and `make_durable` without the publisher's lock, the other methods with it.
 
-    An attempt that is told that it came *early*, before what it follows, has not failed: it waits until the
-    first request under way is another one than it was, and is then sent again at once, behind that.
+    An attempt that arrived *early*, before the request that it follows, has not failed: it waits until the
+    oldest request in flight has changed, and is then sent again at once.
     """
 
     def __init__(self, dispatch: PublisherQueue, batch: Batch, now_s: float) -> None:
@@ -232,24 +236,24 @@ class BatchDelivery:
 
     @property
     def is_over(self) -> bool:
-        """Whether the batch's fate is known."""
+        """Whether the batch's outcome is known, or it was too large and will be split."""
         return self._is_split or self._fate is not None
 
     @property
     def is_early(self) -> bool:
-        """Whether the last attempt came before what it follows."""
+        """Whether the last attempt arrived before the request that it follows."""
         return self._newest is not None
 
-    def may_go_on(self) -> bool:
-        """Whether the first request under way is another one than when this was sent."""
+    def has_progressed(self) -> bool:
+        """Whether the oldest request in flight has changed since the last attempt."""
         return self._dispatch.queue.front() != self._front
 
     def make_durable(self) -> None:
-        """Before each attempt: what is to be recognised later must be on the disk. Waits for it; no lock."""
+        """Sync the batch's boundaries to disk before an attempt, so that a repeat is recognised; blocks."""
         self._dispatch.queue.make_durable()
 
     def begin(self, now_s: float) -> ApiCall[PublishAnswer]:
-        """The request of the next attempt."""
+        """Begin the next attempt and return its request."""
         queue = self._dispatch.queue
         if self._newest is not None and self._front == self._batch.sequence:
             queue.learn(self._batch, self._newest)
@@ -257,14 +261,14 @@ class BatchDelivery:
         return following(self._call, queue.follows(self._batch))
 
     def succeed(self, answer: PublishAnswer) -> None:
-        """The service has answered."""
+        """Note the service's answer and resolve the futures."""
         self._attempts += 1
         self._dispatch.trouble = None
         self._fate = answer
         self._batch.resolve(answer)
 
     def fail(self, error: Exception, now_s: float, is_stopping: bool) -> float | None:
-        """An attempt failed; how long to wait before the next one, or None when there is none."""
+        """Note a failed attempt; return the seconds until the next one, or None if there is none."""
         self._attempts += 1
         self._newest = newest_in_log(error)
         if self._newest is not None:
@@ -285,18 +289,18 @@ class BatchDelivery:
             final = self._dispatch.make_closing_error()
         else:
             final = final_error(error, self._dispatch.retry, self._attempts)
-        if self._dispatch.outbox is None:  # Nobody need look at the futures; the log has it in any case.
-            logger.error("%d events are given up: %s", len(self._batch.lines), final)
+        if self._dispatch.outbox is None:  # Logged as well, as a program may ignore the futures.
+            logger.error("publishing %d events failed: %s", len(self._batch.lines), final)
         self._end(final)
         return None
 
     def give_up(self) -> None:
-        """The publisher is closed while this is under way."""
+        """Fail the batch because the publisher is closed while it is in flight."""
         self._dispatch.is_parked = self._dispatch.outbox is not None
         self._end(self._dispatch.make_closing_error())
 
     def close(self, now_s: float) -> None:
-        """Write down how it ended."""
+        """Update the counters and the queue with the outcome."""
         dispatch, count = self._dispatch, len(self._batch.lines)
         dispatch.in_flight_events -= count
         dispatch.requests += self._attempts
@@ -313,15 +317,15 @@ class BatchDelivery:
             dispatch.failed_events += len(fate.refused)
         elif not isinstance(fate, KeptInOutbox):
             dispatch.failed_events += count
-        # An attempt that came early says nothing of the service.
+        # Early attempts say nothing about the service's speed.
         began_s = self._attempted_s if self._early_attempts else self._started_s
         attempts = self._attempts - self._early_attempts
         dispatch.queue.report(self._batch, began_s, now_s, attempts, acknowledged)
 
     def _is_too_large(self, error: Exception) -> bool:
-        """Whether the first attempt was refused for its size: then two halves are tried instead.
+        """Whether the first attempt was refused for its size, so that the batch is split.
 
-        A request that may have arrived earlier stays as it is, or its events might come twice.
+        A request that may have arrived earlier is not split, or its events could be duplicated.
         """
         is_new = self._attempts - self._early_attempts == 1 and not self._batch.is_repeat
         return is_new and isinstance(error, ApiError) and error.status == 413 and len(self._batch.lines) > 1
@@ -330,7 +334,7 @@ class BatchDelivery:
         try:
             self._dispatch.queue.split(self._batch)
         except OutboxError as error:
-            logger.error("a batch that is too large could not be cut in two: %s", error)
+            logger.error("a batch that is too large could not be split in the outbox: %s", error)
             self._batch.fail(error)
             self._dispatch.queue.finish(self._batch, error)
 
@@ -339,9 +343,9 @@ class BatchDelivery:
         self._batch.fail(error)
 
     def _tell(self, error: Exception, wait_s: float, now_s: float) -> None:
-        logger.debug("batch %d failed, again in %.2f s: %s", self._batch.sequence, wait_s, error)
+        logger.debug("batch %d failed, retry in %.2f s: %s", self._batch.sequence, wait_s, error)
         outbox = self._dispatch.outbox
-        # Without an outbox the futures tell; events on disk may have no one who waits for them.
+        # Without an outbox the futures report failures; events on disk may have no waiter.
         waited_s = now_s - self._started_s
         if outbox is not None and (
             waited_s >= self._warning_s or (self._attempts == 1 and not is_passing(error))
@@ -351,7 +355,7 @@ class BatchDelivery:
 
 
 def final_error(error: Exception, retry: RetrySettings, attempts: int) -> FieldfareError:
-    """What the events of a request are failed with after its last attempt."""
+    """Return the error for the events of a request whose last attempt failed."""
     if is_passing(error):
         timeout = DeliveryTimeout(
             f"not acknowledged within {retry.deadline_s:g} s ({attempts} attempts); the last one: {error}"
@@ -366,7 +370,7 @@ def final_error(error: Exception, retry: RetrySettings, attempts: int) -> Fieldf
 
 
 def encode_events(events: Iterable[Publishable]) -> list[bytes]:
-    """Encode all events, or raise InvalidEvent with the index of the one that cannot be."""
+    """Encode all events; InvalidEvent names the index of the first that cannot be encoded."""
     lines: list[bytes] = []
     try:
         lines.extend(map(encode_event, events))

@@ -1,7 +1,6 @@
-"""What a client does with events and filters before they leave it, and when they come back.
+"""The interface between a client and the encryption of an encrypted space (``encryption.SpaceKey``).
 
-By itself nothing; with a key of an encrypted space (``encryption.SpaceKey``) it encrypts and decrypts. This
-module needs neither numpy nor cryptography.
+Without a key, events and filters are sent as they are. This module needs neither numpy nor cryptography.
 """
 
 from __future__ import annotations
@@ -16,57 +15,57 @@ from fieldfare.model import Position
 
 
 class Encryption(Protocol):
-    """Who encrypts for a client."""
+    """Encrypts and decrypts for a client."""
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is encrypted."""
+        """Whether events and filters are encrypted."""
 
     def declaration(self) -> dict[str, Any] | None:
-        """What the service is told of a space."""
+        """Return the encryption parameters that the service needs to create the space; None without a key."""
 
     def seal_lines(self, lines: Sequence[bytes]) -> list[bytes]:
-        """Events, each a line of JSON, as they are sent; EncryptionError names the first that cannot be."""
+        """Encrypt events, each a line of JSON; EncryptionError names the first that cannot be encrypted."""
 
     def open_line(self, raw: bytes) -> bytes:
-        """An event as it was published; EncryptionError if it was not encrypted with this key."""
+        """Decrypt an event; EncryptionError if it was not encrypted with this key."""
 
     def seal_filter(self, new: NewSubscription) -> NewSubscription:
-        """A subscription as it is sent."""
+        """Encrypt the filter of a subscription."""
 
     def seal_filters(self, new: Iterable[NewSubscription]) -> Iterator[NewSubscription]:
-        """The same for many."""
+        """Encrypt the filters of many subscriptions, one after the other."""
 
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
-        """A subscription as it was asked for."""
+        """Decrypt the filter of a subscription."""
 
 
 TABLE_IS_PLAIN = (
-    "a table would go out plain: publish its rows as events, with publish_many or as lines of JSON"
+    "tables cannot be encrypted: publish the rows as events, with publish_many or as lines of JSON"
 )
 
 
 def plain_only(encryption: Encryption, why: str) -> None:
-    """EncryptionError, with the reason, where what is to be sent would go out plain."""
+    """Raise EncryptionError with the reason ``why`` if encryption is on: for calls that cannot encrypt."""
     if encryption.is_on:
         raise EncryptionError(why)
 
 
 def open_event(encryption: Encryption, position: Position, raw: bytes) -> bytes:
-    """The event at a position as it was published; EncryptionError names the position."""
+    """Decrypt the event at a position; EncryptionError names the position."""
     try:
         return encryption.open_line(raw)
     except EncryptionError as error:
-        raise EncryptionError(f"the message at {position} cannot be read: {error}") from None
+        raise EncryptionError(f"the message at {position} cannot be decrypted: {error}") from None
 
 
 Read = TypeVar("Read", PulledMessage, DeadMessage)
 
 
 def opened(encryption: Encryption, messages: list[Read]) -> list[Read]:
-    """Messages as they were published; one that cannot be read says why, and the others are there.
+    """Decrypt messages; one that cannot be decrypted gets the reason as ``unreadable``.
 
-    Whoever may publish may send what nobody can decrypt.
+    Any publisher can send an event that is not encrypted with this key, so this is not an error.
     """
     if not encryption.is_on:
         return messages
@@ -80,8 +79,8 @@ def _opened(encryption: Encryption, message: Read) -> Read:
         return replace(message, raw=b"", unreadable=str(error))
 
 
-class _Plainly:
-    """Encrypts nothing."""
+class _NoEncryption:
+    """No encryption: everything passes unchanged."""
 
     is_on = False
 
@@ -104,4 +103,4 @@ class _Plainly:
         return info
 
 
-PLAINLY: Encryption = _Plainly()
+NO_ENCRYPTION: Encryption = _NoEncryption()

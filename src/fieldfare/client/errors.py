@@ -1,6 +1,6 @@
-"""What can go wrong between a program and the service, each kind with a class of its own.
+"""The client's exceptions, a class for each kind of failure.
 
-The text of every error is meant for the person who reads it: what happened, where, and what to do.
+Their messages are for people: what happened, where, and what to do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fieldfare.model import Position
 
 
 class FieldfareError(Exception):
-    """The base of everything that this package raises on purpose."""
+    """The base class of this package's exceptions."""
 
 
 class InvalidEvent(FieldfareError, ValueError):
@@ -22,15 +22,19 @@ class InvalidEvent(FieldfareError, ValueError):
 
 
 class EncryptionError(FieldfareError, ValueError):
-    """Something cannot be encrypted, and nothing was sent; or cannot be decrypted."""
+    """Something cannot be encrypted (nothing was sent), or cannot be decrypted."""
 
 
 class ClientClosed(FieldfareError):
     """The client, publisher or subscriber was closed before this call."""
 
 
+class WrongContext(FieldfareError):
+    """A client, publisher or subscriber was used outside the process or event loop that it belongs to."""
+
+
 class ConnectionFailed(FieldfareError):
-    """The service was not reached, or the connection broke or timed out before its answer came.
+    """The service was not reached, or the connection failed or timed out before the answer arrived.
 
     Attributes
     ----------
@@ -43,24 +47,28 @@ class ConnectionFailed(FieldfareError):
         self.url = url
 
 
+class ServiceNotTrusted(ConnectionFailed):
+    """The service's TLS certificate could not be verified; nothing was sent."""
+
+
 class UnexpectedAnswer(FieldfareError):
-    """Something answered, but not in fieldfare's words: another server, or an intermediary."""
+    """An answer that is not fieldfare's: from another server or an intermediary."""
 
 
 class DeliveryTimeout(FieldfareError):
-    """A publish that was repeated until its deadline without ever being acknowledged.
+    """A publish that was retried until its deadline and not acknowledged.
 
-    Whether its events are in the log is not known: an attempt may have been appended although its
-    answer was lost. ``__cause__`` is the last attempt's error.
+    Whether its events are in the log is unknown: an attempt may have succeeded although its answer was lost.
+    ``__cause__`` is the last attempt's error.
     """
 
 
 class FlushTimeout(FieldfareError):
-    """A flush that waited as long as it was told to; what it waited for goes on in the background."""
+    """A flush that timed out; its events or acks are still being sent in the background."""
 
 
 class OutboxError(FieldfareError):
-    """An outbox cannot be opened, read or written; ``path`` is its file."""
+    """An outbox that cannot be opened, read or written; ``path`` is its file."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"the outbox {path} {message}")
@@ -68,20 +76,20 @@ class OutboxError(FieldfareError):
 
 
 class OutboxInUse(OutboxError):
-    """Another publisher, of this program or another, has the outbox open."""
+    """An outbox that another publisher, in this program or another, has open."""
 
 
 class OutboxFull(OutboxError):
-    """There is no room for more events in the outbox, and waiting is not possible or would not help."""
+    """An outbox without room for more events, where waiting is not possible or would not help."""
 
 
 class QueueFull(FieldfareError):
-    """So much waits in the publisher's memory already that the event was not taken; it will not be sent."""
+    """The publisher's queue in memory is full: the event was not queued and will not be sent."""
 
 
 class KeptInOutbox(FieldfareError):
-    """The publisher was closed before the service took the event: it stays in the outbox, and is sent when
-    that is opened again."""
+    """The publisher was closed before the service acknowledged the event, which stays in the outbox and is
+    sent when a publisher opens that again."""
 
 
 class ApiError(FieldfareError):
@@ -92,15 +100,15 @@ class ApiError(FieldfareError):
     status : int
         The HTTP status.
     title, detail : str
-        What kind of error it is, and what is wrong in this case.
+        The kind of error, and what is wrong in this case.
     hint : str or None
-        What to do about it, where the service knows.
+        What to do about it, if the service knows.
     place : str or None
-        Where in the request: index of the item, line and column, or a JSON pointer.
+        Where in the request the error is: index of the item, line and column, or a JSON pointer.
     problem : Mapping[str, Any]
-        The whole problem+json object.
+        The complete problem+json object.
     retry_after_s : float or None
-        How long the service asks to be left alone (status 429 and 503).
+        Seconds after which the service asks for a retry (status 429 and 503).
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
@@ -126,7 +134,7 @@ class ApiError(FieldfareError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one item of a batch was refused: an event, or a subscription."""
+    """A refused item of a batch (an event or a subscription), with the reason."""
 
     index: int
     detail: str
@@ -142,16 +150,16 @@ class Refusal:
 
 
 class PublishError(FieldfareError):
-    """Some events of a publish are not in the log; every event is accounted for.
+    """Some events of a publish call are not in the log; every event is in one of the three lists.
 
     Attributes
     ----------
     accepted : tuple of (int, Position)
-        Index in the call and position of every event that is durable.
+        Index in the call and position of each durable event.
     refused : tuple of Refusal
-        The events that the service refused, by their index in the call.
+        The events that the service refused, ordered by their index in the call.
     unknown : tuple of int
-        Indexes of the events whose requests failed (``__cause__`` says how); they may be in the log or not.
+        Indexes of the events whose requests failed (see ``__cause__``); they may or may not be in the log.
     """
 
     def __init__(
@@ -183,7 +191,7 @@ class PublishError(FieldfareError):
 
 
 class SubscriptionDeleted(FieldfareError):
-    """A subscriber's subscription was deleted while it followed it."""
+    """The subscription was deleted while a subscriber was reading it."""
 
 
 class SubscriptionsRefused(FieldfareError):
@@ -192,9 +200,9 @@ class SubscriptionsRefused(FieldfareError):
     Attributes
     ----------
     stored : int
-        How many were stored.
+        Number of subscriptions stored.
     refused : tuple of Refusal
-        The others, by their index in the call.
+        The others, ordered by their index in the call.
     """
 
     def __init__(self, stored: int, refused: Sequence[Refusal]) -> None:
@@ -208,7 +216,7 @@ class SubscriptionsRefused(FieldfareError):
 
 
 def describe_place(problem: Mapping[str, Any]) -> str | None:
-    """The place that a problem names, in words: ``item 3, line 1, column 14``; None where it names none."""
+    """Return the place that a problem names, such as ``item 3, line 1, column 14``; None without one."""
     parts = []
     if isinstance(problem.get("index"), int):
         parts.append(f"item {problem['index']}")
@@ -224,7 +232,7 @@ def describe_place(problem: Mapping[str, Any]) -> str | None:
 
 
 def read_refusal(item: Mapping[str, Any], index: int | None = None) -> Refusal:
-    """One entry of a ``refused`` list as the service writes it."""
+    """Return the `Refusal` for an entry of the service's ``refused`` list."""
     place = describe_place({key: value for key, value in item.items() if key != "index"})
     return Refusal(
         index=int(item["index"]) if index is None else index,

@@ -1,7 +1,7 @@
-"""Reading server-sent events from bytes: fast for the frames the service writes, right for all others.
+"""A parser of server-sent events: fast for the frames that the service writes, correct for all others.
 
-The service writes ``id: POSITION\\ndata: EVENT\\n\\n``. Such a frame is cut at its two line ends; anything
-else the format allows (comments, other fields, several data lines, CR line ends) goes the longer way.
+The service writes ``id: POSITION\\ndata: EVENT\\n\\n``. Such a frame is split at its line ends; all else that
+the format allows (comments, other fields, several data lines, CR line ends) is parsed more slowly.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fieldfare.model import Position
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One server-sent event, as bytes; ``kind`` is its ``event:`` field, empty where it has none.
+    """One server-sent event, as bytes; ``kind`` is its ``event:`` field, empty without one.
 
-    ``attempt`` says which time a message is given.
+    ``attempt`` is the number of the delivery attempt, from 1.
     """
 
     id: bytes
@@ -26,13 +26,13 @@ class Frame:
 
 
 class EventStreamParser:
-    """Cuts a stream of bytes into frames; chunks may end anywhere."""
+    """Splits a stream of bytes into frames; chunks may end anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that this chunk completes. Comments, such as heartbeats, give none."""
+        """Return the frames that this chunk completes; comments, such as heartbeats, are skipped."""
         text = self._rest + chunk if self._rest else chunk
         if b"\r" in text:
             return self._feed_with_returns(text)
@@ -48,7 +48,7 @@ class EventStreamParser:
         return frames
 
     def _feed_with_returns(self, text: bytes) -> list[Frame]:
-        # A last CR may be the first half of a CRLF: it waits for what follows.
+        # A CR at the end may be the first half of a CRLF: keep it for the next chunk.
         held = b"\r" if text.endswith(b"\r") else b""
         plain = text[: len(text) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._rest = b""
@@ -58,7 +58,7 @@ class EventStreamParser:
 
 
 def _read_frame(part: bytes) -> Frame | None:
-    """One frame by the whole of the format's rules; None when it has no data."""
+    """Parse one frame by the complete rules of the format; None if it has no data."""
     identifier = kind = b""
     attempt = 1
     data: list[bytes] = []
@@ -77,11 +77,19 @@ def _read_frame(part: bytes) -> Frame | None:
 
 
 SOUGHT = b"sought"
-"""The kind of the frame that says that what was acked may come again."""
+"""The kind of the frame after a seek: messages that were acked may be delivered again."""
 
 
 def read_position(id: str, frame: Frame) -> Position | None:
-    """The position of a message; None for a frame that is no message. The service's goodbye is an error."""
+    """Return the position of a message; None for a frame that is not a message.
+
+    Raises
+    ------
+    SubscriptionDeleted
+        The frame reports that the subscription was deleted.
+    UnexpectedAnswer
+        The frame has no valid position.
+    """
     if frame.kind == b"deleted":
         raise SubscriptionDeleted(f"the subscription {id!r} was deleted")
     if frame.kind not in (b"", b"message"):

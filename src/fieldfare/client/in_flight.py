@@ -1,19 +1,19 @@
-"""The order of a publisher's requests that are under way at the same time: what each of them follows."""
+"""The order of a publisher's requests in flight: which request each of them follows."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 
 FIRST = -1
-"""What the first request follows."""
+"""The sequence that the first request follows: none."""
 
 
 class InFlight:
-    """The sequences of one producer's requests, from when they are cut until their fates are known.
+    """The sequences of one producer's requests, from when a batch is cut until its outcome is known.
 
-    Each follows the one before it that may still become part of the log; where there is none, the newest
-    that is known to be in the log. So a request that is given up is not waited for by those behind it; and if
-    it did arrive, although nobody heard of it, the service names it as the newest, and they follow that.
+    Each request follows the previous one that is still in flight; without one, the newest that is known to be
+    in the log. So later requests do not wait for one that has failed; and if that did arrive although its
+    answer was lost, the service reports it as the newest, and the later ones follow it.
     """
 
     def __init__(self) -> None:
@@ -22,27 +22,30 @@ class InFlight:
 
     @property
     def front(self) -> int | None:
-        """The first whose fate is not known; None when there is none."""
+        """The oldest sequence in flight; None if there is none."""
         return self._open[0] if self._open else None
 
     def add(self, sequence: int) -> None:
-        """A request was cut; a part of one comes before the rest of it."""
+        """Add the sequence of a new request, or of the first part of a split one."""
         insort(self._open, sequence)
 
     def end(self, sequence: int, is_taken: bool) -> None:
-        """The fate of one is known."""
+        """Remove a request whose outcome is known; ``is_taken``: the log has at least one of its events."""
         self._open.remove(sequence)
         if is_taken:
             self._newest = max(self._newest, sequence)
 
     def follows(self, sequence: int) -> int:
-        """What a request is to follow if it is sent now."""
+        """Return the sequence that a request follows if it is sent now."""
         at = bisect_left(self._open, sequence)
         before = self._open[at - 1] if at else FIRST
-        # One behind it may have its answer already: then this one is in the log, and a repeat.
+        # A later request may be in the log already: then this one is too, and is sent as a repeat.
         return max(before, self._newest) if self._newest < sequence else before
 
     def learn(self, sequence: int, newest: int) -> None:
-        """The service has said, to a request, which is the newest; only the front hears what still holds."""
+        """Note the newest sequence in the log, as the service reported it for a request.
+
+        Only the report for the oldest request in flight counts: any other may be out of date.
+        """
         if sequence == self.front:
             self._newest = newest

@@ -1,4 +1,4 @@
-"""Events that are published for later, as HTTP says it."""
+"""The HTTP requests for delayed events: publish later, list, cancel."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fieldfare.client.batching import MAX_RECORD_EVENTS
 from fieldfare.client.errors import PublishError, Refusal, read_refusal
 from fieldfare.client.protocol import LINES_CONTENT, Answer, ApiCall, read_error
+from fieldfare.model import RECORD_EVENTS_MAX
 
 When = float | timedelta | datetime
-"""Seconds from now, or a moment (with a time zone)."""
+"""When to publish: seconds from now, a timedelta from now, or a datetime with a time zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedEvents:
-    """Events that wait for their time: by what they are cancelled, when they are due, and how many.
+    """Delayed events of one call: the id to cancel them by, when they are due, and how many there are.
 
-    ``refused`` are those of the call that the service did not take, by their index in it.
+    ``refused`` lists the events of the call that the service refused, with their index in the call.
     """
 
     id: str
@@ -34,9 +34,9 @@ class DelayedEvents:
 
 
 def publish_later(space: str, lines: Sequence[bytes], when: When, producer: str) -> ApiCall[DelayedEvents]:
-    """Have events wait for their time; a repeat with the same producer is harmless."""
-    if not 1 <= len(lines) <= MAX_RECORD_EVENTS:
-        raise ValueError(f"1 to {MAX_RECORD_EVENTS} events are published together, not {len(lines)}")
+    """Publish events at a later time; a repeat with the same producer id has no effect."""
+    if not 1 <= len(lines) <= RECORD_EVENTS_MAX:
+        raise ValueError(f"publish_later takes 1 to {RECORD_EVENTS_MAX:,} events, not {len(lines):,}")
     return ApiCall(
         "POST",
         f"/v1/spaces/{quote(space, safe='')}/events",
@@ -48,7 +48,7 @@ def publish_later(space: str, lines: Sequence[bytes], when: When, producer: str)
             ("fieldfare-sequence", "0"),
             _header(when),
         ),
-        # 400 and 413 are good answers when they speak of the events.
+        # 400 and 413 are regular answers if they list refused events.
         good_statuses=frozenset({202, 400, 413}),
     )
 
@@ -56,13 +56,13 @@ def publish_later(space: str, lines: Sequence[bytes], when: When, producer: str)
 def list_delayed(
     space: str, after: str | None, limit: int
 ) -> ApiCall[tuple[list[DelayedEvents], str | None]]:
-    """A page of what waits, soonest first, and behind what the next one begins."""
+    """Read a page of delayed events, soonest first, and the ``after`` of the next page (None: no more)."""
     query = urlencode({"limit": limit} | ({"after": after} if after is not None else {}))
     return ApiCall("GET", f"{_path(space)}?{query}", _read_page)
 
 
 def cancel_delayed(space: str, id: str) -> ApiCall[None]:
-    """Have events not come that wait for their time."""
+    """Cancel delayed events."""
     return ApiCall("DELETE", f"{_path(space)}/{quote(id, safe='')}", lambda answer: None)
 
 
@@ -73,11 +73,11 @@ def _path(space: str) -> str:
 def _header(when: When) -> tuple[str, str]:
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise ValueError("a moment needs a time zone: datetime.now(UTC) + ..., for example")
+            raise ValueError(f"the datetime {when} needs a time zone: for example datetime.now(UTC) + ...")
         return "fieldfare-deliver-at", when.isoformat()
     seconds = when.total_seconds() if isinstance(when, timedelta) else float(when)
     if not 0 <= seconds < 1e12:
-        raise ValueError(f"a delay is a number of seconds, 0 or more, not {when}")
+        raise ValueError(f"a delay must be 0 or more seconds (below 1e12), not {when}")
     return "fieldfare-deliver-after", f"{seconds:.6f}"
 
 

@@ -1,33 +1,33 @@
-"""One event as a subscriber hands it to the program."""
+"""A delivered message: an event with its position, attempt number, and methods to settle it."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from fieldfare.client.encoding import decode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, open_event
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption, open_event
 from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 
 class AckTaker(Protocol):
-    """Whoever takes a message's ack: a subscriber, sync or async."""
+    """The receiver of a message's acks: a synchronous or asyncio subscriber."""
 
     def take_ack(self, position: Position) -> None: ...
     def take_verdict(self, position: Position, verdict: Verdict) -> None: ...
 
 
 class Message:
-    """An event that matched.
+    """A delivered message: an event that matched the subscription's filter.
 
     Attributes
     ----------
     position : Position
-        Where the event stands in the log; its identity.
+        The event's position in the log, which identifies it.
     attempt : int
-        Which time this is that the service gives it, from 1.
+        The number of this delivery attempt, from 1.
     settled : bool
-        Whether it was acked, nacked or terminated here.
+        Whether this program has acked, nacked or terminated the message.
     """
 
     __slots__ = ("_encryption", "_event", "_raw", "_taker", "attempt", "position", "settled")
@@ -38,7 +38,7 @@ class Message:
         raw: bytes,
         taker: AckTaker,
         attempt: int = 1,
-        encryption: Encryption = PLAINLY,
+        encryption: Encryption = NO_ENCRYPTION,
     ) -> None:
         self.position = position
         self.attempt = attempt
@@ -50,40 +50,52 @@ class Message:
 
     @property
     def raw(self) -> bytes:
-        """The event's JSON as it was published; EncryptionError if it was to be encrypted, and is not."""
+        """The event's JSON as it was published; EncryptionError if it cannot be decrypted with the key."""
         if self._encryption.is_on:
-            self._raw, self._encryption = open_event(self._encryption, self.position, self._raw), PLAINLY
+            self._raw, self._encryption = (
+                open_event(self._encryption, self.position, self._raw),
+                NO_ENCRYPTION,
+            )
         return self._raw
 
     @property
     def event(self) -> dict[str, Any]:
-        """The CloudEvent as a mapping, decoded when it is first asked for."""
+        """The CloudEvent as a mapping; decoded at the first access."""
         if self._event is None:
             self._event = decode_event(self.raw)
         return self._event
 
     def ack(self) -> None:
-        """Say that the program is done with this message. Returns at once; sent in the background."""
+        """Acknowledge this message: it is not redelivered. Returns at once; sent in the background."""
         self._taker.take_ack(self.position)
         self.settled = True
 
     def nack(self, delay_s: float | None = None) -> None:
-        """Ask for this message again. Returns at once; sent in the background.
+        """Have this message redelivered. Returns at once; sent in the background.
 
         Parameters
         ----------
         delay_s
-            Seconds until then; by default as the subscription's settings say.
+            Seconds until the redelivery; default: the subscription's setting.
         """
         self._taker.take_verdict(self.position, Verdict("nack", delay_s))
         self.settled = True
 
     def extend(self, ack_deadline_s: float | None = None) -> None:
-        """Have this message for so long from now on. Returns at once; sent in the background."""
+        """Extend the ack deadline of this message. Returns at once; sent in the background.
+
+        Parameters
+        ----------
+        ack_deadline_s
+            The new deadline, in seconds from now; default: the subscription's setting, else the service's.
+        """
         self._taker.take_verdict(self.position, Verdict("extend", ack_deadline_s))
 
     def terminate(self, reason: str = "") -> None:
-        """Give this message up: nobody is given it again. Returns at once; sent in the background."""
+        """Make this message a dead letter, with a reason: it is not redelivered.
+
+        Returns at once; sent in the background.
+        """
         self._taker.take_verdict(self.position, Verdict("terminate", reason))
         self.settled = True
 

@@ -1,4 +1,4 @@
-"""What publishers do and decide, as metrics for Prometheus; needs the package prometheus-client.
+"""Publishers' counters and batching limits as Prometheus metrics; needs the package prometheus-client.
 
 from prometheus_client import REGISTRY
 from fieldfare.client.metrics import PublisherCollector
@@ -22,44 +22,44 @@ PREFIX = "fieldfare_publisher"
 
 COUNTERS = {
     "acknowledged_events": "Events that are durable in the service's log.",
-    "failed_events": "Events that were refused or given up.",
-    "dropped_events": "Events that found the queue full, and were to be dropped then.",
-    "requests": "Requests, repeated ones with them.",
-    "repeated_requests": "Requests that were repeated.",
+    "failed_events": "Events that were refused, or not acknowledged before the deadline.",
+    "dropped_events": "Events that were dropped because the queue was full.",
+    "requests": "Requests, including retries.",
+    "repeated_requests": "Retries of requests.",
 }
 
 GAUGES = {
-    "queued_events": "Events that wait for a request.",
-    "in_flight_events": "Events in requests under way.",
-    "batch_events": "The most events of a request, as decided now.",
-    "linger_seconds": "How long an event may wait for company, as decided now.",
-    "requests_at_once": "Requests that may be under way, as decided now.",
-    "throttle": "The share of the batch size that refusals have left; 1 in calm.",
-    "request_fixed_seconds": "What a request takes however few events it carries, as learned.",
-    "request_event_seconds": "What each event adds to that, as learned.",
-    "load_events_per_second": "Events that are published per second, as measured.",
-    "capacity_events_per_second": "Events per second that requests of the present size carry, as estimated.",
-    "in_trouble": "1 while the last attempt failed.",
-    "outbox_waiting_events": "Events on disk.",
-    "outbox_waiting_bytes": "Bytes of events on disk.",
-    "outbox_refused_events": "Events on disk that the service will not take.",
+    "queued_events": "Events waiting to be sent.",
+    "in_flight_events": "Events in requests in flight.",
+    "batch_events": "Current maximum of events per request.",
+    "linger_seconds": "Current maximum time that an event waits for others.",
+    "requests_at_once": "Current maximum of requests in flight.",
+    "throttle": "Factor (0 to 1) by which refusals have reduced the batch size; 1 without refusals.",
+    "request_fixed_seconds": "Estimated duration of a request, apart from its events.",
+    "request_event_seconds": "Estimated duration that each event adds to a request.",
+    "load_events_per_second": "Measured rate of published events.",
+    "capacity_events_per_second": "Estimated rate of events that requests of the current size can carry.",
+    "in_trouble": "1 if the last attempt failed, else 0.",
+    "outbox_waiting_events": "Events in the outbox that are not acknowledged.",
+    "outbox_waiting_bytes": "Bytes of these events.",
+    "outbox_refused_events": "Events in the outbox that the service has refused.",
 }
 
 
 class PublisherCollector(Collector):
-    """Reads the figures of publishers at each scrape.
+    """A Prometheus collector that reads the counters of publishers at each scrape.
 
     Parameters
     ----------
     publishers : mapping of str to Publisher or AsyncPublisher
-        Each with the value of its label ``publisher``.
+        The publishers; the keys are the values of the label ``publisher``.
     """
 
     def __init__(self, publishers: Mapping[str, Publisher | AsyncPublisher]) -> None:
         self._publishers = publishers
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics as they are now; a figure that is not known has no sample."""
+        """Return the current metrics; unknown values have no sample."""
         figures = {name: _read(publisher.stats()) for name, publisher in self._publishers.items()}
         families: list[Metric] = []
         for what, help in COUNTERS.items():

@@ -1,32 +1,37 @@
-"""A publisher's events on disk: they outlive the program that published them.
+"""The outbox: a publisher's events on disk, which survive the end of the program.
 
 The file is an SQLite database that one publisher has open at a time::
 
-    events    id, line                                  all events that have not been answered, in order
-    batches   producer, sequence, first, last           which of them were put into a request together
-    refused   id, line, reason, refused_ms              events that the service will not take
-    bound_to  url, space                                where the events belong
+    events    id, line                                  all events without an answer, in order
+    batches   producer, sequence, first, last           the events that were put into one request
+    refused   id, line, reason, refused_ms              events that the service has refused
+    bound_to  url, space                                the service and space that the events belong to
 
-What survives what:
+Durability:
 
-* An event is written when `add` returns. It survives the end of the program, however it ends.
-* `sync` returns when all that was written before is on the disk itself, and survives a power failure. Callers
-  that wait at the same time share one wait for the disk (group commit).
-* A batch's boundaries, producer and sequence are written, and synced, before its first attempt. So a request
-  whose answer was lost is repeated as exactly the same request, by whoever opens the outbox next, and the
-  service recognises it. The producer's id is a new one for each opening: a sequence cannot come twice for
-  different events, even where an older copy of the file was put back.
+* When `add` returns, an event is written: it survives the end of the program, also a crash or a kill.
+* When `sync` returns, all earlier writes are synced to disk and survive a power failure. Callers that wait at
+  the same time share one sync (group commit).
+* A batch's boundaries, producer and sequence are written and synced before its first attempt. If its answer
+  is lost, the next publisher that opens the outbox repeats exactly the same request, and the service detects
+  the duplicate. Each opening uses a new producer id, so that a sequence is never used for different events,
+  even if an older copy of the file was restored.
 
 SQLite commits into its write-ahead log without waiting for the disk (synchronous=NORMAL); the log is then
 synced through a descriptor of its own, outside all locks.
+
+A process made by fork must not close the connection: SQLite believes there that it still has the file alone,
+and removes the write-ahead log that the parent goes on writing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,16 +43,16 @@ from fieldfare.client.errors import OutboxError, OutboxFull, OutboxInUse
 
 FORMAT = 1
 APPLICATION_ID = 0x66_66_4F_42
-"""Tells an outbox from other SQLite files."""
+"""SQLite application id, which distinguishes an outbox from other SQLite files."""
 
 DEFAULT_MAX_BYTES = 1 << 30
-"""Events, in bytes, that an outbox takes."""
+"""Default maximum of the events in an outbox, in bytes; at the bound, publishing waits."""
 
 OTHER_WAIT_S = 1.0
-"""How long opening waits for the publisher that has the outbox open now: it may be about to close it."""
+"""How long opening waits for another publisher to close the outbox, in seconds; then OutboxInUse."""
 
 LOG_PAGES = 4000
-"""Pages of 4 KiB after which SQLite copies its write-ahead log into the file."""
+"""Size of the write-ahead log, in pages of 4 KiB, at which SQLite copies it into the database file."""
 
 _ADD = "INSERT INTO events VALUES (?, ?)"
 
@@ -67,16 +72,16 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class OutboxSettings:
-    """Where a publisher keeps its events on disk.
+    """Settings of an outbox: its file and its maximum size.
 
     Attributes
     ----------
     path : str or Path
-        The file; it is made where there is none. SQLite puts a second one beside it, PATH-wal, that belongs
+        The file; created if it does not exist. SQLite keeps a second file beside it, PATH-wal, which belongs
         to it.
     max_bytes : int
-        Events in bytes, those that were refused with them; beyond it publishing waits. The file is larger, by
-        some 30 bytes an event and 16 MiB.
+        Maximum bytes of events, including refused ones; at the bound, publishing waits. The file is larger,
+        by about 30 bytes per event and 16 MiB.
     """
 
     path: str | Path
@@ -84,12 +89,12 @@ class OutboxSettings:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1:
-            raise ValueError(f"max_bytes is at least 1, not {self.max_bytes}")
+            raise ValueError(f"max_bytes must be at least 1, not {self.max_bytes}")
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxStats:
-    """What is in an outbox: events that wait or are under way, and those that were refused."""
+    """The content of an outbox: events that wait or are in flight, and events that were refused."""
 
     path: Path
     waiting_events: int
@@ -100,7 +105,7 @@ class OutboxStats:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """An event that the service will not take, and why."""
+    """An event that the service refused, with the reason; ``refused_ms`` is in milliseconds since 1970."""
 
     id: int
     raw: bytes
@@ -109,13 +114,13 @@ class RefusedEvent:
 
     @property
     def event(self) -> dict[str, Any]:
-        """The event, decoded anew at each call; ValueError where it is not even JSON."""
+        """The event, decoded at each access; ValueError if it is not JSON."""
         return decode_event(self.raw)
 
 
 @dataclass(frozen=True, slots=True)
 class CutBatch:
-    """Events of a request that may have been sent."""
+    """A batch of events that may have been sent."""
 
     producer: str
     sequence: int
@@ -138,22 +143,22 @@ class _Cut:
 class Outbox:
     """An open outbox. Safe to use from several threads.
 
-    Publishers open theirs by themselves (``client.publisher(outbox=...)``). A program opens one itself to
-    look into it while no publisher has it open.
+    A publisher opens its outbox itself (``client.publisher(outbox=...)``). A program can open one to inspect
+    it while no publisher has it open.
 
     Parameters
     ----------
     settings : str, Path or OutboxSettings
         The file.
     url, space : str, optional
-        Where the events go. An outbox belongs to the first url and space that it was opened for.
+        The service and space that the events belong to. The first opening binds an outbox to them.
 
     Raises
     ------
     OutboxInUse
-        It is open elsewhere.
+        Another publisher has the file open.
     OutboxError
-        It belongs to another url or space, is not an outbox, is broken or cannot be written.
+        The file belongs to another url or space, is not an outbox, is corrupt, or cannot be written.
     """
 
     def __init__(
@@ -177,6 +182,7 @@ class Outbox:
             self._connection = sqlite3.connect(
                 self.path, OTHER_WAIT_S, isolation_level=None, check_same_thread=False
             )
+        _all.add(self)
         try:
             with self._translated():
                 self._prepare(url, space)
@@ -195,38 +201,38 @@ class Outbox:
 
     @property
     def waiting_events(self) -> int:
-        """Events that are in no batch yet."""
+        """Number of events that are not in a batch yet."""
         return self._next_id - self._next_uncut
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes of the events that are not in a batch yet."""
         return self._uncut_bytes
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that may be added; what was refused takes room too."""
+        """Bytes that may be added; refused events take room too."""
         return self.max_bytes - self._size_bytes - self._refused_bytes
 
     @property
     def is_full_of_refused(self) -> bool:
-        """Whether sending alone cannot make room."""
+        """Whether refused events alone fill the outbox, so that sending cannot make room."""
         return self._refused_bytes >= self.max_bytes
 
     def add(self, lines: Sequence[bytes], size_bytes: int) -> None:
-        """Write events behind the others.
+        """Append events.
 
         Raises
         ------
         OutboxFull
-            There is no room; nothing was written.
+            The outbox is full; nothing was written.
         """
         if self.room_bytes <= 0:
             raise OutboxFull(self.path, self._describe_full())
         rows = list(enumerate(lines, self._next_id))
         if len(rows) == 1:  # Most calls publish one event; a statement alone is a transaction by itself.
+            self._check_process()
             with self._lock, self._translated():
-                self._check_process()
                 self._connection.execute(_ADD, rows[0])
                 self._commits += 1
         else:
@@ -237,11 +243,11 @@ class Outbox:
         self._uncut_bytes += size_bytes
 
     def sync(self) -> None:
-        """Wait until all that was written before this call is on the disk itself."""
+        """Wait until everything written before this call is synced to disk."""
         wanted = self._commits
         with self._sync_lock:
             if self._synced_commits >= wanted:
-                return  # Somebody else's wait, that began later than our writing, was ours too.
+                return  # Another caller's sync, which began after our write, included it.
             reached = self._commits
             with self._translated():
                 if self._log_file is None:
@@ -250,7 +256,10 @@ class Outbox:
             self._synced_commits = reached
 
     def cut(self, max_events: int, max_bytes: int, producer: str, sequence: int) -> tuple[list[bytes], int]:
-        """Make a batch of the next events: at least one, at most so many. To be synced before it is sent."""
+        """Make a batch of the next events: at least one, within the two limits. Sync it before sending.
+
+        Return its lines and their size in bytes.
+        """
         lines: list[bytes] = []
         size_bytes = 0
         with self._transaction():
@@ -276,8 +285,7 @@ class Outbox:
     def split(
         self, producer: str, sequence: int, first_count: int, first_bytes: int, first_sequence: int
     ) -> None:
-        """Make two batches of one that the service has not taken: its first events, under a sequence of their
-        own, and the others."""
+        """Split a batch that the service has not taken: its first events get ``first_sequence``."""
         cut = self._cuts[producer, sequence]
         middle = cut.first + first_count
         first = _Cut(cut.first, middle - 1, first_bytes)
@@ -296,6 +304,7 @@ class Outbox:
 
     def unanswered(self) -> list[CutBatch]:
         """The batches that may have been sent before the outbox was opened, in their order."""
+        self._check_process()
         with self._lock, self._translated():
             batches = self._connection.execute(
                 "SELECT producer, sequence, first, last, size_bytes, cut_ms FROM batches ORDER BY first"
@@ -306,7 +315,7 @@ class Outbox:
             ]
 
     def answered(self, producer: str, sequence: int, reasons: Mapping[int, str]) -> None:
-        """The service has answered a batch: its events go, those with a reason (by index) to the refused."""
+        """Remove an answered batch; its events with a reason (by index) move to the refused ones."""
         cut = self._cuts[producer, sequence]
         refused_bytes = 0
         with self._transaction():
@@ -327,29 +336,32 @@ class Outbox:
         self._refused_events += len(reasons)
 
     def set_aside(self, producer: str, sequence: int, reason: str) -> None:
-        """The service refuses a whole batch for good: its events go to the refused."""
+        """Move all events of a batch that the service has finally refused to the refused ones."""
         count = self._cuts[producer, sequence].count
         self.answered(producer, sequence, dict.fromkeys(range(count), reason))
 
     def refused(self) -> list[RefusedEvent]:
         """The events that the service will not take, oldest first. They stay until `forget_refused`."""
+        self._check_process()
         with self._lock, self._translated():
             rows = self._connection.execute("SELECT id, line, reason, refused_ms FROM refused ORDER BY id")
             return [RefusedEvent(*row) for row in rows]
 
     def forget_refused(self, events: Sequence[RefusedEvent]) -> None:
-        """Remove refused events for good."""
+        """Delete refused events."""
         with self._transaction():
             self._connection.executemany("DELETE FROM refused WHERE id = ?", [(each.id,) for each in events])
             self._count_refused()
 
     def stats(self) -> OutboxStats:
-        """What is in it now."""
+        """Return the current content of the outbox as numbers."""
         waiting = self.waiting_events + sum(cut.count for cut in list(self._cuts.values()))
         return OutboxStats(self.path, waiting, self._size_bytes, self._refused_events, self._refused_bytes)
 
     def close(self) -> None:
-        """Let another publisher have it. May be called twice."""
+        """Let another publisher have it. May be called twice; after a fork only the parent's call counts."""
+        if os.getpid() != self._process_id:
+            return  # a thread of the parent may have held the locks
         with self._sync_lock, self._lock:
             if not self._is_open:
                 return
@@ -369,9 +381,11 @@ class Outbox:
         found = execute("PRAGMA application_id").fetchone()[0], execute("PRAGMA user_version").fetchone()[0]
         execute("COMMIT")
         if not is_new and found[0] != APPLICATION_ID:
-            raise OutboxError(self.path, "is an SQLite file of something else")
+            raise OutboxError(self.path, "is an SQLite file of another program\nhint: use another file")
         if not is_new and found[1] != FORMAT:
-            raise OutboxError(self.path, f"has format {found[1]}; this version of fieldfare knows {FORMAT}")
+            raise OutboxError(
+                self.path, f"has format {found[1]}; this version of fieldfare reads format {FORMAT} only"
+            )
         execute("PRAGMA journal_mode = WAL")
         execute("BEGIN EXCLUSIVE")
         if is_new:
@@ -380,7 +394,7 @@ class Outbox:
         else:
             (health,) = execute("PRAGMA quick_check(1)").fetchone()
             if health != "ok":
-                raise OutboxError(self.path, f"is broken: {health}\n{_BROKEN_HINT}")
+                raise OutboxError(self.path, f"is corrupt: {health}\n{_BROKEN_HINT}")
         self._bind(url, space)
         execute("COMMIT")
 
@@ -394,7 +408,7 @@ class Outbox:
             raise OutboxError(
                 self.path,
                 f"belongs to the space {bound[1]!r} at {bound[0]}, not to {space!r} at {url}\n"
-                "hint: an outbox holds the events of one space; give each space a file of its own",
+                "hint: an outbox holds the events of one space; use a separate file for each space",
             )
 
     def _load(self) -> None:
@@ -406,14 +420,14 @@ class Outbox:
             "SELECT max(id), count(*), coalesce(sum(length(line)), 0) FROM events"
         ).fetchone()
         self._next_id = max(most or 0, cut_until) + 1
-        # Batches that overtook others are gone, so the uncut events need not follow the last batch directly.
+        # Batches that overtook others are removed, so there may be a gap between the last batch and the rest.
         (first,) = execute("SELECT min(id) FROM events WHERE id > ?", (cut_until,)).fetchone()
         self._next_uncut = first or self._next_id
         self._size_bytes = size_bytes
         cut_events = sum(cut.count for cut in self._cuts.values())
         self._uncut_bytes = size_bytes - sum(cut.size_bytes for cut in self._cuts.values())
         if count != cut_events + self.waiting_events:
-            raise OutboxError(self.path, f"is broken: events are missing\n{_BROKEN_HINT}")
+            raise OutboxError(self.path, f"is corrupt: events are missing\n{_BROKEN_HINT}")
         self._count_refused()
 
     def _count_refused(self) -> None:
@@ -428,7 +442,7 @@ class Outbox:
         return [line for (line,) in rows]
 
     def _sync_folder(self) -> None:
-        """The file's name, too, must be on the disk. Not every system lets one open a folder."""
+        """Make the file's name durable. Some systems do not allow opening a folder."""
         try:
             folder = os.open(self.path.parent, os.O_RDONLY)
         except OSError:
@@ -442,18 +456,20 @@ class Outbox:
         if self.is_full_of_refused:
             return (
                 f"is full of {self._refused_events:,} events that the service refused\n"
-                "hint: look at them with refused(), and remove them with forget_refused()"
+                "hint: read them with refused(), and remove them with forget_refused()"
             )
-        return f"is full: {self._size_bytes:,} bytes of events wait in it, {self.max_bytes:,} may"
+        return f"is full: it holds {self._size_bytes:,} bytes of events, and max_bytes is {self.max_bytes:,}"
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:
-            raise OutboxError(self.path, "was opened by the process that this one was forked from")
+            raise OutboxError(
+                self.path, "was opened before this process was forked\nhint: open another outbox here"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self._check_process()
         with self._lock, self._translated():
-            self._check_process()
             self._connection.execute("BEGIN")
             try:
                 yield
@@ -474,14 +490,29 @@ class Outbox:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise OutboxInUse(
-                    self.path, "is open in another publisher\nhint: one publisher at a time can have it open"
+                    self.path, "is open in another publisher\nhint: only one publisher can open it at a time"
                 ) from error
             if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-                raise OutboxError(self.path, f"is broken: {error}\n{_BROKEN_HINT}") from error
+                raise OutboxError(self.path, f"is corrupt: {error}\n{_BROKEN_HINT}") from error
             raise OutboxError(self.path, f"cannot be used: {error}") from error
 
 
-_BROKEN_HINT = "hint: move it away to start with an empty one; sqlite3's .recover reads what can be saved"
+_BROKEN_HINT = (
+    "hint: move it away to start with an empty one; .recover in sqlite3 may save some of its events"
+)
+
+
+_all: weakref.WeakSet[Outbox] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    """In a process made by fork: keep connections open to its very end, where Python would close them."""
+    for outbox in list(_all):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(outbox._connection))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _now_ms() -> int:

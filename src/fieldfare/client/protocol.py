@@ -1,7 +1,7 @@
-"""The HTTP contract as values: a `ApiCall` is a request together with how to read its answer.
+"""The HTTP API as values: an `ApiCall` is a request and the function that reads its answer.
 
-Nothing here does I/O. The two clients, sync and async, only differ in how they carry a call out, so each
-verb's path, body and errors are written once.
+Nothing here does I/O. The synchronous and the asyncio client differ only in how they send a request, so the
+path, body and errors of each call are defined once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fieldfare.client.errors import ApiError, Refusal, SubscriptionsRefused, UnexpectedAnswer, read_refusal
+from fieldfare.client.errors import ApiError, Refusal, UnexpectedAnswer, read_refusal
 from fieldfare.client.records import (
+    BulkStored,
     DeadMessage,
+    FilterWarning,
     KeyInfo,
     NewKey,
     NewSubscription,
@@ -33,19 +35,19 @@ Result = TypeVar("Result")
 JSON_CONTENT = ("content-type", "application/json")
 LINES_CONTENT = ("content-type", "application/x-ndjson")
 ARROW_CONTENT = ("content-type", "application/vnd.apache.arrow.stream")
-MAX_BULK = 10_000
-"""How many subscriptions one bulk request may hold."""
+BULK_MAX = 10_000
+"""Maximum subscriptions per bulk request; larger calls are split."""
 
-MAX_POSITIONS = 10_000
-"""Of one request; the service takes twice as many."""
+POSITIONS_MAX = 10_000
+"""Maximum positions per request; larger calls are split. The service accepts twice as many."""
 
 RETRIED_MAX = 1_000
-"""Dead letters of one request."""
+"""Maximum dead letters per retry request; larger calls are split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: status, headers (names in lower case) and the whole body."""
+    """An HTTP response: status, headers (names in lower case) and the complete body."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,9 +56,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall(Generic[Result]):
-    """One request, and the function that turns a good answer into its result.
+    """One request, and the function that converts a successful answer to its result.
 
-    ``extra_wait_s`` is how much longer than usual the service may take by agreement (a pull that waits).
+    ``extra_wait_s``: seconds that the service may take in addition to the timeout (a pull that waits).
     """
 
     method: str
@@ -68,23 +70,23 @@ class ApiCall(Generic[Result]):
     extra_wait_s: float = 0.0
 
     def interpret(self, answer: Answer) -> Result:
-        """The call's result, or ApiError / UnexpectedAnswer."""
+        """Return the call's result; ApiError or UnexpectedAnswer if the answer is not a success."""
         if answer.status not in self.good_statuses:
             raise read_error(answer)
         try:
             return self.read(answer)
         except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
             raise UnexpectedAnswer(
-                f"{self.method} {self.path} was answered in a form this client does not know "
+                f"the answer to {self.method} {self.path} has a form that this client does not know "
                 f"({type(error).__name__}: {error}): {_beginning(answer.body)}"
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class PublishAnswer:
-    """What became of a batch: a position for each event, None where it was refused.
+    """The outcome of a batch: a position for each event, None if it was refused.
 
-    ``keeps_order`` says that the service has understood what the batch follows; older ones do not.
+    ``keeps_order``: the service has applied the header ``fieldfare-follows``; older services ignore it.
     """
 
     positions: list[Position | None]
@@ -94,12 +96,12 @@ class PublishAnswer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the log has something of it."""
+        """Whether the log has at least one event of the batch."""
         return len(self.refused) < len(self.positions)
 
 
 def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
-    """The error that an answer stands for; every refusal of the service is problem+json."""
+    """Return the error for an answer; every refusal of the service is problem+json."""
     retry_after_s = _read_retry_after(answer.headers)
     try:
         problem = msgspec.json.decode(answer.body)
@@ -108,18 +110,18 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     if isinstance(problem, dict):
         return ApiError(answer.status, problem, retry_after_s)
     if answer.status == 429 or answer.status >= 500:
-        # A proxy's own page: not the service's words, but its meaning is clear and it may pass.
+        # An error page of a proxy: its status is clear, and the error may be temporary.
         return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s)
     return UnexpectedAnswer(
-        f"something that is not fieldfare answered (status {answer.status}): {_beginning(answer.body)}\n"
+        f"the answer (status {answer.status}) is not from fieldfare: {_beginning(answer.body)}\n"
         "hint: check the URL"
     )
 
 
 def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: int) -> ApiCall[PublishAnswer]:
-    """Append a batch, one event a line; a repeat with the same producer and sequence is harmless.
+    """Publish a batch, one event per line; a repeat with the same producer and sequence has no effect.
 
-    JSON lines rather than one JSON array: an event whose JSON is broken spoils its own line only.
+    The body is JSON lines and not a JSON array, so that an event with invalid JSON affects only its own line.
     """
     body = b"\n".join(lines) + b"\n"
     return _publish(space, LINES_CONTENT, body, len(lines), producer, sequence)
@@ -128,7 +130,10 @@ def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: i
 def publish_stream(
     space: str, body: bytes, count: int, producer: str, sequence: int
 ) -> ApiCall[PublishAnswer]:
-    """Append ``count`` events that are the rows of an Arrow stream; repeats are harmless as for lines."""
+    """Publish the rows of an Arrow stream, ``count`` events.
+
+    A repeat with the same producer and sequence has no effect.
+    """
     return _publish(space, ARROW_CONTENT, body, count, producer, sequence)
 
 
@@ -141,7 +146,7 @@ def _publish(
         lambda answer: _read_publish(answer, count),
         content=body,
         headers=(content_type, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
-        # 400 and 413 are good answers when they speak of the events; _read_publish tells the two apart.
+        # 400 and 413 are regular answers if they list refused events, which _read_publish checks.
         good_statuses=frozenset({200, 207, 400, 413}),
     )
 
@@ -152,7 +157,7 @@ def _read_publish(answer: Answer, count: int) -> PublishAnswer:
     if answer.status >= 400:
         if not refused:
             raise read_error(answer)
-        # None was taken. A long list is cut short, so the rest has only the answer's own words.
+        # All events were refused. The service cuts a long list short; the rest gets the answer's detail.
         detail = str(problem.get("detail") or "refused")
         return PublishAnswer([None] * count, {i: refused.get(i) or Refusal(i, detail) for i in range(count)})
     duplicate, keeps_order = bool(problem.get("duplicate")), "follows" in problem
@@ -173,14 +178,17 @@ def _read_publish(answer: Answer, count: int) -> PublishAnswer:
 
 
 def following(call: ApiCall[PublishAnswer], follows: int | None) -> ApiCall[PublishAnswer]:
-    """The same batch, to be appended only behind the one with this sequence; -1 where it is the first."""
+    """Return the call with a header: append the batch only after the sequence ``follows`` (-1: as the first).
+
+    None leaves the call as it is.
+    """
     if follows is None:
         return call
     return replace(call, headers=(*call.headers, ("fieldfare-follows", str(follows))))
 
 
 def create_space(name: str, encryption: Mapping[str, Any] | None = None) -> ApiCall[str]:
-    """Make a new space; an encrypted one says what its vectors are like."""
+    """Create a space; ``encryption`` has the parameters of an encrypted one."""
     body: dict[str, Any] = {"name": name} | ({} if encryption is None else {"encryption": encryption})
     return ApiCall("POST", "/v1/spaces", lambda answer: name, *_json(body))
 
@@ -191,20 +199,20 @@ def delete_space(name: str) -> ApiCall[None]:
 
 
 def list_spaces() -> ApiCall[list[str]]:
-    """The names of all spaces."""
+    """List the names of all spaces."""
     return ApiCall("GET", "/v1/spaces", _read_spaces)
 
 
 def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
-    """What a space may have, and what it has."""
+    """Read the quotas and the usage of a space."""
     return ApiCall("GET", f"{_space_path(space)}/quotas", _read_object)
 
 
 def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
-    """Set all quotas of a space; ValueError for what is no number: JSON has none of these, and says null."""
+    """Set all quotas of a space; ValueError for NaN and infinity, which JSON does not have."""
     for name, value in quotas.items():
         if value is not None and not math.isfinite(value):
-            raise ValueError(f"the quota {name} is {value}; 0 is no bound")
+            raise ValueError(f"the quota {name} must be a finite number, not {value}; 0 means no bound")
     return ApiCall("PUT", f"{_space_path(space)}/quotas", _read_object, *_json(dict(quotas)))
 
 
@@ -215,12 +223,12 @@ def _read_spaces(answer: Answer) -> list[str]:
 
 
 def create_subscription(space: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
-    """Store one subscription; an id that exists is refused with status 409."""
+    """Create a subscription; an id that exists is refused with status 409."""
     return ApiCall("POST", _subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
 
 
-def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCall[int]:
-    """Store up to `MAX_BULK` in one transaction; the result is how many were stored."""
+def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCall[BulkStored]:
+    """Create at most `BULK_MAX` subscriptions in one transaction."""
     body = {"subscriptions": [_describe_new(item) for item in items]}
     return ApiCall(
         "POST",
@@ -231,36 +239,34 @@ def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCal
     )
 
 
-def _read_bulk(answer: Answer) -> int:
+def _read_bulk(answer: Answer) -> BulkStored:
     value = _read_object(answer)
-    # A bulk call can be repeated, so what was there already counts as stored.
+    # A bulk call may be a repeat, so subscriptions that existed already count as stored.
     stored = int(value["created"]) + int(value.get("replaced", 0)) + int(value.get("unchanged", 0))
-    refused = [read_refusal(item) for item in value.get("refused", ())]
-    if refused:
-        raise SubscriptionsRefused(stored, refused)
-    return stored
+    refused = tuple(read_refusal(item) for item in value.get("refused", ()))
+    return BulkStored(stored, refused, _read_warnings(value))
 
 
 def put_subscription(space: str, id: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
-    """Create or replace the subscription of this id."""
+    """Create or replace the subscription with this id."""
     body = _describe_new(new)
     return ApiCall("PUT", _subscription_path(space, id), _read_subscription, *_json(body))
 
 
 def get_subscription(space: str, id: str) -> ApiCall[SubscriptionInfo]:
-    """One subscription as it stands."""
+    """Read one subscription."""
     return ApiCall("GET", _subscription_path(space, id), _read_subscription)
 
 
 def delete_subscription(space: str, id: str) -> ApiCall[None]:
-    """Remove a subscription."""
+    """Delete a subscription."""
     return ApiCall("DELETE", _subscription_path(space, id), lambda answer: None)
 
 
 def list_subscriptions(
     space: str, after: str | None, limit: int
 ) -> ApiCall[tuple[list[SubscriptionInfo], str | None]]:
-    """One page in the order of ids, and the id after which the next page starts."""
+    """Read a page of subscriptions, ordered by id, and the ``after`` of the next page (None: no more)."""
     query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
     return ApiCall("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
 
@@ -273,7 +279,7 @@ def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
 def pull(
     space: str, id: str, max_messages: int, wait_s: float, ack_deadline_s: float | None
 ) -> ApiCall[list[PulledMessage]]:
-    """Take up to so many messages; the service waits up to ``wait_s`` for the first."""
+    """Fetch at most ``max_messages`` messages; the service waits up to ``wait_s`` seconds for the first."""
     body = {"max": max_messages, "wait_s": wait_s}
     if ack_deadline_s is not None:
         body["ack_deadline_s"] = ack_deadline_s
@@ -300,21 +306,21 @@ def _read_pull(answer: Answer) -> list[PulledMessage]:
     return [PulledMessage(Position.parse(item.position), bytes(item.event), item.attempt) for item in items]
 
 
-def cut_positions(positions: Sequence[Position], most: int = MAX_POSITIONS) -> Iterator[Sequence[Position]]:
-    """Pieces of positions that fit a request each; one at least, for also none may be asked about."""
+def cut_positions(positions: Sequence[Position], most: int = POSITIONS_MAX) -> Iterator[Sequence[Position]]:
+    """Split positions into pieces of at most ``most``, one per request; no positions give one empty piece."""
     yield positions[:most]
     for start in range(most, len(positions), most):
         yield positions[start : start + most]
 
 
 def acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
-    """Mark messages as done; durable when answered."""
+    """Acknowledge messages; durable when answered."""
     body = {"positions": [str(position) for position in positions]}
     return ApiCall("POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
 
 
 def acknowledge_up_to(space: str, id: str, position: Position) -> ApiCall[None]:
-    """Mark every message up to and with this position as done; durable when answered."""
+    """Acknowledge every message up to and including this position; durable when answered."""
     return ApiCall(
         "POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
     )
@@ -324,7 +330,7 @@ _SETTINGS = {"nack": "delay_s", "extend": "ack_deadline_s", "terminate": "reason
 
 
 def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -> ApiCall[None]:
-    """Say something else of messages than that they are done."""
+    """Nack, extend or terminate messages."""
     body: dict[str, Any] = {"positions": [str(position) for position in positions]}
     if verdict.value is not None:
         body[_SETTINGS[verdict.verb]] = verdict.value
@@ -334,15 +340,15 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
 
 
 def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[SubscriptionInfo]:
-    """Change how a subscription's messages are given."""
+    """Change delivery settings of a subscription."""
     push = settings.get("push")
     if isinstance(push, PushSettings):
-        settings = {**settings, "push": push.said()}
+        settings = {**settings, "push": push.to_wire()}
     return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
 
 
 def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:
-    """Go on from another place; where that is."""
+    """Move a subscription's cursor; the result is the new cursor."""
     return ApiCall(
         "POST",
         f"{_subscription_path(space, id)}/seek",
@@ -354,7 +360,7 @@ def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:
 def list_dead_letters(
     space: str, id: str, after: str | None, limit: int
 ) -> ApiCall[tuple[list[DeadMessage], str | None]]:
-    """One page of what was given up, and the position after which the next page starts."""
+    """Read a page of dead letters, and the ``after`` of the next page (None: no more)."""
     query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
     return ApiCall("GET", f"{_dead_letters_path(space, id)}?{urlencode(query)}", _read_dead_letters)
 
@@ -391,7 +397,7 @@ def _read_dead_letters(answer: Answer) -> tuple[list[DeadMessage], str | None]:
 
 
 def retry_dead_letters(space: str, id: str, positions: Sequence[Position] | None) -> ApiCall[tuple[int, int]]:
-    """Give what was given up all the same: how many, and how many are left."""
+    """Redeliver dead letters; the result is how many are, and how many are left."""
     body = {} if positions is None else {"positions": [str(position) for position in positions]}
     return ApiCall("POST", f"{_dead_letters_path(space, id)}/retry", _read_retried, *_json(body))
 
@@ -402,7 +408,7 @@ def _read_retried(answer: Answer) -> tuple[int, int]:
 
 
 def clear_dead_letters(space: str, id: str) -> ApiCall[int]:
-    """Forget what was given up: how many."""
+    """Remove all dead letters of a subscription; the result is how many there were."""
     return ApiCall(
         "DELETE", _dead_letters_path(space, id), lambda answer: int(_read_object(answer)["removed"])
     )
@@ -413,7 +419,7 @@ def _dead_letters_path(space: str, id: str) -> str:
 
 
 def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
-    """Where a subscription's server-sent events are."""
+    """Return the path and query of a subscription's stream of server-sent events."""
     query = {"window": str(window)}
     if ack_deadline_s is not None:
         query["ack_deadline_s"] = f"{ack_deadline_s:g}"
@@ -427,28 +433,28 @@ def explain_filter(space: str, filter: str, dialect: str, sample_events: int) ->
 
 
 def stats() -> ApiCall[dict[str, Any]]:
-    """The service's live figures."""
+    """Read the service's current figures."""
     return ApiCall("GET", "/v1/stats", _read_object)
 
 
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
-    """The records that were set aside because matching them failed."""
+    """List the quarantined records: those that could not be matched."""
     return ApiCall("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))
 
 
 def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
-    """Publish the events of a record that was set aside again."""
+    """Publish the events of a quarantined record again."""
     return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
 
 
 def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[NewKey]:
-    """Make an API key."""
+    """Create an API key."""
     body = {"rights": list(rights), "space": space, "note": note}
     return ApiCall("POST", "/v1/keys", _read_new_key, *_json(body))
 
 
 def list_keys() -> ApiCall[list[KeyInfo]]:
-    """The API keys that who asks looks after."""
+    """List the API keys that the caller's key may manage."""
     return ApiCall("GET", "/v1/keys", lambda answer: list(map(_make_key, _read_object(answer)["keys"])))
 
 
@@ -488,7 +494,7 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
     body: dict[str, Any] = {"filter": new.filter, "dialect": new.dialect}
     if new.delivery is not None:
         given = new.delivery
-        body["delivery"] = given.said() if isinstance(given, DeliverySettings) else dict(given)
+        body["delivery"] = given.to_wire() if isinstance(given, DeliverySettings) else dict(given)
     if new.start is not None:
         body["start"] = str(new.start)
     return body if new.id is None else {"id": new.id, **body}
@@ -510,6 +516,13 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         start=positions_of(value["start"]) if "start" in value else None,
         past=_make_past(value["past"]) if "past" in value else None,
         document=value,
+        warnings=_read_warnings(value),
+    )
+
+
+def _read_warnings(value: Mapping[str, Any]) -> tuple[FilterWarning, ...]:
+    return tuple(
+        FilterWarning(item["detail"], item.get("hint"), item.get("id")) for item in value.get("warnings", ())
     )
 
 
@@ -537,7 +550,7 @@ def _object_or_empty(answer: Answer) -> dict[str, Any]:
 
 
 def _read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds; the form with a date needs the answer's own Date, not this machine's clock."""
+    """Return Retry-After in seconds; a date is compared with the answer's Date, not with the local clock."""
     text = headers.get("retry-after")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Small immutable records that the client hands out."""
+"""Immutable records that the client's methods return."""
 
 from __future__ import annotations
 
@@ -7,20 +7,46 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.client.encoding import decode_event
-from fieldfare.client.errors import EncryptionError
+from fieldfare.client.errors import EncryptionError, Refusal
 from fieldfare.model import DeliverySettings, Position
+
+
+@dataclass(frozen=True, slots=True)
+class FilterWarning:
+    """A warning about a filter that is valid but probably a mistake, such as a forgotten ``data.``.
+
+    ``id`` is the subscription's id, in the answer to a bulk call.
+    """
+
+    detail: str
+    hint: str | None = None
+    id: str | None = None
+
+    def __str__(self) -> str:
+        name = f"subscription {self.id}: " if self.id else ""
+        return f"{name}{self.detail}" + (f" (hint: {self.hint})" if self.hint else "")
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
     """A subscription as the service describes it.
 
-    ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
-    version of the filter. ``delivery`` says how its messages are given, ``start`` where it began, if it was
-    created with a start, and ``past`` how far what lies before its creation is matched: of that only
-    `get_subscription` tells. ``document`` is all that the service says: where messages are sent to an
-    address, also how many secrets there are, and, where one subscription was asked for, how it stands with
-    that (``push``).
+    Attributes
+    ----------
+    valid_from
+        A position for each partition of the log (usually one): this version of the filter matches no event
+        before it.
+    delivery
+        The delivery settings.
+    start
+        Where the subscription began, if it was created with a start.
+    past
+        The progress of the replay of events from before its creation; only from `get_subscription`.
+    document
+        The complete answer of the service. For a subscription with a push address it also has the number of
+        secrets and, from `get_subscription`, the state of the address (``push``).
+    warnings
+        Probable mistakes in the filter; only in the answer that stored it.
     """
 
     id: str
@@ -33,14 +59,24 @@ class SubscriptionInfo:
     start: tuple[Position, ...] | None = None
     past: PastInfo | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    warnings: tuple[FilterWarning, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkStored:
+    """The outcome of one bulk request: how many subscriptions were stored, and which were refused."""
+
+    stored: int
+    refused: tuple[Refusal, ...] = ()
+    warnings: tuple[FilterWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PastInfo:
-    """How far the past of a subscription is matched, see `SubscriptionInfo`: positions of each partition.
+    """The progress of a subscription's replay, see `SubscriptionInfo`: a position for each partition.
 
-    What lies from ``kept_from`` to ``matched_to`` is, what lies from there to ``to`` is yet to be;
-    ``kept_from`` is later than the start where retention has taken events.
+    Events from ``kept_from`` to ``matched_to`` have been matched, those from ``matched_to`` to ``to`` have
+    not; ``kept_from`` is later than the start if retention has removed events.
     """
 
     kept_from: tuple[Position, ...]
@@ -51,10 +87,9 @@ class PastInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewSubscription:
-    """One item of a bulk call; without an id the service invents one.
+    """A subscription to create; without an id the service generates one.
 
-    ``delivery`` says how its messages are given, if something is to be said of it. ``start`` is no member of
-    bulk calls.
+    ``delivery`` has delivery settings, None for the defaults. ``start`` is not allowed in bulk calls.
     """
 
     filter: str
@@ -66,10 +101,10 @@ class NewSubscription:
 
 @dataclass(frozen=True, slots=True)
 class PulledMessage:
-    """An event that a pull brought, where it stands in the log, and which time it is given.
+    """A pulled message: the event, its position in the log, and the number of the delivery attempt.
 
-    ``unreadable`` says why one of an encrypted space cannot be decrypted: then ``raw`` is empty, and
-    ``event`` raises EncryptionError. It can be acked or terminated as any.
+    ``unreadable`` is the reason why an event of an encrypted space cannot be decrypted: then ``raw`` is empty
+    and ``event`` raises EncryptionError. Such a message can be acked or terminated like any other.
     """
 
     position: Position
@@ -79,16 +114,16 @@ class PulledMessage:
 
     @property
     def event(self) -> dict[str, Any]:
-        """The event, decoded anew at each call."""
+        """The event, decoded at each access."""
         return _decoded(self.raw, self.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A message that was given up: how often it was given, why it was given up, and when.
+    """A dead letter: a message with its delivery attempts, and why and when it was given up.
 
-    ``raw`` is None where retention has taken the event; ``dead_ms`` is in milliseconds since 1970.
-    ``unreadable`` as in `PulledMessage`.
+    ``raw`` is None if retention has removed the event; ``dead_ms`` is in milliseconds since 1970.
+    ``unreadable`` is as in `PulledMessage`.
     """
 
     position: Position
@@ -100,7 +135,7 @@ class DeadMessage:
 
     @property
     def event(self) -> dict[str, Any] | None:
-        """The event, decoded anew at each call."""
+        """The event, decoded at each access."""
         return None if self.raw is None else _decoded(self.raw, self.unreadable)
 
 
@@ -112,7 +147,7 @@ def _decoded(raw: bytes, unreadable: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """An API key as the service describes it, without the key itself; ``space`` is None for the service's."""
+    """An API key's description, without the secret; ``space`` is None for a key of the whole service."""
 
     id: str
     space: str | None
@@ -124,7 +159,7 @@ class KeyInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """An API key that was just made: ``key`` is what its owner sends."""
+    """A new API key; ``key`` is the secret that its owner sends."""
 
     info: KeyInfo
     key: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""When a failed attempt is repeated, and how long after."""
+"""Retries: which failures are temporary, and how long to wait."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fieldfare.client.errors import ApiError, ConnectionFailed
+from fieldfare.client.errors import ApiError, ConnectionFailed, ServiceNotTrusted
 
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers that speak of the moment rather than of the request."""
+"""HTTP statuses of temporary failures, after which a client retries."""
 
 FAULTY_REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
-"""Answers that no later repeat of the same request can change."""
+"""HTTP statuses for a faulty request, which no retry can change."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """How attempts are repeated.
+    """Settings for retries after temporary failures.
 
     Attributes
     ----------
     first_wait_s : float
-        Wait after the first failure; each later wait may be twice as long. Higher is kinder to a service in
+        Wait after the first failure, in seconds; it doubles at each retry. Higher is easier on a service in
         trouble, lower recovers sooner.
     most_wait_s : float
-        No wait is longer, unless the service asks for it (Retry-After).
+        Maximum wait, in seconds, unless the service asks for a longer one (Retry-After).
     deadline_s : float
-        From the first attempt; when it has passed, the last error is final.
+        Time from the first attempt, in seconds, after which the last error is final.
     """
 
     first_wait_s: float = 0.05
@@ -40,14 +40,14 @@ class RetrySettings:
 
 
 STAY_CONNECTED = RetrySettings(first_wait_s=0.1, most_wait_s=5.0, deadline_s=float("inf"))
-"""Once a stream has been open, it is opened again for as long as it takes."""
+"""Settings for reopening a stream that has been open: without a deadline."""
 
 
 OUT_OF_ORDER = "urn:fieldfare:problem:out-of-order"
 
 
 def newest_in_log(error: Exception) -> int | None:
-    """Of a request that came out of order, the producer's newest sequence; None for any other error."""
+    """Return the producer's newest sequence in the log, from an out-of-order error; None for other errors."""
     if not isinstance(error, ApiError) or error.problem.get("type") != OUT_OF_ORDER:
         return None
     newest = error.problem.get("newest")
@@ -55,17 +55,17 @@ def newest_in_log(error: Exception) -> int | None:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the same request may well succeed a little later."""
+    """Whether an error is temporary, so that the same request may succeed later."""
     if isinstance(error, ApiError):
         return error.status in PASSING_STATUSES or newest_in_log(error) is not None
-    return isinstance(error, ConnectionFailed)
+    return isinstance(error, ConnectionFailed) and not isinstance(error, ServiceNotTrusted)
 
 
 def is_about_the_moment(error: Exception) -> bool:
-    """Whether waiting may help, however long: all but an answer that finds fault with the request itself.
+    """Whether waiting may help: for all errors except an answer that the request itself is faulty.
 
-    Wider than `is_passing`, for events that can wait for as long as it takes: a space that is missing can be
-    created, a wrong proxy can be mended.
+    Wider than `is_passing`, for events without a deadline: a missing space may be created, and a wrong proxy
+    setting corrected.
     """
     if newest_in_log(error) is not None:
         return True
@@ -92,12 +92,12 @@ class Backoff:
         self._bound_s = settings.first_wait_s
 
     def next_wait_s(self, error: Exception, now_s: float) -> float | None:
-        """How long to wait before the next attempt; None when there should be none."""
+        """Return the seconds to wait before the next attempt; None if there should be none."""
         if not self._passes(error) or now_s >= self._deadline_s:
             return None
         wait_s = self._bound_s * self._chance.uniform(0.5, 1.0)
         self._bound_s = min(self._bound_s * 2, self._settings.most_wait_s)
         if isinstance(error, ApiError) and error.retry_after_s is not None:
             wait_s = error.retry_after_s + wait_s
-        # One last attempt is made at the deadline itself rather than none after a long wait.
+        # The last attempt is made at the deadline itself.
         return min(wait_s, self._deadline_s - now_s)

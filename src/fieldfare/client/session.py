@@ -1,6 +1,6 @@
-"""What a subscriber remembers between the wire and the program: acks to send, and what it has seen.
+"""A subscriber's state: acks to send, and positions of messages that the program has seen.
 
-Both are machines without I/O or clock, used by the sync and the async subscriber alike.
+Both classes have no I/O and no clock; the synchronous and the asyncio subscriber use them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 ACK_EVERY_S = 0.05
-"""How long an ack may wait for others."""
+"""Maximum time that an ack waits for others, in seconds."""
 
 ACK_MAX = 500
-"""How many acks do not wait any longer."""
+"""Number of waiting acks at which they are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class AckBatch:
-    """Positions to tell the service about in one go; ``said`` is of those that are not acked."""
+    """Acks and other verdicts to send together; ``said`` has the verdicts (nack, extend, terminate)."""
 
     acks: list[Position] = field(default_factory=list)
     said: dict[Position, Verdict] = field(default_factory=dict)
 
     @property
     def nacks(self) -> list[Position]:
-        """Those to be given again."""
+        """Positions that were nacked."""
         return [position for position, verdict in self.said.items() if verdict.verb == "nack"]
 
     def __bool__(self) -> bool:
@@ -36,9 +36,9 @@ class AckBatch:
 
 
 class AckBuffer:
-    """Gathers acks, and what else is said of messages.
+    """Collects acks and other verdicts until they are sent.
 
-    The last word on one counts, but an ack counts most, and that it is to be kept for longer least.
+    The last verdict on a message counts, except that an ack overrides all others, and an extend none.
     """
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class AckBuffer:
     def say(self, position: Position, verdict: Verdict, now_s: float) -> None:
         self._note_time(now_s)
         said = self._said.get(position)
-        # Who keeps messages while they are handled may not have heard yet what became of this one.
+        # The worker that extends deadlines may not know yet that this message is settled.
         is_late = verdict.verb == "extend" and said is not None and said.verb != "extend"
         if position not in self._acks and not is_late:
             self._said[position] = verdict
 
     def due_in_s(self, now_s: float) -> float | None:
-        """How long until they should be sent: 0 is now, None is never (there are none)."""
+        """Return the seconds until the acks are due: 0 for now, None if there are none."""
         if not len(self):
             return None
         if len(self) >= ACK_MAX:
@@ -74,14 +74,14 @@ class AckBuffer:
         return max(0.0, self._oldest_s + ACK_EVERY_S - now_s)
 
     def take(self) -> AckBatch:
-        """All that are there."""
+        """Remove and return all acks and verdicts."""
         batch = AckBatch(list(self._acks), dict(self._said))
         self._acks.clear()
         self._said.clear()
         return batch
 
     def put_back(self, batch: AckBatch, now_s: float) -> None:
-        """Sending failed: they are to be sent with the next ones, but where something newer is said."""
+        """Add a batch again whose sending failed; newer verdicts take precedence."""
         for position in batch.acks:
             self.ack(position, now_s)
         for position, verdict in batch.said.items():
@@ -97,10 +97,10 @@ class AckBuffer:
 class SeenPositions:
     """Decides which messages of a stream are new to the program.
 
-    After a reconnect the service sends again what it has no ack of, which is what the program still holds
-    or has acked a moment ago: such a message is dropped. On one and the same connection the service repeats
-    a message only on purpose, because it was nacked or its ack deadline passed: such a message is shown
-    again, unless the program has not even seen it the first time.
+    After a reconnect the service redelivers all messages without an ack, including those that the program
+    still holds or has just acked: these are dropped. On the same connection the service redelivers a message
+    only because it was nacked or its ack deadline passed: such a message is passed to the program again,
+    unless it is still queued from the first delivery.
 
     Memory is bounded by the stream's window plus ``remember_acked`` positions.
     """
@@ -113,7 +113,7 @@ class SeenPositions:
         self._connection = 0
 
     def reconnected(self) -> None:
-        """A new connection starts."""
+        """Note that a new connection starts."""
         self._connection += 1
 
     def is_new(self, position: Position) -> bool:
@@ -128,33 +128,33 @@ class SeenPositions:
         return True
 
     def is_done(self, position: Position) -> bool:
-        """Whether the program has acked this message: the service has not heard, or had given it up."""
+        """Whether the program has acked this message, although the service delivers it again."""
         return position in self._acked
 
     def show(self, position: Position) -> None:
-        """The program gets this message now."""
+        """Note that the program gets this message now."""
         self._queued.discard(position)
         self._shown[position] = self._connection
 
     def sought(self) -> None:
-        """The subscription was set to another place: whatever comes now is new."""
+        """Forget all positions after a seek: every message that arrives now is new."""
         self._shown.clear()
         self._acked.clear()
 
     def acked(self, position: Position) -> None:
-        """The program is done with it."""
+        """Note that the program has acked the message."""
         self._shown.pop(position, None)
         self._acked[position] = None
         while len(self._acked) > self._remember_acked:
             self._acked.popitem(last=False)
 
     def nacked(self, position: Position) -> None:
-        """The program wants it again."""
+        """Note that the program wants the message redelivered (or has terminated it)."""
         self._shown.pop(position, None)
 
 
 def describe_acks(space: str, id: str, batch: AckBatch) -> list[ApiCall[None]]:
-    """The requests that a batch of acks needs."""
+    """Return the requests for a batch of acks and verdicts."""
     calls: list[ApiCall[None]] = []
     if batch.acks:
         calls += [acknowledge(space, id, some) for some in cut_positions(batch.acks)]

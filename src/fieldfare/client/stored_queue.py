@@ -1,4 +1,4 @@
-"""The queue of a publisher that has an outbox: lines are on disk, memory holds who waits for which."""
+"""The queue of a publisher with an outbox: events are on disk, their receivers in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fieldfare.model import Position
 logger = logging.getLogger("fieldfare.client")
 
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
-"""For how long the service recognises a repeated request at least."""
+"""Minimum time for which the service detects duplicate requests, in milliseconds; an older one is logged."""
 
 
-class Nobody:
-    """Receives for events that nobody waits for: those that a program left behind, or only wanted stored."""
+class NoReceiver:
+    """The receiver of events without a waiter: from an earlier run, or queued by `store`."""
 
     def receive(self, start: int, positions: Sequence[Position | None], refused: dict[int, Refusal]) -> None:
         pass
@@ -28,13 +28,13 @@ class Nobody:
         pass
 
 
-NOBODY = Nobody()
+ANONYMOUS = NoReceiver()
 
 
 class StoredQueue(EventQueue):
     """An `EventQueue` over an `Outbox`.
 
-    Batches that may have been sent before the outbox was opened come first, exactly as they were.
+    Batches that may have been sent before the outbox was opened come first, unchanged.
     """
 
     def __init__(self, policy: BatchPolicy, producer: str, outbox: Outbox, now_s: float) -> None:
@@ -46,21 +46,21 @@ class StoredQueue(EventQueue):
             if age_ms > REMEMBERED_MS:
                 logger.warning(
                     "the outbox %s holds a request of %d events that is %.0f days old: "
-                    "if it did arrive, the service may have forgotten it by now, and get its events twice",
+                    "if it reached the service, that may have forgotten it, and its events may be duplicated",
                     outbox.path,
                     len(cut.lines),
                     age_ms / 86_400_000,
                 )
-            runs = ((NOBODY, 0, len(cut.lines)),)
+            runs = ((ANONYMOUS, 0, len(cut.lines)),)
             self._ready.append(
                 Batch(cut.producer, cut.sequence, cut.lines, cut.size_bytes, runs, now_s, is_repeat=True)
             )
         if outbox.waiting_events:
-            self._runs.append(_Run(NOBODY, 0, outbox.waiting_events, now_s))
+            self._runs.append(_Run(ANONYMOUS, 0, outbox.waiting_events, now_s))
         self.size_bytes = outbox.waiting_bytes
 
     def has_room(self) -> bool:
-        # What sending cannot make room for is not waited for: adding says what is wrong.
+        # If refused events fill the outbox, waiting does not help: let `add` raise the error.
         return self._outbox.room_bytes > 0 or self._outbox.is_full_of_refused
 
     def add(
@@ -68,7 +68,7 @@ class StoredQueue(EventQueue):
     ) -> None:
         self._outbox.add(lines, size_bytes)
         self.size_bytes += size_bytes
-        if receiver is NOBODY and self._runs and self._runs[-1].receiver is NOBODY:
+        if receiver is ANONYMOUS and self._runs and self._runs[-1].receiver is ANONYMOUS:
             self._runs[-1].count += len(lines)
         else:
             self._runs.append(_Run(receiver, start, len(lines), now_s))
@@ -83,12 +83,12 @@ class StoredQueue(EventQueue):
         try:
             self._settle(batch, fate)
         except OutboxError as error:
-            # Nothing is lost: whoever opens the outbox next repeats the batch, and the service recognises it.
-            logger.error("the end of a batch could not be recorded: %s", error)
+            # Nothing is lost: the next opening repeats the batch, and the service detects the duplicate.
+            logger.error("the outcome of a batch could not be written to the outbox: %s", error)
 
-    def take_rest(self) -> Runs:
+    def take_remaining(self) -> Runs:
         self._closed = True
-        return super().take_rest()
+        return super().take_remaining()
 
     def close(self) -> None:
         self._outbox.close()

@@ -1,6 +1,6 @@
-"""A table on its way: request after request, each until the service has taken it or refuses it for good.
+"""The delivery of a table: one request after the other, each retried until acknowledged or finally refused.
 
-What both publishers share; nothing here waits.
+Both publishers use this module; nothing here waits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fieldfare.client.retry import Backoff
 from fieldfare.client.tables import TablePiece, TablePieces
 
 
-class TableTurn:
-    """Tables are sent one after the other, under a producer id of their own."""
+class TableProducer:
+    """The producer id and the sequences of a publisher's tables, which are sent one after the other."""
 
     def __init__(self) -> None:
         self.producer = uuid.uuid4().hex
@@ -29,9 +29,11 @@ class TableTurn:
 
 
 class PieceDelivery:
-    """One request of a table on its way through its attempts; to be closed under the publisher's lock."""
+    """The attempts to send one request of a table. Call `close` with the publisher's lock."""
 
-    def __init__(self, dispatch: PublisherQueue, turn: TableTurn, piece: TablePiece, now_s: float) -> None:
+    def __init__(
+        self, dispatch: PublisherQueue, turn: TableProducer, piece: TablePiece, now_s: float
+    ) -> None:
         self._dispatch = dispatch
         self._backoff = Backoff(dispatch.retry, now_s, dispatch.chance)
         self._attempts = 0
@@ -42,22 +44,24 @@ class PieceDelivery:
         )
 
     def succeed(self, answer: PublishAnswer) -> None:
-        """The service has answered."""
+        """Note the service's answer."""
         self._attempts += 1
+        self._dispatch.trouble = None
         self.fate = answer
 
     def fail(self, error: Exception, now_s: float, is_stopping: bool) -> float | None:
-        """An attempt failed; how long to wait before the next one, or None when there is none."""
+        """Note a failed attempt; return the seconds until the next one, or None if there is none."""
         self._attempts += 1
+        self._dispatch.trouble = str(error)
         wait_s = self._backoff.next_wait_s(error, now_s)
         if wait_s is None or is_stopping:
             self.fate = final_error(error, self._dispatch.retry, self._attempts)
             return None
-        logger.debug("a table's request failed, again in %.2f s: %s", wait_s, error)
+        logger.debug("a request of a table failed, retry in %.2f s: %s", wait_s, error)
         return wait_s
 
     def close(self) -> None:
-        """Write down how it ended; without a fate it was broken off."""
+        """Update the publisher's counters; a request without an outcome was interrupted, so it failed."""
         dispatch, count = self._dispatch, self.piece.count
         dispatch.in_flight_events -= count
         dispatch.requests += self._attempts
@@ -68,10 +72,10 @@ class PieceDelivery:
 
 
 class TableDelivery:
-    """A table's requests, and who hears of their fates."""
+    """The requests of a table, and the receiver of their outcomes."""
 
     def __init__(
-        self, dispatch: PublisherQueue, turn: TableTurn, pieces: TablePieces, receiver: ManyEvents
+        self, dispatch: PublisherQueue, turn: TableProducer, pieces: TablePieces, receiver: ManyEvents
     ) -> None:
         self._dispatch = dispatch
         self._turn = turn
@@ -80,7 +84,7 @@ class TableDelivery:
         self._is_over = False
 
     def requests(self, now_s: float) -> Iterator[PieceDelivery]:
-        """The requests one by one, each under way from when it is given."""
+        """Yield the requests one by one; each counts as in flight from then on."""
         for piece in self._pieces:
             if self._is_over:
                 return
@@ -88,7 +92,7 @@ class TableDelivery:
             yield PieceDelivery(self._dispatch, self._turn, piece, now_s)
 
     def end(self, delivery: PieceDelivery) -> None:
-        """Tell the fate of a request; one that was too large comes again in two."""
+        """Pass on the outcome of a request; one that was too large is split in two."""
         piece, fate = delivery.piece, delivery.fate
         if isinstance(fate, PublishAnswer):
             self._receiver.receive(piece.start, fate.positions, fate.refused)
@@ -96,6 +100,6 @@ class TableDelivery:
             self.give_up(piece.start, fate)
 
     def give_up(self, start: int, error: FieldfareError) -> None:
-        """Nothing from this row on is sent."""
+        """Fail all rows from ``start`` on; they are not sent."""
         self._is_over = True
         self._receiver.fail(start, self._pieces.size - start, error)

@@ -1,6 +1,6 @@
-"""Tables of events on their way out: cut into requests, each one Arrow stream.
+"""Tables of events, split into requests of one Arrow stream each.
 
-pyarrow is not among the things that the client needs; it is imported when a table comes.
+pyarrow is optional; it is imported when a table is published.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fieldfare.client.batching import MAX_RECORD_EVENTS
 from fieldfare.client.errors import ApiError, InvalidEvent
+from fieldfare.model import RECORD_EVENTS_MAX
 
 TABLE_MAX_BYTES = 4 << 20
-"""Bytes of one request's columns: below the service's bound, with room for what it makes of them."""
+"""Maximum bytes of one request's columns; larger ones are split. It is below the service's limit, to leave
+room for their encoded form."""
 
 
 class MissingPyarrow(ImportError):
@@ -28,7 +29,7 @@ class MissingPyarrow(ImportError):
 
 @dataclass(frozen=True, slots=True)
 class TablePiece:
-    """Rows of a table that travel in one request: an Arrow stream of ``count`` events."""
+    """Rows of a table that are sent in one request: an Arrow stream of ``count`` events."""
 
     start: int
     count: int
@@ -36,28 +37,29 @@ class TablePiece:
 
 
 class TablePieces:
-    """The requests that a table makes, in the order of its rows; iterate once.
+    """The requests for a table, in row order; iterate once.
 
     Parameters
     ----------
-    events : pyarrow.Table, pyarrow.RecordBatch, or a data frame that speaks Arrow
-        A row is an event, a column an attribute of events. Missing columns ``specversion``, ``id`` and
-        ``time`` are filled in, as for a mapping.
+    events : pyarrow.Table, pyarrow.RecordBatch, or a data frame with the Arrow interface
+        Each row is an event, each column an attribute. Missing columns ``specversion``, ``id`` and ``time``
+        are filled in, as for a mapping.
     max_events : int
-        Rows of one request.
+        Maximum rows per request.
     now : datetime
-        What is filled in as ``time``.
+        The value of a missing column ``time``.
 
     Raises
     ------
     InvalidEvent
-        It is no table, or has no column ``source`` or ``type``.
+        ``events`` is not a table, or has no column ``source`` or ``type``.
     MissingPyarrow
+        pyarrow is not installed.
     """
 
     def __init__(self, events: Any, max_events: int, now: datetime) -> None:
-        if not 1 <= max_events <= MAX_RECORD_EVENTS:
-            raise ValueError(f"max_events is from 1 to {MAX_RECORD_EVENTS:,}, not {max_events:,}")
+        if not 1 <= max_events <= RECORD_EVENTS_MAX:
+            raise ValueError(f"max_events must be 1 to {RECORD_EVENTS_MAX:,}, not {max_events:,}")
         self._table = _without_dictionaries(as_table(events))
         self._max_events = max_events
         self._now = now
@@ -87,7 +89,7 @@ class TablePieces:
                 yield TablePiece(start, count, self._encode(rows, start))
 
     def cut_smaller(self, piece: TablePiece, error: Exception) -> bool:
-        """Give the rows of a piece again, in two, if the service found it too large; whether it did."""
+        """Split a piece in two, to be yielded again, if the service found it too large; return whether so."""
         if isinstance(error, ApiError) and error.status == 413 and piece.count > 1:
             self._halve(piece.start, piece.count)
             return True
@@ -117,7 +119,7 @@ class TablePieces:
 
 
 def as_table(events: Any) -> Any:
-    """Anything that speaks Arrow as a pyarrow.Table; InvalidEvent for what does not."""
+    """Convert any object with the Arrow interface to a pyarrow.Table; InvalidEvent for other objects."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -129,12 +131,12 @@ def as_table(events: Any) -> Any:
     if hasattr(events, "__arrow_c_stream__"):
         return pa.table(events)
     raise InvalidEvent(
-        f"a table of events is a pyarrow.Table, a RecordBatch or a data frame, not {type(events).__name__}"
+        f"a table must be a pyarrow.Table, a RecordBatch or a data frame, not {type(events).__name__}"
     )
 
 
 def with_end(table: Any, end: datetime | None) -> Any:
-    """A table of events that are of use until then, where it says nothing of that itself."""
+    """Return the table with ``end`` as the column ``expirytime``, unless it has one or ``end`` is None."""
     import pyarrow as pa
 
     if end is None or "expirytime" in table.column_names:
@@ -143,7 +145,7 @@ def with_end(table: Any, end: datetime | None) -> Any:
 
 
 def as_data(table: Any, type: str, source: str) -> Any:
-    """A table of events whose data are the rows of a table."""
+    """Return a table of events, with the rows of a table as their ``data``."""
     import pyarrow as pa
 
     table = _without_dictionaries(table)
@@ -155,12 +157,12 @@ def as_data(table: Any, type: str, source: str) -> Any:
 
 
 def _without_dictionaries(table: Any) -> Any:
-    """Every request would carry the whole dictionary, however few of its rows look into it."""
+    """Replace dictionary columns by plain ones: each request would carry the complete dictionary."""
     import pyarrow as pa
 
     for number, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            # Arrow has no cast for each: polars' Categorical and Enum have views as their values.
+            # Arrow cannot cast every dictionary: polars' Categorical and Enum have string views as values.
             kind = pa.large_string() if field.type.value_type == pa.string_view() else field.type.value_type
             chunks = [
                 chunk.dictionary.cast(kind).take(chunk.indices) for chunk in table.column(number).chunks

@@ -1,7 +1,7 @@
-"""OpenTelemetry's trace context in events, as CloudEvents' Distributed Tracing extension has it.
+"""OpenTelemetry trace context in events, as defined by CloudEvents' Distributed Tracing extension.
 
-Nothing is to be turned on: a program that traces has imported OpenTelemetry, and without that no span can be
-current. So one that does not pays for a look into `sys.modules`, and none needs the package.
+There is no setting: a program that traces has imported OpenTelemetry. Other programs pay only for a look-up
+in `sys.modules`, and do not need the package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 
 class Handled(Protocol):
-    """What is known of a message here."""
+    """The attributes of a message that tracing needs."""
 
     position: Position
 
@@ -25,19 +25,19 @@ class Handled(Protocol):
 
 
 def add_context(event: dict[str, Any]) -> None:
-    """Have an event say which span it comes of, if there is one, and the event does not say it."""
+    """Add the current span's ``traceparent`` to an event, if there is a span and the event has none."""
     if "opentelemetry.trace" in sys.modules and TRACEPARENT not in event:
         _propagator().inject(event)
 
 
 def handling(message: Handled, space: str, subscription: str) -> AbstractContextManager[Any]:
-    """The span in which a message is handled: a child of that which its event comes of."""
+    """Return the span in which a message is handled: a child of the span that its event names."""
     if "opentelemetry.trace" not in sys.modules:
         return nullcontext()
     from opentelemetry import trace
 
     event = message.event
-    # Whoever published it may have put anything there.
+    # A publisher may have put values of any type there.
     said = {name: event[name] for name in (TRACEPARENT, TRACESTATE) if isinstance(event.get(name), str)}
     return trace.get_tracer("fieldfare").start_as_current_span(
         f"process {subscription}",
@@ -55,7 +55,7 @@ def handling(message: Handled, space: str, subscription: str) -> AbstractContext
 
 
 def _propagator() -> Any:
-    """What the extension speaks is W3C's format, whatever the program has set for HTTP."""
+    """Return a propagator of W3C's format, which the extension uses whatever the program has set for HTTP."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     return TraceContextTextMapPropagator()

@@ -1,132 +1,76 @@
-"""Carrying calls out over httpx: the only place that knows its exceptions."""
+"""Sending calls with httpx."""
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from typing import Literal, NoReturn
 
 import httpx
 
-from fieldfare.client.credentials import AsyncGiveKey, Bearer
-from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError
+from fieldfare.client.credentials import Bearer
+from fieldfare.client.endpoint import Endpoint
+from fieldfare.client.errors import FieldfareError, UnexpectedAnswer
 from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
-from fieldfare.model import DEFAULT_SPACE
-
-Loaded = TypeVar("Loaded")
-
-DEFAULT_URL = "http://127.0.0.1:7737"
 
 STREAM_SILENCE_S = 35.0
-"""A stream that says nothing for so long is broken: the service sends a heartbeat every 10 seconds."""
+"""Seconds without data after which a stream is reconnected; the service sends heartbeats every 10 s."""
 
 STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
 
 
-def choose_url(url: str | None) -> str:
-    """The service's address: the argument, else FIELDFARE_URL, else this machine."""
-    chosen = url or os.environ.get("FIELDFARE_URL") or DEFAULT_URL
-    parts = urlsplit(chosen)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"a service's URL looks like {DEFAULT_URL}, not {chosen!r}")
-    return chosen.rstrip("/")
-
-
-def choose_space(space: str | None) -> str:
-    """The space: the argument, else FIELDFARE_SPACE, else "default"."""
-    return space or os.environ.get("FIELDFARE_SPACE") or DEFAULT_SPACE
-
-
-Certificate = str | Path | tuple[str | Path, str | Path]
-"""A file with a certificate and its key, or a file for each."""
-
-
-def choose_tls(
-    url: str, ca_file: str | Path | None, certificate: Certificate | None
-) -> ssl.SSLContext | bool:
-    """How the service is known: what is given, else FIELDFARE_CA_FILE and FIELDFARE_CERTIFICATE.
-
-    Without a file with authorities those count that the system knows. ValueError names a file that is wrong.
-    """
-    if not url.startswith("https"):
-        return False  # There is nothing to verify, and loading the certificates takes a while.
-    ca_file = ca_file or os.environ.get("FIELDFARE_CA_FILE")
-    certificate = certificate or os.environ.get("FIELDFARE_CERTIFICATE")
-    if ca_file is None and certificate is None:
-        return True
-    context = _loaded(lambda: ssl.create_default_context(cafile=ca_file), str(ca_file))
-    if certificate:
-        files = certificate if isinstance(certificate, tuple) else (certificate,)
-        _loaded(lambda: context.load_cert_chain(*files), " and ".join(map(str, files)))
-    return context
-
-
-def _loaded(load: Callable[[], Loaded], files: str) -> Loaded:
-    try:
-        return load()
-    except OSError as error:  # That of TLS is one, too.
-        reason = error.strerror if not isinstance(error, ssl.SSLError) else (error.reason or "no PEM")
-        raise ValueError(f"{files} cannot be used for TLS: {reason}") from None
-
-
-def _make_options(
-    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
-) -> dict[str, object]:
+def _make_options(endpoint: Endpoint) -> dict[str, object]:
+    key, proxy = endpoint.key, endpoint.proxy
     return {
-        "base_url": url,
+        "base_url": endpoint.url,
         "headers": {"authorization": f"Bearer {key}"} if isinstance(key, str) else {},
-        "auth": Bearer(key, url) if callable(key) else None,
-        "timeout": httpx.Timeout(timeout_s),
-        # Subscribers hold a connection each, so the pool must not be what bounds them.
+        "auth": Bearer(key, endpoint.url) if callable(key) else None,
+        "timeout": httpx.Timeout(endpoint.timeout_s),
+        # Each subscriber holds a connection, so the pool must not bound their number.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
-        "verify": tls,
+        "verify": endpoint.tls,
+        "proxy": None if proxy is None else proxy.url,
+        "trust_env": False,  # The endpoint has chosen the proxy; httpx would use one for loopback, too.
     }
 
 
-def make_http(
-    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
-) -> httpx.Client:
-    """The httpx client behind a `Client`."""
-    return httpx.Client(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
+def make_http(endpoint: Endpoint) -> httpx.Client:
+    """Return the httpx client of a `Client`."""
+    return httpx.Client(**_make_options(endpoint))  # type: ignore[arg-type]
 
 
-def make_async_http(
-    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
-) -> httpx.AsyncClient:
-    """The httpx client behind an `AsyncClient`."""
-    return httpx.AsyncClient(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
+def make_async_http(endpoint: Endpoint) -> httpx.AsyncClient:
+    """Return the httpx client of an `AsyncClient`."""
+    return httpx.AsyncClient(**_make_options(endpoint))  # type: ignore[arg-type]
 
 
 Compression = Literal["gzip", "zstd"]
 
 PACKED_FROM_BYTES = 1_400
-"""Less fits into one packet as it is."""
+"""Minimum size of a body to compress, in bytes: a smaller one fits into one packet anyway."""
 
 PAYS_BELOW = 0.9
 PLAIN_BELOW = 0.01
-"""What packs to less than that is sent as it is, for the service would take it for an attack."""
+"""A body is sent compressed if that shrinks it to between these two shares. One that shrinks to less is sent
+as it is, as the service would take it for a compression bomb."""
 
 
 def choose_packing(compression: Compression | None) -> Callable[[ApiCall[Result]], ApiCall[Result]] | None:
-    """What packs the bodies of calls where that pays; None when none is to be packed.
+    """Return a function that compresses a call's body if that pays; None without compression.
 
     Raises
     ------
     ValueError
-        No such encoding.
+        The encoding is unknown.
     ImportError
-        The package that it needs is not installed.
+        The package that the encoding needs is not installed.
     """
     if compression is None:
         return None
     from fieldfare.encodings import ENCODINGS, can_pack, pack
 
     if compression not in ENCODINGS:
-        raise ValueError(f"compression is one of {', '.join(ENCODINGS)}, not {compression!r}")
+        raise ValueError(f"compression must be one of {', '.join(ENCODINGS)}, not {compression!r}")
     if not can_pack(compression):
         raise ImportError(f"compression {compression!r} needs Python 3.14, or pip install 'fieldfare[zstd]'")
 
@@ -143,7 +87,7 @@ def choose_packing(compression: Compression | None) -> Callable[[ApiCall[Result]
 def make_request(
     http: httpx.Client | httpx.AsyncClient, call: ApiCall[Result], timeout_s: float
 ) -> httpx.Request:
-    """A call as httpx sends it."""
+    """Return the httpx request for a call."""
     return http.build_request(
         call.method,
         call.path,
@@ -153,43 +97,26 @@ def make_request(
     )
 
 
-def read_answer(call: ApiCall[Result], response: httpx.Response) -> Result:
-    """The result of a call from httpx's response."""
-    return call.interpret(Answer(response.status_code, response.headers, response.content))
+def read_answer(call: ApiCall[Result], response: httpx.Response, endpoint: Endpoint) -> Result:
+    """Return the result of a call from its httpx response."""
+    try:
+        return call.interpret(Answer(response.status_code, response.headers, response.content))
+    except UnexpectedAnswer as error:
+        raise endpoint.explain_answer(error) from None
 
 
-def check_stream(response: httpx.Response) -> None:
-    """Raise what a stream's opening says, if it does not say 200; the body has been read."""
+def check_stream(response: httpx.Response, endpoint: Endpoint) -> None:
+    """Raise the error of a stream whose status is not 200; its body must have been read."""
     if response.status_code != 200:
-        raise read_error(Answer(response.status_code, response.headers, response.content))
+        answer = Answer(response.status_code, response.headers, response.content)
+        raise endpoint.explain_answer(read_error(answer))
 
 
-def translate(error: Exception, url: str) -> FieldfareError:
-    """What an exception of httpx means to the user."""
-    if isinstance(error, httpx.ConnectError):
-        return ConnectionFailed(
-            f"nothing answers at {url} ({_reason(error)})\n"
-            "hint: start a service with `fieldfare serve --data DIR`, or set FIELDFARE_URL to where one runs",
-            url,
-        )
-    if isinstance(error, httpx.TimeoutException):
-        return ConnectionFailed(f"{url} did not answer in time ({type(error).__name__})", url)
-    if isinstance(error, httpx.TransportError):
-        return ConnectionFailed(f"the connection to {url} broke ({_reason(error)})", url)
-    if isinstance(error, RuntimeError) and "closed" in str(error):
-        return ClientClosed("this client is closed")
-    return FieldfareError(f"the request could not be made: {error}")
-
-
-def raise_translated(error: Exception, url: str) -> NoReturn:
-    """Raise what an exception of httpx means; the exception itself is shown only where it says more."""
-    found = translate(error, url)
+def raise_translated(error: Exception, endpoint: Endpoint) -> NoReturn:
+    """Raise the client's error for an httpx exception; chain the exception only if it adds information."""
+    found = endpoint.translate(error)
     raise found from (error if type(found) is FieldfareError else None)
 
 
 HTTP_ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, RuntimeError)
-"""What httpx raises; it says RuntimeError when its client is closed."""
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+"""Exceptions of httpx; RuntimeError is raised when its client is closed."""

@@ -1,31 +1,36 @@
-"""What both clients do around their calls, without carrying any out."""
+"""Helpers that both clients use around their calls, without I/O."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fieldfare.client.errors import Refusal, SubscriptionsRefused
-from fieldfare.client.protocol import MAX_BULK
-from fieldfare.client.records import NewSubscription
+from fieldfare.client.protocol import BULK_MAX
+from fieldfare.client.records import BulkStored, FilterWarning, NewSubscription
+
+logger = logging.getLogger("fieldfare.client")
 
 Subscribable = NewSubscription | Mapping[str, Any] | tuple[str, str]
-"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and perhaps ``id``, ``dialect`` and
+"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and optionally ``id``, ``dialect`` and
 ``delivery``, or (id, filter)."""
 
-MAX_BULK_CHARS = 2 << 20
-"""Filters of one bulk request, in characters: safely below the service's bound on a request's bytes."""
+BULK_CHARS_MAX = 2 << 20
+"""Maximum size of the filters in one bulk request, in characters; larger calls are split. It is well below
+the service's limit in bytes."""
 
 
 def read_subscribable(item: Subscribable) -> NewSubscription:
-    """An item of a bulk call in its one form; ValueError where it is none."""
+    """Convert an item of a bulk call to a NewSubscription; ValueError if it has none of the allowed forms."""
     if isinstance(item, NewSubscription):
         return item
     if isinstance(item, Mapping):
         unknown = set(item) - {"id", "filter", "dialect", "delivery"}
         if "filter" not in item or unknown:
             raise ValueError(
-                "a subscription has a filter, and perhaps id, dialect and delivery, not"
+                "a subscription needs filter, and may have id, dialect and delivery; this one has"
                 f" {sorted(map(str, item))}"
             )
         return NewSubscription(
@@ -33,15 +38,15 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
         )
     if isinstance(item, tuple) and len(item) == 2:
         return NewSubscription(item[1], item[0])
-    raise ValueError(f"a subscription is (id, filter), a mapping or a NewSubscription, not {item!r}")
+    raise ValueError(f"a subscription must be (id, filter), a mapping or a NewSubscription, not {item!r}")
 
 
 def cut_bulk(items: Iterable[Subscribable]) -> Iterator[list[NewSubscription]]:
-    """Pieces of a bulk call that fit a request each."""
+    """Split a bulk call into pieces, one per request."""
     piece: list[NewSubscription] = []
     piece_chars = 0
     for item in map(read_subscribable, items):
-        if piece and (len(piece) == MAX_BULK or piece_chars + len(item.filter) > MAX_BULK_CHARS):
+        if piece and (len(piece) == BULK_MAX or piece_chars + len(item.filter) > BULK_CHARS_MAX):
             yield piece
             piece, piece_chars = [], 0
         piece.append(item)
@@ -51,33 +56,38 @@ def cut_bulk(items: Iterable[Subscribable]) -> Iterator[list[NewSubscription]]:
 
 
 class BulkTally:
-    """Adds up the pieces of a bulk call."""
+    """Sums up the results of a bulk call's requests."""
 
     def __init__(self) -> None:
         self._sent = 0
         self._stored = 0
         self._refused: list[Refusal] = []
 
-    def stored(self, piece: list[NewSubscription], stored: int) -> None:
-        self._sent += len(piece)
-        self._stored += stored
-
-    def partly_stored(self, piece: list[NewSubscription], error: SubscriptionsRefused) -> None:
+    def add(self, piece: list[NewSubscription], answer: BulkStored) -> None:
+        """Count one request, and log the warnings about its filters."""
         self._refused += [
-            Refusal(self._sent + r.index, r.detail, r.place, r.hint, r.id) for r in error.refused
+            Refusal(self._sent + r.index, r.detail, r.place, r.hint, r.id) for r in answer.refused
         ]
-        self.stored(piece, error.stored)
+        self._sent += len(piece)
+        self._stored += answer.stored
+        log_warnings(answer.warnings)
 
     def result(self) -> int:
-        """How many were stored; SubscriptionsRefused when not all of them were."""
+        """Return how many were stored; SubscriptionsRefused if some were not."""
         if self._refused:
             raise SubscriptionsRefused(self._stored, self._refused)
         return self._stored
 
 
 def check_target(id: str | None, filter: str | None, start: object = None) -> None:
-    """A subscriber needs to know what to follow."""
+    """Raise ValueError unless there is an id or a filter, and a filter if there is a start."""
     if id is None and filter is None:
         raise ValueError("subscribe needs the id of a subscription, a filter for a new one, or both")
     if start is not None and filter is None:
-        raise ValueError("start is where a new subscription begins, which needs a filter; see seek")
+        raise ValueError("start needs a filter, as it is for new subscriptions; use seek for an existing one")
+
+
+def log_warnings(warnings: Iterable[FilterWarning], id: str | None = None) -> None:
+    """Log warnings about stored filters, for calls whose results do not contain them."""
+    for warning in warnings:
+        logger.warning("%s", replace(warning, id=id or warning.id))

@@ -1,4 +1,4 @@
-"""What a program says of a message that it does not ack."""
+"""Verdicts on messages: nack, extend, terminate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of a message that is not acked: nack, extend or terminate, and how long, or why."""
+    """A verdict on a message without an ack.
+
+    ``value`` is the delay in seconds (nack), the ack deadline in seconds (extend), or the reason (terminate).
+    """
 
     verb: Literal["nack", "extend", "terminate"]
     value: float | str | None = None

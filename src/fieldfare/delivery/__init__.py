@@ -1,11 +1,12 @@
-"""Delivery: machines without I/O, from the match log to those who take messages.
+"""Delivery: state machines without I/O, from the match log to the consumers of messages.
 
-    match log ──looks──▶ Frontier ──feeds──▶ Delivery ──takes──▶ a session: one stream, or all pulls
-                                               │
-                                      cursor, dead letters
+    match log ──looks──▶ ReadScheduler ──feeds──▶ Delivery ──takes──▶ a session: one stream, or all pulls
+                                                    │
+                                           cursor, dead letters
 
-`delivery` is one subscription's: what is fed, leased, acked, to be given again, given up; it has a `lane` for
-each partition of the log, and remembers in `tries` what was not given just once. `frontier` knows who waits,
-and from where the match log has to be read for them. A runtime (`gateway/delivery/pump.py`) has the clock,
-the threads and the files; transports (`gateway/transports/`) only carry.
+`delivery` is the delivery of one subscription: leases, acks, redelivery, dead letters. It has one
+`partition_delivery` for each partition of the log, and keeps in `attempts` the messages whose number of
+attempts is not one. `read_scheduler` tracks which deliveries wait, and from where the match log is read for
+them. A runtime (`gateway/delivery/service.py`) owns the clock, the threads and the files; transports
+(`gateway/transports/`) only carry bytes.
 """

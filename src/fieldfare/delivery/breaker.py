@@ -1,17 +1,17 @@
-"""Who may call an address now: a circuit breaker, which also keeps to the pace that an address allows.
+"""A circuit breaker for an address, which also enforces the rate that the address allows.
 
-    TRYING ──▶ one may call, to see how it goes: nothing is known of the address, or it is said to be broken
-    CLOSED ──▶ all may call
-    OPEN   ──▶ nobody, until some time has passed; the longer, the more often trying has failed
+    TRYING ──▶ one trial call at a time ("half-open"): the address is new, or was broken
+    CLOSED ──▶ all calls are admitted
+    OPEN   ──▶ no calls until a pause is over; the pause grows with each failed trial
 
-               Succeeded                        Failed: several in a row, or one that says it all
-      TRYING ───────────▶ CLOSED          CLOSED ────────▶ OPEN ──── the time has come ──▶ TRYING
+               Succeeded                        Failed: several in a row, or one that is enough
+      TRYING ───────────▶ CLOSED          CLOSED ────────▶ OPEN ──── the pause is over ──▶ TRYING
          └────── Failed ─────────────────────────────────────▲
 
-A machine without I/O. Who wants to call says so and waits to be told; who was told says how it went.
+A state machine without I/O. A caller asks (Want), waits until it is admitted, calls, and reports the result.
 
-    Want, Withdraw ────▶┌─────────┐──▶ Tell(Admitted)  one who wanted may call
-    Succeeded, Failed ─▶│ Breaker │──▶ Timer(Due)      look again then
+    Want, Withdraw ────▶┌─────────┐──▶ Tell(Admitted)  a waiting caller may call
+    Succeeded, Failed ─▶│ Breaker │──▶ Timer(Due)      check again then
     Due ───────────────▶└─────────┘
 """
 
@@ -26,15 +26,16 @@ from dataclasses import dataclass
 from fieldfare.effects import Effect, Tell, Timer
 
 FAILURES_MAX = 5
-"""With so many failures in a row an address counts as broken."""
+"""Consecutive failures after which the breaker opens."""
 
 OPEN_FIRST_S = 1.0
 OPEN_MAX_S = 300.0
-"""How long an address is left alone: the first time, and at most; a part of it is chance."""
+"""First and longest pause before a trial call, in seconds. Each failed trial doubles it; up to half is
+randomly left out."""
 
 
 class BreakerState(enum.Enum):
-    """What is thought of an address."""
+    """State of the breaker for an address."""
 
     TRYING = "trying"
     CLOSED = "closed"
@@ -43,35 +44,35 @@ class BreakerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Somebody wants to call; each asks once, until he was admitted and has said how it went, or leaves."""
+    """A caller asks to call. It asks again only after it has reported a result or withdrawn."""
 
     who: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Somebody does not want to call any more, or was admitted and has not called."""
+    """A caller stops waiting, or was admitted and has not called."""
 
     who: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """Who was admitted has called, and all is well."""
+    """An admitted call succeeded."""
 
     who: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It is not.
+    """An admitted call failed.
 
     Attributes
     ----------
     is_enough
-        Whether this one failure says that nobody needs to call for the time being.
+        Whether this failure alone opens the breaker.
     wait_s
-        For how long at least the address itself wants to be left alone.
+        Minimum pause that the address itself asks for, in seconds.
     """
 
     who: Hashable
@@ -81,32 +82,32 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The breaker's own: some time has passed."""
+    """The breaker's own timer has fired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """One who wanted to call may."""
+    """A waiting caller may call."""
 
     who: Hashable
 
 
 class Breaker:
-    """See above.
+    """A circuit breaker with a minimum time between the starts of calls.
 
     Parameters
     ----------
     rng
-        Spreads over time who comes back, so that not all do at once.
+        Randomizes the pauses, so that not all addresses are tried again at once.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.state = BreakerState.TRYING
         self.failures = 0
-        """In a row."""
+        """Number of consecutive failures."""
         self.until_s = 0.0
-        """Until when it is open, where it is."""
+        """End of the pause while the breaker is open, in seconds of the clock."""
         self._openings = 0
         self._waiting: dict[Hashable, None] = {}
         self._calling: set[Hashable] = set()
@@ -115,11 +116,14 @@ class Breaker:
         self._timer_s: float | None = None
 
     def pace(self, spacing_s: float) -> None:
-        """From now on there is so much time between the starts of two calls."""
+        """Set the minimum time between the starts of two calls, in seconds."""
         self._spacing_s = spacing_s
 
+    def start(self, now: float) -> list[Effect]:
+        return []
+
     def handle(self, message: Want | Withdraw | Succeeded | Failed | Due, now: float) -> list[Effect]:
-        """Take in a message."""
+        """Handle a message; return the effects to carry out."""
         match message:
             case Want(who):
                 self._waiting.setdefault(who)
@@ -130,11 +134,11 @@ class Breaker:
             case Failed():
                 self._fail(message, now)
             case Due():
-                self._timer_s = None  # whichever it was: one too many does no harm
+                self._timer_s = None  # whichever timer it was: an additional check does no harm
         return self._admit(now)
 
     def _end(self, who: Hashable) -> bool:
-        """Somebody is done; whether he was calling."""
+        """Remove a caller; return whether it was calling."""
         self._waiting.pop(who, None)
         if who == self._trier:
             self._trier = None
@@ -159,7 +163,7 @@ class Breaker:
         self.failures += 1
         is_enough = message.is_enough or was_trier or self.failures >= FAILURES_MAX
         if self.state is BreakerState.OPEN:
-            # It called before the address was known to be broken, and says only what is known.
+            # The call began before the breaker opened: its failure adds nothing but the pause it asks for.
             self.until_s = max(self.until_s, now + message.wait_s)
         elif is_enough and (was_trier or self.state is BreakerState.CLOSED):
             longest_s = min(OPEN_MAX_S, OPEN_FIRST_S * 2.0 ** min(self._openings, 30))
@@ -168,12 +172,12 @@ class Breaker:
             self.state = BreakerState.OPEN
             self.until_s = now + max(pause_s, message.wait_s)
         elif message.wait_s:
-            # An earlier caller is asked to wait while another one tries: what is asked for holds for all.
+            # An earlier call is told to wait during the trial call of another: the pause holds for all.
             self.state, self._trier = BreakerState.OPEN, None
             self.until_s = now + message.wait_s
 
     def _admit(self, now: float) -> list[Effect]:
-        """Let call who may."""
+        """Admit the waiting callers that may call now."""
         effects: list[Effect] = []
         while self._waiting:
             if self.state is BreakerState.OPEN:

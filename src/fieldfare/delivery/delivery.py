@@ -1,11 +1,11 @@
-"""The delivery of one subscription: a machine without I/O.
+"""The delivery of one subscription: a state machine without I/O.
 
-Matches are *fed* in order, *given* to sessions under a lease, and *acked*. A match that is nacked, or
-whose lease runs out, or whose session ends is given *again*: at once, or later; after so many attempts it is
-*given up* (`tries`). Each partition of the log is a *lane* with a cursor of its own (`lane`); lanes give in
-turn, so none with a backlog keeps another waiting. Ordered by key, what they give waits in an `Order`.
-
-Positions are keys here (`keys`). Time is passed in as seconds of a clock that never goes back.
+Matches are *fed* in log order, *delivered* to sessions under a lease, and *acked*. A match is delivered
+again, at once or after a delay, if it is nacked, if its lease expires, or if its session ends. After
+`max_attempts` it becomes a dead letter (`Attempts`). Each partition has a cursor of its own
+(`PartitionDelivery`); they are served round robin, so a backlog in one delays no other. With `order_by`, a
+`KeyOrdering` holds matches back.
+Positions are integer keys (`keys`). Time is passed in, as seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfare.delivery.attempts import LATE, LETTERS_MAX, UNSETTLED, Attempts
+from fieldfare.delivery.cursor_snapshot import CursorSnapshot, restored
+from fieldfare.delivery.key_ordering import ORDERED_MAX, KeyOrdering
 from fieldfare.delivery.keys import PARTITION_SHIFT, keys_at
-from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks
-from fieldfare.delivery.mark import Mark, restored
-from fieldfare.delivery.order import ORDERED_MAX, Order
+from fieldfare.delivery.partition_delivery import PartitionDelivery, Run, TooManyEarlyAcks
+from fieldfare.delivery.retry_queue import AT_ONCE, RetryQueue
 from fieldfare.delivery.sessions import Leases, Session
-from fieldfare.delivery.tries import LETTERS_MAX, Tries
-from fieldfare.delivery.waits import AT_ONCE, Waits
 from fieldfare.model import Cursor, DeliverySettings, Offsets
 
-__all__ = ["Delivery", "Mark", "Session", "TooManyEarlyAcks"]
+__all__ = ["CursorSnapshot", "Delivery", "Session", "TooManyEarlyAcks"]
 
-SETTLED_AT_ONCE = 2_000
-"""About so many matches are settled in one of the stages up to a key."""
+SETTLED_BATCH_SIZE = 2_000
+"""Approximate number of matches settled in each of the `stages` up to a key."""
 
-EXPIRED_AT_ONCE = 2_000
-"""About so many messages lose their lease in one step; who waits for the others waits a step longer."""
+EXPIRED_BATCH_SIZE = 2_000
+"""Approximate number of messages whose leases expire in one step; the rest follow in the next steps."""
 
 WHEN_FULL_S = 60.0
-"""So long waits at least what would be given up if the list were not full: others go before it."""
+"""Minimum delay, in seconds, of a message out of attempts while the dead letter list is full."""
 
-NACKED, LATE, UNSETTLED = "nacked", "not acked in time", "given as often as it may be"
-"""Why a message is given up, where nobody says why."""
+NACKED = "nacked"
+"""The reason of a dead letter that its consumer nacked without a reason."""
 
 
 class Delivery:
-    """Where one subscription's delivery stands.
+    """The delivery state of one subscription.
 
     Parameters
     ----------
     number
         The subscription's number.
     cursors
-        A key of each partition: everything before is acked (or is older than the subscription).
+        A key of each partition: every match before it is acked (or is older than the subscription).
     acked
         Runs of keys at or beyond the cursors of which every match was acked.
     given_to
-        A key of each partition, if not its cursor: everything before was given, once at least.
+        A key of each partition, if not its cursor: every match before it was delivered at least once.
     tries
-        How often, where that was not once.
+        The number of delivery attempts of each message for which it is not 1.
     """
 
     def __init__(
@@ -64,130 +64,131 @@ class Delivery:
         cursors: Iterable[int],
         acked: Iterable[Run] = (),
         given_to: Iterable[int] = (),
-        tries: Tries | None = None,
+        tries: Attempts | None = None,
     ) -> None:
         self.number = number
         self.deleted = False
         self.round = 0
-        """Goes up when it is set to another place: sessions hold nothing then of what they were given."""
+        """Incremented by each `seek`: sessions then hold none of the messages delivered before."""
         self.settings = DeliverySettings()
-        self.tries = Tries() if tries is None else tries
+        self.tries = Attempts() if tries is None else tries
         self._counts = self.tries.counts
         self._version = self._saved_version = self._urgent_version = 0
         runs: dict[int, list[Run]] = {}
         for run in acked:
             runs.setdefault(run[0] >> PARTITION_SHIFT, []).append(run)
         ends = {key >> PARTITION_SHIFT: key for key in given_to}
-        self.lanes = {
-            (partition := cursor >> PARTITION_SHIFT): Lane(
+        self.partitions = {
+            (partition := cursor >> PARTITION_SHIFT): PartitionDelivery(
                 cursor, runs.get(partition, ()), ends.get(partition, 0)
             )
             for cursor in cursors
         }
-        """By partition."""
-        self._turns = list(self.lanes.values())
+        """The partitions, by number."""
+        self._turns = list(self.partitions.values())
         self._leases = Leases()
-        self._order: Order | None = None
-        self._waits = Waits()
+        self._order: KeyOrdering | None = None
+        self._waits = RetryQueue()
         self._is_recalling = self._recalls()
-        """Whether something may come that was given before this was made."""
+        """Whether messages delivered before a restart may be delivered again."""
         self._is_bounded = self._is_held_back = False
-        self._owe(list(self.tries.retried), is_anew=False)
+        self._owe(list(self.tries.retried), is_again=False)
 
     @classmethod
     def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
-        """The delivery as a saved cursor left it, see `restored`: what was not acked will come again."""
+        """Return a delivery resumed from a saved cursor, see `restored`; unacked messages are redelivered."""
         return cls(number, *restored(cursor, begins))
 
     @property
     def cursor_keys(self) -> tuple[int, ...]:
-        """Where the cursor stands, by partition."""
-        return tuple(lane.cursor_key for lane in self.lanes.values())
+        """The cursor's key, by partition."""
+        return tuple(partition.cursor_key for partition in self.partitions.values())
 
     def cursor(self) -> Cursor:
-        """What must be saved so that no acked message ever comes again, and none is given too often."""
+        """Return the cursor to save: no acked message is redelivered, and none exceeds its attempts."""
         return self.mark().cursor()
 
-    def mark(self) -> Mark:
-        """The same, to be worked out later."""
-        runs = tuple(run for lane in self.lanes.values() for run in lane.runs())
+    def mark(self) -> CursorSnapshot:
+        """Return a snapshot from which the cursor can be computed later."""
+        runs = tuple(run for partition in self.partitions.values() for run in partition.runs())
         tries = self.tries
-        return Mark(
+        return CursorSnapshot(
             self._version,
             self.cursor_keys,
             runs,
-            tuple(lane.given_to for lane in self.lanes.values()),
+            tuple(partition.given_to for partition in self.partitions.values()),
             tuple(tries.counts.items()),
             tuple(tries.letters.values()),
             tuple(tries.settled.items()),
         )
 
-    def saved(self, mark: Mark) -> None:
-        """A mark is durable."""
+    def saved(self, mark: CursorSnapshot) -> None:
+        """Record that a snapshot is durable."""
         self._saved_version = max(self._saved_version, mark.version)
         if mark.letters or mark.settled:
             self.tries.saved(mark.letters, mark.settled)
             self.configure(self.settings)
 
     def configure(self, settings: DeliverySettings) -> None:
-        """Give messages in this way from now on; leases that are out stay as they are."""
+        """Apply new settings; existing leases keep their deadlines."""
         if settings.order_by != self.settings.order_by:
             self._reorder(settings.order_by is not None)
+        if settings.max_in_flight_bytes is not None and self.settings.max_in_flight_bytes is None:
+            self._leases.forget_mean()
         self.settings = settings
         self._is_bounded = settings.max_attempts is not None
         is_full = len(self.tries.letters) >= LETTERS_MAX
         limits = settings.max_in_flight, settings.max_in_flight_bytes
         self._is_held_back = is_full or settings.paused or limits != (None, None)
-        self._leases.is_weighed = settings.max_in_flight_bytes is not None
 
     @property
     def is_saved(self) -> bool:
-        """Whether what is durable is all there is to know."""
+        """Whether the durable state is up to date."""
         return self._saved_version == self._version
 
     @property
     def is_urgent(self) -> bool:
-        """Whether attempts, or what was given up, are to be saved soon: a crash would have them repeated."""
+        """Whether attempts or dead letters must be saved soon: a crash would repeat them."""
         return self._urgent_version > self._saved_version
 
     @property
     def in_flight(self) -> int:
-        """How many messages are leased."""
+        """The number of leased messages."""
         return len(self._leases)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is leased, and nothing waits for its time."""
+        """Whether no message is leased or delayed."""
         return not self._leases and self._waits.next_due_s == math.inf
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When the next lease or delay runs out; one whose messages are all settled may still be named."""
+        """When the next lease or delay expires, in seconds, or None; its messages may be settled."""
         due_s = min(self._leases.next_deadline_s, self._waits.next_due_s)
         return None if due_s == math.inf else due_s
 
     @property
     def wants_feed(self) -> bool:
-        """Whether nothing can be given until more of the match log is read."""
+        """Whether no message can be delivered until more of the match log is read."""
         if self._has_enough:
             return False
-        for lane in self._turns:  # noqa: SIM110 - for one lane all() takes three times as long
-            if not lane.wants_feed:
+        for partition in self._turns:  # noqa: SIM110 - for one partition all() takes three times as long
+            if not partition.wants_feed:
                 return False
         return True
 
     def to_read(self) -> list[int]:
-        """From which keys on the match log is to be read for it, one a partition at most."""
+        """Return the keys from which to read the match log, at most one per partition."""
         if self._has_enough or self.settings.paused:
             return []
-        return [lane.read_to for lane in self._turns if lane.wants_feed]
+        return [partition.read_to for partition in self._turns if partition.wants_feed]
 
     def is_to_read(self, partition: int) -> bool:
-        """Whether a partition is to be read for it."""
-        return not self._has_enough and self.lanes[partition].wants_feed
+        """Return whether a partition must be read for this delivery."""
+        return not self._has_enough and self.partitions[partition].wants_feed
 
     def has_message(self, session: Session) -> bool:
-        """Whether `take` would give this session something (expired leases aside)."""
+        """Return whether `take` would return a message for this session (expired leases aside)."""
         if (self._room(session) if self._is_held_back else session.room) <= 0:
             return False
         order = self._order
@@ -198,19 +199,19 @@ class Delivery:
             return True
         elif len(order) >= ORDERED_MAX:
             return False
-        for lane in self._turns:  # noqa: SIM110 - as above
-            if lane.can_give:
+        for partition in self._turns:  # noqa: SIM110 - as above
+            if partition.can_give:
                 return True
         return False
 
     def feed(self, keys: NDArray[np.int64], read_to: int) -> None:
-        """Take in the matches of a partition up to ``read_to``: ascending keys."""
-        self._version += self.lanes[read_to >> PARTITION_SHIFT].feed(keys, read_to)
+        """Add the matches of a partition up to ``read_to``: ascending keys."""
+        self._version += self.partitions[read_to >> PARTITION_SHIFT].feed(keys, read_to)
 
     def take(self, session: Session, limit: int, now_s: float, lease_s: float) -> list[int]:
-        """Up to ``limit`` messages for a session, each leased to it for ``lease_s`` seconds.
+        """Return at most ``limit`` messages, each leased to a session for ``lease_s`` seconds.
 
-        Those of a partition are in order, but for those given again, which come first.
+        The messages of a partition are in order, except that redelivered ones come first.
         """
         deadlines = self._leases.deadlines
         if self._waits.due or (deadlines and deadlines[0].deadline_s <= now_s):
@@ -232,14 +233,14 @@ class Delivery:
         return keys
 
     def _draw(self, keys: list[int], room: int) -> None:
-        """Add what lanes give, up to so many in all: each time another one is first."""
-        for lane in self._turns:
-            self._version += lane.give(keys, room)
+        """Append new matches to ``keys``, up to ``room`` in all, from another partition first each time."""
+        for partition in self._turns:
+            self._version += partition.give(keys, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
 
     def to_name(self, session: Session, limit: int) -> list[int]:
-        """Messages whose ordering keys are to be read before a session is given more, at most so many."""
+        """Return at most ``limit`` messages whose ordering keys must be read before `take`."""
         order = self._order
         if order is None:
             return []
@@ -247,21 +248,21 @@ class Delivery:
             drawn: list[int] = []
             self._draw(drawn, room)
             for key in drawn:
-                if key >= self.lanes[key >> PARTITION_SHIFT].known_to:
-                    self.tries.counts[key] = 0  # a restart must not take it for given
+                if key >= self.partitions[key >> PARTITION_SHIFT].known_to:
+                    self.tries.counts[key] = 0  # after a restart it must not count as delivered
             order.add(drawn)
         return order.unread(limit)
 
     def name(self, keys: Sequence[int], names: Sequence[int | None]) -> None:
-        """These are the ordering keys of messages, as numbers; None of one that has none."""
+        """Set the ordering keys of messages, as numbers; None for a message without one."""
         if self._order is not None:
             for key, name in zip(keys, names, strict=True):
                 self._order.name(key, name, is_held=key in self._leases or key in self._waits.due)
 
-    def _take_ordered(self, order: Order, session: Session, keys: list[int], room: int) -> int:
-        """Take what is first of its ordering key; how many of them were given before."""
+    def _take_ordered(self, order: KeyOrdering, session: Session, keys: list[int], room: int) -> int:
+        """Take messages that are first of their ordering keys; return how many were delivered before."""
         again = passed = 0
-        while len(keys) < room and passed < EXPIRED_AT_ONCE and (key := order.take(session)) is not None:
+        while len(keys) < room and passed < EXPIRED_BATCH_SIZE and (key := order.take(session)) is not None:
             if self._is_used_up(key) and not self.is_full:
                 self._give_up(key, UNSETTLED)
                 passed += 1
@@ -274,18 +275,18 @@ class Delivery:
         return again
 
     def _reorder(self, is_ordered: bool) -> None:
-        """Whether, or by what, messages are ordered has changed: what was given is sorted in anew."""
+        """Rebuild the ordering for a new `order_by`, with all messages in flight or waiting."""
         owed = self._waits.pop_ready()
         held = {*self._leases, *self._waits.due}
         if self._order is not None:
             owed += [key for key in self._order if key not in held]
-        self._order = Order(held) if is_ordered else None
+        self._order = KeyOrdering(held) if is_ordered else None
         for key in owed:
-            self._put_again(key)
+            self._redeliver(key)
         self._is_recalling = self._recalls()
 
     def _room(self, session: Session) -> int:
-        """How many messages more a session may have, where more than its window holds it back."""
+        """Return how many more messages a session may have, where more than its window limits it."""
         room, settings = session.room, self.settings
         if settings.paused or len(self.tries.letters) >= LETTERS_MAX:
             return 0
@@ -295,14 +296,15 @@ class Delivery:
             room = min(room, self._leases.fitting(settings.max_in_flight_bytes))
         return room
 
-    def weigh(self, keys: Sequence[int], sizes_bytes: Sequence[int]) -> None:
-        """Messages that were taken are so large, where that limits what may be in flight."""
-        self._leases.weigh(keys, sizes_bytes)
+    def weigh(self, key: int, size_bytes: int) -> bool:
+        """Count the size of a taken message; False if it does not fit and must be returned by `give_back`."""
+        max_bytes = self.settings.max_in_flight_bytes
+        return max_bytes is None or self._leases.weigh(key, size_bytes, max_bytes)
 
     def _take_again(self, keys: list[int], room: int) -> int:
-        """Take of those to be given again, how many; those given often enough are given up instead."""
+        """Take messages due for redelivery, giving up those out of attempts; return how many were taken."""
         passed = 0
-        while len(keys) < room and passed < EXPIRED_AT_ONCE and (key := self._waits.pop()) is not None:
+        while len(keys) < room and passed < EXPIRED_BATCH_SIZE and (key := self._waits.pop()) is not None:
             if self._is_used_up(key) and not self.is_full:
                 self._give_up(key, UNSETTLED)
                 passed += 1
@@ -314,13 +316,13 @@ class Delivery:
         return len(keys)
 
     def _recall(self, keys: list[int], first: int, room: int) -> None:
-        """Count what lanes gave that was given before a restart; others come for what is given up."""
+        """Count the attempts of matches delivered before a restart; replace those that are given up."""
         passed = 0
         while self._is_recalling:
             fresh = keys[first:]
             del keys[first:]
             for key in fresh:
-                if key < self.lanes[key >> PARTITION_SHIFT].known_to:
+                if key < self.partitions[key >> PARTITION_SHIFT].known_to:
                     if self._is_used_up(key) and not self.is_full:
                         self._give_up(key, UNSETTLED)
                         passed += 1
@@ -329,17 +331,17 @@ class Delivery:
                 keys.append(key)
             self._is_recalling = self._recalls()
             first = len(keys)
-            if first == room or passed >= EXPIRED_AT_ONCE:
+            if first == room or passed >= EXPIRED_BATCH_SIZE:
                 break
-            for lane in self._turns:
-                self._version += lane.give(keys, room)
+            for partition in self._turns:
+                self._version += partition.give(keys, room)
             if len(keys) == first:
                 break
         self._advance()
         self._urgent_version = self._version + bool(keys)
 
     def _recalls(self) -> bool:
-        return any(lane.next_key < lane.known_to for lane in self._turns)
+        return any(partition.next_key < partition.known_to for partition in self._turns)
 
     def _is_used_up(self, key: int) -> bool:
         most = self.settings.max_attempts
@@ -347,12 +349,12 @@ class Delivery:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is given up for the time being: the list of what was is full."""
+        """Whether no message is given up for now, as the dead letter list is full."""
         return self.settings.dead_letter and self.tries.is_full
 
     def _give_up(self, key: int, reason: str) -> None:
-        """A message that is not leased is not given any more; the lanes are to be advanced."""
-        self.lanes[key >> PARTITION_SHIFT].given.ack(key)
+        """Give up a message that is not leased; the caller must call `_advance` after it."""
+        self.partitions[key >> PARTITION_SHIFT].given.ack(key)
         if self._order is not None:
             self._order.settle(key)
         self.tries.give_up(key, reason, is_kept=self.settings.dead_letter)
@@ -361,40 +363,43 @@ class Delivery:
         self._urgent_version = self._version
 
     def ack(self, keys: Sequence[int]) -> int:
-        """Settle messages for good; how many of them were not settled before.
+        """Settle messages and remove their dead letters; return how many were not settled before.
 
         Raises
         ------
         TooManyEarlyAcks
-            Those that were given since the last restart are settled, the others are not.
+            Messages delivered since the last restart are settled, the others may not be.
         """
         count = 0
         settled: list[int] = []
-        others: dict[Lane, list[int]] | None = None
+        others: dict[PartitionDelivery, list[int]] | None = None
         for key in keys:
-            lane = self.lanes.get(key >> PARTITION_SHIFT)
-            if lane is None:
+            partition = self.partitions.get(key >> PARTITION_SHIFT)
+            if partition is None:
                 continue
-            if lane.given.ack(key):
+            if partition.given.ack(key):
                 settled.append(key)
             elif key in self.tries.retried:
                 self.tries.settle_retried(key)
                 settled.append(key)
-            elif key >= lane.cursor_key:
+            elif key >= partition.cursor_key:
                 others = {} if others is None else others
-                others.setdefault(lane, []).append(key)
+                others.setdefault(partition, []).append(key)
         if settled:
             count = len(settled)
             self._end_leases(settled)
             self._version += 1
-            for lane in self._turns:
-                lane.advance()
-        for lane, early in others.items() if others else ():
-            count += self._ack_early(lane, early)
+            for partition in self._turns:
+                partition.advance()
+        for partition, early in others.items() if others else ():
+            fresh = partition.ack_early(early)
+            self._version += (fresh > 0) + partition.advance()
+            count += fresh
         if self._counts:
             self.tries.settle([key for key in keys if key not in self.tries.retried])
-        if self._order is not None:
-            self._settle_ordered(keys)
+        self._settle_ordered(keys)
+        if self.tries.listed or self.tries.letters:
+            self._version += self.tries.drop_letters(set(keys).difference(settled))
         return count
 
     def _settle_ordered(self, keys: Iterable[int]) -> None:
@@ -402,25 +407,21 @@ class Delivery:
             for key in keys:
                 self._order.settle(key)
 
-    def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
-        count = lane.ack_early(keys)
-        self._version += (count > 0) + lane.advance()
-        return count
-
     def ack_up_to(self, key: int) -> int:
-        """Settle every match of a partition up to and including a key, given or not.
+        """Settle every match of a partition up to and including a key, delivered or not.
 
-        Returns
-        -------
-        int
-            How many those were, as far as read.
+        Returns their number, as far as read. Dead letters that no consumer has refused are removed.
         """
-        lane = self.lanes.get(key >> PARTITION_SHIFT)
-        if lane is None:
+        if key >> PARTITION_SHIFT not in self.partitions:
             return 0
-        if key < lane.cursor_key:
+        self._version += self.tries.drop_letters(self.tries.unheard_up_to(key))
+        return self._settle_up_to(key)
+
+    def _settle_up_to(self, key: int) -> int:
+        partition = self.partitions[key >> PARTITION_SHIFT]
+        if key < partition.cursor_key:
             return self._settle_tries(key) if self.tries.retried else 0
-        open_keys, passed = lane.ack_up_to(key)
+        open_keys, passed = partition.ack_up_to(key)
         self._end_leases(open_keys)
         self._settle_ordered(open_keys)
         self._version += 1
@@ -428,7 +429,7 @@ class Delivery:
         return len(open_keys) + passed + self._settle_tries(key)
 
     def _settle_tries(self, up_to: int) -> int:
-        """What is tried again, and has been given since, is settled too; how many those were."""
+        """Settle retried dead letters that were delivered since their retry; return how many."""
         tries, begin = self.tries, up_to >> PARTITION_SHIFT << PARTITION_SHIFT
         done = [key for key in tries.retried if begin <= key <= up_to and tries.counts[key] > 0]
         self._end_leases(done)
@@ -440,21 +441,21 @@ class Delivery:
         return len(done)
 
     def skip_to(self, begins: Offsets) -> None:
-        """Settle whatever lies before these records."""
+        """Settle every match before these records, one per partition."""
         for key in keys_at(begins):
-            lane = self.lanes.get(key >> PARTITION_SHIFT)
-            if lane is not None and lane.cursor_key < key:
-                self.ack_up_to(key - 1)
+            partition = self.partitions.get(key >> PARTITION_SHIFT)
+            if partition is not None and partition.cursor_key < key:
+                self._settle_up_to(key - 1)
 
     def stages(self, key: int) -> list[int]:
-        """Keys to settle everything up to one after the other, up to this one: each is little work."""
-        lane = self.lanes.get(key >> PARTITION_SHIFT)
-        return [*(lane.given.every(SETTLED_AT_ONCE, key) if lane is not None else ()), key]
+        """Return keys, up to this one, for `ack_up_to` calls in turn, each with little work."""
+        partition = self.partitions.get(key >> PARTITION_SHIFT)
+        return [*(partition.given.every(SETTLED_BATCH_SIZE, key) if partition is not None else ()), key]
 
     def nack(self, keys: Iterable[int], now_s: float, delay_s: float | None = None) -> int:
-        """Leased messages have failed: they come again after so long, or as the settings say; how many.
+        """Redeliver leased messages after ``delay_s``, or as the settings say; return how many failed.
 
-        Those that were given as often as they may be are given up.
+        Messages out of attempts are given up.
         """
         count = self._fail(keys, now_s, delay_s, NACKED)
         if self.is_urgent:
@@ -475,35 +476,35 @@ class Delivery:
             after_s = self.settings.retry_delay_s(self.tries.count_of(key)) if delay_s is None else delay_s
             if is_used_up:
                 after_s = max(after_s, WHEN_FULL_S)
-            self._put_again(key, now_s + after_s if after_s > 0 else AT_ONCE)
+            self._redeliver(key, now_s + after_s if after_s > 0 else AT_ONCE)
         return count
 
-    def _put_again(self, key: int, due_s: float = AT_ONCE) -> None:
-        """A message is to be given again, then and no sooner."""
+    def _redeliver(self, key: int, due_s: float = AT_ONCE) -> None:
+        """Redeliver a message, not before ``due_s``."""
         if self._order is not None and due_s == AT_ONCE:
             self._order.free(key)
         else:
             self._waits.put(key, due_s)
 
     def give_back(self, session: Session, keys: Iterable[int]) -> None:
-        """A session has taken messages and could not be given them: they come at once. It was no attempt."""
+        """Redeliver messages at once that a session took but could not be sent; this counts as no attempt."""
         for key in keys:
             if self._leases.holder(key) is session:
                 self._leases.end((key,))
                 self.tries.add(key, -1)
-                self._put_again(key)
+                self._redeliver(key)
                 self._version += 1
 
     def extend(self, keys: Iterable[int], now_s: float, lease_s: float) -> int:
-        """Lease messages to who has them for so long from now on; how many those are."""
+        """Extend the leases of messages to ``lease_s`` seconds from now; return how many were extended."""
         return self._leases.extend(keys, now_s + lease_s)
 
     def terminate(self, keys: Iterable[int], reason: str) -> int:
-        """Give up messages that were given and are not acked; how many those are."""
+        """Give up messages that were delivered and are not acked; return how many."""
         count = 0
         for key in keys:
-            lane = self.lanes.get(key >> PARTITION_SHIFT)
-            if lane is not None and (lane.given.is_open(key) or key in self.tries.retried):
+            partition = self.partitions.get(key >> PARTITION_SHIFT)
+            if partition is not None and (partition.given.is_open(key) or key in self.tries.retried):
                 self._end_leases((key,))
                 self._give_up(key, reason)
                 count += 1
@@ -511,26 +512,26 @@ class Delivery:
         return count
 
     def retry(self, keys: Iterable[int]) -> None:
-        """Give messages all the same that were given up, as if for the first time."""
-        self._owe([key for key in keys if key not in self.tries.retried])
+        """Retry dead letters, as if delivered for the first time, unless acked meanwhile."""
+        self._owe(sorted(set(keys) - self.tries.retried - self.tries.settled.keys()))
 
-    def _owe(self, keys: Iterable[int], *, is_anew: bool = True) -> None:
-        """Give these again, but those that their lane gives, or has given, anyway: they need no letter."""
+    def _owe(self, keys: Iterable[int], *, is_again: bool = True) -> None:
+        """Redeliver messages, except those that their partition still owes: these only lose their letter."""
         for key in keys:
-            lane = self.lanes.get(key >> PARTITION_SHIFT)
-            if lane is None or lane.owes(key):
+            partition = self.partitions.get(key >> PARTITION_SHIFT)
+            if partition is None or partition.owes(key):
                 self.tries.drop_letter(key)
                 self._version += 1
                 self._urgent_version = self._version
                 continue
-            if is_anew:
+            if is_again:
                 self.tries.retry(key)
-            self._put_again(key)
+            self._redeliver(key)
 
     def seek(self, keys: Sequence[int]) -> None:
-        """Set cursors to these keys: what lies before is settled, what lies behind is owed, acked or not.
+        """Set cursors to these keys: matches before them are settled, all later ones owed, acked or not.
 
-        What is tried again, and what is owed of other partitions, is given again. Sessions hold nothing more.
+        Retried dead letters and owed messages of other partitions are redelivered. All leases end.
         """
         sought = {key >> PARTITION_SHIFT for key in keys}
         known = {*self._leases, *self._waits.due, *(self._order or ())}
@@ -538,20 +539,20 @@ class Delivery:
         self.round += 1
         self._leases.clear()
         if self._order is not None:
-            self._order, owed = Order(owed), []
-        self._waits = Waits(owed)
+            self._order, owed = KeyOrdering(owed), []
+        self._waits = RetryQueue(owed)
         self.tries.settle([key for key in self.tries.counts if key >> PARTITION_SHIFT in sought])
         for key in keys:
-            self.lanes[key >> PARTITION_SHIFT] = Lane(key)
-        self._turns = list(self.lanes.values())
+            self.partitions[key >> PARTITION_SHIFT] = PartitionDelivery(key)
+        self._turns = list(self.partitions.values())
         self._is_recalling = self._recalls()
         self._owe(list(self.tries.retried))
         self._version += 1
 
     def release(self, session: Session) -> None:
-        """A session has ended: what it held unacked is to be given again.
+        """End a session: redeliver its unacked messages.
 
-        All of it at once, before anybody is given what is younger.
+        All of them are due at once, before any newer message is delivered.
         """
         keys = self._leases.release(session)
         if self._order is not None:
@@ -562,38 +563,38 @@ class Delivery:
             self._waits.put_all(keys)
 
     def expire(self, now_s: float) -> bool:
-        """End the leases that have run out; whether something is to be given again because of it.
+        """End expired leases and delays; return whether there were any.
 
-        Of very many only the first: the next call goes on.
+        At most about `EXPIRED_BATCH_SIZE` messages per call: the next call continues.
         """
         count = 0
-        for key in islice(self._waits.ripe(now_s), EXPIRED_AT_ONCE):
-            self._put_again(key)
+        for key in islice(self._waits.ripe(now_s), EXPIRED_BATCH_SIZE):
+            self._redeliver(key)
             count += 1
         leases = self._leases.expired(now_s)
-        while count < EXPIRED_AT_ONCE and (keys := next(leases, None)) is not None:
+        while count < EXPIRED_BATCH_SIZE and (keys := next(leases, None)) is not None:
             count += self._fail(keys, now_s, None, LATE)
         if count and self.is_urgent:
             self._advance()
         return count > 0
 
     def forget_unread(self) -> None:
-        """Let go of matches read but not given: nobody is there to take them; they are read again later."""
-        for lane in self._turns:
-            lane.forget_unread()
+        """Drop matches read but not delivered, as there is no consumer; they are read again later."""
+        for partition in self._turns:
+            partition.forget_unread()
 
     def _end_leases(self, keys: Sequence[int]) -> None:
-        """Nobody has these messages any more, and they are not to be given again."""
+        """End the leases of messages, and redeliver none of them."""
         others = self._leases.end(keys)
         if others:
             self._waits.drop(others)
 
     @property
     def _has_enough(self) -> bool:
-        """Whether something is to be given again now; or, ordered by key, as much waits as may."""
+        """Whether a redelivery is due now or, ordered by key, `ORDERED_MAX` messages wait."""
         return self._waits.is_ready if self._order is None else len(self._order) >= ORDERED_MAX
 
     def _advance(self) -> None:
-        for lane in self._turns:
-            if lane.advance():
+        for partition in self._turns:
+            if partition.advance():
                 self._version += 1

@@ -1,4 +1,4 @@
-"""Positions as keys: their order within a partition, and their arithmetic, are those of integers.
+"""Positions as integer keys, which are compared and computed with as integers within a partition.
 
 ::
 
@@ -12,20 +12,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.model import Offsets, Position
+from fieldfare.model import INDEX_MAX, OFFSET_MAX, PARTITIONS_MAX, Offsets, Position
 
-INDEX_BITS = 14
-INDEX_MASK = (1 << INDEX_BITS) - 1
-OFFSET_BITS = 42
-OFFSET_MASK = (1 << OFFSET_BITS) - 1
+INDEX_BITS = INDEX_MAX.bit_length()
+INDEX_MASK = INDEX_MAX
+OFFSET_BITS = OFFSET_MAX.bit_length()
+OFFSET_MASK = OFFSET_MAX
 PARTITION_SHIFT = OFFSET_BITS + INDEX_BITS
-PARTITIONS_MAX = 127
 
 NO_KEYS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 def key_of(position: Position) -> int:
-    """The key of a position; ValueError for one that has none, which would be another position's."""
+    """Return the key of a position; ValueError if it is out of range: its key would be another position's."""
     if not (
         0 <= position.partition < PARTITIONS_MAX
         and 0 <= position.offset <= OFFSET_MASK
@@ -36,25 +35,25 @@ def key_of(position: Position) -> int:
 
 
 def place_of(partition: int, offset: int) -> int:
-    """The place of a record."""
+    """Return the place of a record."""
     return partition << OFFSET_BITS | offset
 
 
 def key_at(partition: int, offset: int) -> int:
-    """The key of a record's first event."""
+    """Return the key of a record's first event."""
     return place_of(partition, offset) << INDEX_BITS
 
 
 def keys_at(offsets: Offsets) -> list[int]:
-    """The keys of the first events behind an offset in each partition."""
+    """Return the key of the first event of the record at each partition's offset."""
     return [key_at(partition, offset) for partition, offset in enumerate(offsets)]
 
 
 def offset_of(key: int) -> int:
-    """In which record of its partition the event of a key is."""
+    """Return the offset of the record that holds the event of a key."""
     return key >> INDEX_BITS & OFFSET_MASK
 
 
 def position_of(key: int) -> Position:
-    """The position that a key stands for."""
+    """Return the position that a key stands for."""
     return Position(key >> PARTITION_SHIFT, offset_of(key), key & INDEX_MASK)

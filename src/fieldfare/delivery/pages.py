@@ -1,9 +1,9 @@
-"""Keys in pages of one size, eight bytes each.
+"""Collections of integer keys in pages of a fixed size, eight bytes per key.
 
-Thousands of streams have a thousand keys each, which come one by one. In one array each they would be copied
-again and again to a place a little larger, and what lies between those places is of use to nobody: a third of
-the memory. A page that is full has just the room that it needs, and when it goes another takes its place.
-Lists of integers, as sorted containers have them, take 40 bytes a key.
+Thousands of streams hold a thousand keys each, which are added one by one. A single array per stream would be
+reallocated again and again to slightly larger sizes, and the fragments between would waste a third of the
+memory. A full page has exactly the memory it needs, and its memory is reused by another page. Lists of
+integers, as in the package sortedcontainers, take 40 bytes per key.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ _last = itemgetter(-1)
 
 
 class KeyQueue:
-    """Keys that come at the end and go from the front. Those that find places need them to be in order."""
+    """A queue of keys: appended at the end, removed at the front.
+
+    `place` and `behind` need the keys in ascending order.
+    """
 
     __slots__ = ("_first", "_pages", "_size")
 
     def __init__(self) -> None:
         self._pages: list[array[int]] = []
-        """All full but for the last."""
+        """All pages but the last are full."""
         self._first = 0
-        """Where the first key lies in the first page."""
+        """The index of the first key in the first page."""
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, place: int) -> int:
-        """The key at a place, from 0 on."""
+        """Return the key at an index, counted from 0."""
         page, at = divmod(self._first + place, PAGE_KEYS)
         return self._pages[page][at]
 
     def extend(self, keys: Sequence[int]) -> None:
-        """These come after all before."""
+        """Append keys at the end."""
         pages, at = self._pages, 0
         while at < len(keys):
             if not pages or len(pages[-1]) == PAGE_KEYS:
@@ -47,12 +50,12 @@ class KeyQueue:
             upto = at + PAGE_KEYS - len(pages[-1])
             pages[-1].extend(keys[at:upto])
             if len(pages[-1]) == PAGE_KEYS:
-                pages[-1] = pages[-1][:]  # without room for more
+                pages[-1] = pages[-1][:]  # a copy without spare memory
             at = upto
         self._size += len(keys)
 
     def drop(self, count: int) -> None:
-        """The first ones go."""
+        """Remove the first ``count`` keys."""
         self._size -= count
         gone, self._first = divmod(self._first + count, PAGE_KEYS)
         if not self._size:
@@ -61,18 +64,18 @@ class KeyQueue:
             del self._pages[:gone]
 
     def first(self, count: int) -> list[int]:
-        """So many from the front, or all."""
+        """Return the first ``count`` keys, or all if there are fewer."""
         pages = -(-(self._first + count) // PAGE_KEYS)
         keys = [key for page in self._pages[:pages] for key in page]
         return keys[self._first : self._first + count]
 
     def place(self, key: int) -> int:
-        """How many keys are less."""
+        """Return the number of keys less than ``key``."""
         at = bisect_left(self._pages, key, key=_last)
         return self._place(at, bisect_left(self._pages[at], key) if at < len(self._pages) else 0)
 
     def behind(self, key: int) -> int:
-        """How many keys are not greater."""
+        """Return the number of keys less than or equal to ``key``."""
         at = bisect_right(self._pages, key, key=_last)
         return self._place(at, bisect_right(self._pages[at], key) if at < len(self._pages) else 0)
 
@@ -83,13 +86,13 @@ class KeyQueue:
 
 
 class KeySet:
-    """Different keys, in order; most come at the end and go from the front."""
+    """A sorted set of keys, fast where most are added at the end and removed at the front."""
 
     __slots__ = ("_pages", "_size")
 
     def __init__(self) -> None:
         self._pages: list[array[int]] = []
-        """None is empty."""
+        """No page is empty."""
         self._size = 0
 
     def __len__(self) -> int:
@@ -107,7 +110,7 @@ class KeySet:
         return page[bisect_left(page, key)] == key
 
     def add(self, key: int) -> None:
-        """Take in a key that is not there."""
+        """Add a key that is not in the set."""
         pages = self._pages
         at = bisect_left(pages, key, key=_last)
         if at == len(pages):
@@ -118,14 +121,14 @@ class KeySet:
         page = pages[at]
         insort(page, key)
         if len(page) == PAGE_KEYS:
-            pages[at] = page[:]  # without room for more
+            pages[at] = page[:]  # a copy without spare memory
         elif len(page) > PAGE_KEYS:
             half = PAGE_KEYS // 2
             pages[at : at + 1] = page[:half], page[half:]
         self._size += 1
 
     def remove(self, key: int) -> bool:
-        """Let go of a key; False when it is not there."""
+        """Remove a key; False if it is not in the set."""
         pages = self._pages
         at = bisect_left(pages, key, key=_last)
         if at == len(pages):

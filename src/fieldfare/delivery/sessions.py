@@ -1,4 +1,4 @@
-"""Those who take messages, and for how long they have them."""
+"""Sessions, which take messages, and the leases of their messages."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from fieldfare.delivery.pages import KeySet
 
 KEPT_SESSIONS = 4
-"""Of so many sessions what they have without a deadline is a set of keys: a message is looked for in each."""
+"""Maximum sessions whose messages without a deadline are a set of keys; others use a lease.
+
+The bound is small, as a message is looked up in each set."""
 
 FORGOTTEN_KEYS = 16
-"""What is settled of a lease without a deadline leaves it when it is so much more than the rest."""
+"""Keys of a lease without a deadline, beyond twice its open messages, at which settled keys are removed."""
 
 
 class Session:
-    """Somebody who takes messages: one stream, or all pulls of a subscription.
+    """A consumer of messages: one stream, or all pulls of a subscription.
 
     Parameters
     ----------
     window
-        How many messages the session may hold unacked.
+        Maximum number of unacked messages that the session may hold.
     is_auto
-        Whether it settles messages itself, by their order: its leases have no end, and it needs its window.
+        Whether it settles messages itself, in order: its leases have no deadline, and its window bounds it.
     is_shared
-        Whether it stands for many readers, who come and go: nothing is kept for it.
+        Whether it stands for many readers that come and go: no ordering keys are kept for it.
     """
 
     __slots__ = ("ended", "endless", "held", "is_auto", "is_shared", "leases", "window")
@@ -36,11 +38,11 @@ class Session:
         self.is_shared = is_shared
         self.held = 0
         self.leases: set[Lease] = set()
-        """Those with messages that are not settled."""
+        """The leases with messages that are not settled."""
         self.endless: Lease | None = None
-        """The last one without a deadline: as long as it is open, what else has none belongs to it."""
+        """The last lease without a deadline: while it is open, further messages without one go to it."""
         self.ended = False
-        """Whether another session has taken its place: it is to take nothing more."""
+        """Whether another session has replaced this one: it must take no more messages."""
 
     @property
     def room(self) -> int:
@@ -48,7 +50,7 @@ class Session:
 
 
 class Lease:
-    """Messages given to one session until one time; ``open`` counts those that are not settled."""
+    """Messages leased to one session until one deadline; ``open`` counts those that are not settled."""
 
     __slots__ = ("deadline_s", "keys", "open", "session")
 
@@ -63,34 +65,35 @@ class Lease:
 
 
 class Leases:
-    """Who has which messages of one subscription, and until when."""
+    """The leases of one subscription: the holder of each leased message, and its deadline."""
 
     __slots__ = (
         "_kept",
+        "_lacking_bytes",
         "_mean_bytes",
         "_of",
         "_settled",
         "_size_bytes",
         "_sizes",
         "deadlines",
-        "is_weighed",
     )
 
     def __init__(self) -> None:
-        self.is_weighed = False
-        """Whether it counts how large messages are."""
         self._sizes: dict[int, int] = {}
+        """The size in bytes of each leased message whose event has been read."""
         self._size_bytes = 0
         self._mean_bytes = math.inf
-        """About how large a message is: until one was weighed they come one by one."""
+        """The estimated size of a message that has not been read; none is known before the first."""
+        self._lacking_bytes = 0
+        """The size of a message that did not fit: until it fits, no message is leased."""
         self._of: dict[int, Lease] = {}
-        """By message."""
+        """The lease of each message that is in no set of `_kept`."""
         self._kept: dict[Session, KeySet] = {}
-        """What sessions have without a deadline."""
+        """The messages of sessions without a deadline."""
         self.deadlines: list[Lease] = []
-        """A heap."""
+        """A heap of the leases with a deadline."""
         self._settled = 0
-        """How many of the deadlines are of leases whose messages are all settled."""
+        """Number of `deadlines` that belong to leases without open messages."""
 
     def __len__(self) -> int:
         return len(self._of) + sum(map(len, self._kept.values()))
@@ -104,7 +107,7 @@ class Leases:
             yield from kept
 
     def holder(self, key: int) -> Session | None:
-        """Who has a message, if anybody."""
+        """Return the session that holds a message; None if it is not leased."""
         lease = self._of.get(key)
         if lease is not None:
             return lease.session
@@ -112,11 +115,11 @@ class Leases:
 
     @property
     def next_deadline_s(self) -> float:
-        """When the next one runs out; one whose messages are all settled may still be named."""
+        """The next lease deadline, in seconds, or infinity; its lease may have no open messages."""
         return self.deadlines[0].deadline_s if self.deadlines else math.inf
 
     def give(self, session: Session, keys: list[int], deadline_s: float) -> None:
-        """Messages that nobody has are a session's until then."""
+        """Lease messages, none of which is leased yet, to a session until a deadline."""
         leases = self._of
         session.held += len(keys)
         if deadline_s == math.inf:
@@ -131,7 +134,7 @@ class Leases:
             leases[key] = lease
 
     def _keep(self, session: Session, keys: Sequence[int]) -> bool:
-        """Whether messages without a deadline are in the session's set of keys now."""
+        """Add messages without a deadline to the session's set of keys; False if it gets no set."""
         kept = self._kept.get(session)
         if kept is None:
             if len(self._kept) >= KEPT_SESSIONS:
@@ -142,7 +145,10 @@ class Leases:
         return True
 
     def _endless(self, session: Session, keys: Sequence[int]) -> Lease:
-        """One lease for all: Python's collector would look at each of a hundred, of thousands of streams."""
+        """Return the session's one lease without a deadline, with ``keys`` added.
+
+        One, as Python's garbage collector would visit each of a hundred leases of thousands of streams.
+        """
         lease = session.endless
         if lease is None or not lease.open:
             lease = session.endless = Lease(session, math.inf, list(keys))
@@ -154,27 +160,38 @@ class Leases:
         lease.open += len(keys)
         return lease
 
-    def weigh(self, keys: Iterable[int], sizes_bytes: Iterable[int]) -> None:
-        """Messages are so large."""
-        if self.is_weighed:
-            for key, size_bytes in zip(keys, sizes_bytes, strict=True):
-                if key in self:
-                    self._size_bytes += size_bytes - self._sizes.get(key, 0)
-                    self._sizes[key] = size_bytes
-            if self._sizes:
-                self._mean_bytes = self._size_bytes / len(self._sizes)
+    def weigh(self, key: int, size_bytes: int, max_bytes: int) -> bool:
+        """Count the size of a leased message; False if it does not fit and is not the only one."""
+        session = self.holder(key)
+        if session is None:
+            return True
+        others_bytes = self._size_bytes - self._sizes.get(key, 0)
+        if others_bytes and others_bytes + size_bytes > max_bytes and not session.is_auto:
+            self._lacking_bytes = size_bytes
+            return False
+        self._size_bytes = others_bytes + size_bytes
+        self._sizes[key] = size_bytes
+        self._mean_bytes = self._size_bytes / len(self._sizes)
+        self._lacking_bytes = 0
+        return True
+
+    def forget_mean(self) -> None:
+        """Lease no more messages until the size of each leased one is known."""
+        self._mean_bytes = math.inf
 
     def fitting(self, max_bytes: int) -> int:
-        """About how many messages more may be given so that all have so many bytes; one, if none is given."""
+        """Return how many more messages may be leased, by estimated size; `weigh` checks each one."""
         unknown = len(self) - len(self._sizes)
         left_bytes = float(max_bytes - self._size_bytes)
-        if unknown and self._mean_bytes == math.inf:
+        if (unknown and self._mean_bytes == math.inf) or (
+            self._size_bytes and self._lacking_bytes > left_bytes
+        ):
             return 0
         left_bytes -= unknown * self._mean_bytes if unknown else 0
         return 0 if left_bytes <= 0 else max(1, int(left_bytes // self._mean_bytes))
 
     def end(self, keys: Sequence[int]) -> list[int]:
-        """Nobody has these messages any more; those that nobody had."""
+        """End the leases of messages; return the messages that were not leased."""
         leases, others = self._of, []
         for key in keys:
             lease = leases.pop(key, None)
@@ -204,7 +221,7 @@ class Leases:
         return False
 
     def extend(self, keys: Iterable[int], deadline_s: float) -> int:
-        """What readers have who settle what they were given is theirs until then; how many those are."""
+        """Set a new deadline for leased messages, except those of auto sessions; return how many."""
         found: dict[Session, list[int]] = {}
         sizes = {}
         for key in keys:
@@ -216,24 +233,25 @@ class Leases:
                 found.setdefault(lease.session, []).append(key)
         for session, extended in found.items():
             self.give(session, extended, deadline_s)
-        self.weigh(sizes, sizes.values())
+        self._sizes |= sizes
+        self._size_bytes += sum(sizes.values())
         return sum(map(len, found.values()))
 
     def expired(self, now_s: float) -> Iterator[list[int]]:
-        """What was leased until now at most, one lease after the other; nobody has ended them yet."""
+        """Yield the open messages of each lease that has expired; the caller ends their leases with `end`."""
         while self.deadlines and self.deadlines[0].deadline_s <= now_s:
             lease = heapq.heappop(self.deadlines)
             if lease.open == 0:
                 self._settled -= 1
                 continue
-            lease.deadline_s = math.inf  # it is not among the deadlines any more
+            lease.deadline_s = math.inf  # it is no longer in deadlines
             yield [key for key in lease.keys if self._of.get(key) is lease]
 
     def release(self, session: Session) -> list[int]:
-        """End all that a session has; what that was."""
+        """End all leases of a session; return its messages."""
         keys: list[int] = []
         for lease in session.leases:
-            # One that failed and was given anew is in a lease without a deadline twice.
+            # A message that failed and was delivered again is in a lease without a deadline twice.
             keys += dict.fromkeys(key for key in lease.keys if self._of.get(key) is lease)
             lease.open, lease.keys = 0, []
             self._settled += lease.deadline_s != math.inf
@@ -247,7 +265,7 @@ class Leases:
         return keys
 
     def clear(self) -> None:
-        """End all."""
+        """End all leases."""
         for lease in set(self._of.values()):
             lease.session.held = lease.open = 0
             lease.session.leases.clear()
@@ -265,7 +283,7 @@ class Leases:
             self._size_bytes -= self._sizes.pop(key, 0)
 
     def _forget_settled(self) -> None:
-        """Leases that are settled leave when they are half of all, not when their deadline comes."""
+        """Remove settled leases from the deadlines once they are half of all, before their deadlines pass."""
         if self._settled > 16 and 2 * self._settled > len(self.deadlines):
             self.deadlines = [each for each in self.deadlines if each.open]
             heapq.heapify(self.deadlines)

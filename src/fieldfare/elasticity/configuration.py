@@ -1,8 +1,7 @@
-"""What the manager keeps durably (section IV.B): where each slice is, which hosts there are, what is to be
-done.
+"""The manager's durable state (section IV.B): where each slice is, the hosts, and the pending moves.
 
-A new value for every change, with the next version. The wiring that hosts follow is computed from it, so a
-manager that is started anew says what the one before it said.
+Every change is a new value with the next version. The wiring that hosts follow is computed from it, so a
+restarted manager sends what the previous one sent.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fieldfare.elasticity.messages import MigrationRequest, SliceMove, Wiring
 from fieldfare.elasticity.operators import Operators
 
 HOSTS_EVER = 1_000_000
-"""Who says that he started more has not."""
+"""Maximum number of hosts ever started in a valid configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +23,14 @@ class SlicePlace:
 
     Parameters
     ----------
+    host
+        The host that runs the slice.
     epoch
-        Of the slice that runs at `host`. A copy that is being made has the next one.
+        The epoch of the slice at `host`. A copy that is being made has the next one.
     to
-        Where a copy is prepared: its inputs go there, too.
+        The host where a copy is prepared, which receives the slice's inputs, too.
     is_lost
-        Nobody runs it: `host` shall begin with what was kept.
+        No host runs the slice: `host` shall restore it from its stored state.
     """
 
     host: str
@@ -40,23 +41,29 @@ class SlicePlace:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """All that outlives a manager.
+    """Everything that outlives a manager.
 
     Parameters
     ----------
+    operators
+        The slices that may be moved.
     outer
         Slices that are never moved, before and behind the operators, and their hosts.
+    places
+        Where each slice of the operators is.
     hosts
-        The oldest first.
+        The hosts, oldest first.
     started
-        How many hosts ever were: the next one's number.
+        Number of hosts ever started, which determines the next one's name.
     moves
-        What waits; the first is the next.
+        Pending moves in order.
     leaving
-        Hosts that are released when nothing is on them or on its way to them; they stay when moves that were
+        Hosts that are released when no slice is on them or on its way to them; they stay if moves that were
         to empty them were undone.
     released
-        Hosts that are given back, but perhaps not gone yet.
+        Hosts whose release was requested and is not confirmed.
+    version
+        Number of this configuration; each change has the next one.
     """
 
     operators: Operators
@@ -70,39 +77,39 @@ class Configuration:
     version: int = 0
 
     def check(self) -> None:
-        """Problem, a ValueError, when no manager kept this: somebody wrote it by hand."""
+        """Raise ValueError for a configuration that no manager stored, such as one edited by hand."""
         hosts, places = set(self.hosts), self.places.values()
         ours = (f"host{number + 1}" for number in range(self.started if self.started <= HOSTS_EVER else 0))
         named = {place.host for place in places} | {place.to for place in places if place.to}
         operators = self.operators
         slices = operators.access_points + sum(operators.matchers.values()) + operators.exit_points
         if not hosts or len(hosts) != len(self.hosts) or not hosts.issubset(ours):
-            raise ValueError("of its hosts each is named once, host1 or a later one that was started")
+            raise ValueError("hosts must be named once each, host1 to the last one started")
         if slices != len(self.places) or set(operators.slices) != self.places.keys():
-            raise ValueError("each slice has one place")
+            raise ValueError("each slice must have exactly one place")
         if not named | set(self.leaving) | {move.to for move in self.moves} <= hosts:
-            raise ValueError("slices are at hosts, and move to such")
+            raise ValueError("slices must be at hosts in the list, and move to such")
         if not {move.slice for move in self.moves} <= self.places.keys():
-            raise ValueError("slices that are there move")
+            raise ValueError("moves must name slices of the operators")
         if sum(place.to is not None for place in places) > 1 or min(place.epoch for place in places) < 0:
-            raise ValueError("one slice moves at a time, and its places are counted")
+            raise ValueError("at most one slice may be moving, and epochs must not be negative")
 
     def changed(self, **changes: object) -> Configuration:
-        """The next version."""
+        """Return the next version, with changes."""
         return replace(self, version=self.version + 1, **changes)  # type: ignore[arg-type]
 
     def placed(self, name: str, place: SlicePlace, **changes: object) -> Configuration:
-        """The next version, in which a slice is elsewhere."""
+        """Return the next version, with a slice at another place."""
         return self.changed(places={**self.places, name: place}, **changes)
 
     @property
     def moving(self) -> str | None:
-        """The slice whose inputs go to two hosts."""
+        """The slice whose inputs go to two hosts, or None."""
         return next((name for name, place in self.places.items() if place.to), None)
 
     @property
     def wiring(self) -> Wiring:
-        """Where each slice's inputs go."""
+        """The hosts that receive each slice's inputs."""
         places = {name: (place.host, place.to) for name, place in self.places.items()}
         hosts = {name: tuple(host for host in pair if host is not None) for name, pair in places.items()}
         return Wiring(self.version, {**hosts, **{name: (host,) for name, host in self.outer.items()}})
@@ -113,7 +120,7 @@ class Configuration:
         return tuple(dict.fromkeys((*self.hosts, *self.outer.values())))
 
     def begun(self, hosts: int) -> Configuration:
-        """The first configuration: all slices on the hosts in turn, none of them runs yet."""
+        """Return the first configuration: all slices assigned to the hosts in turn, none of them running."""
         new = self.with_hosts(hosts)
         places = {
             name: SlicePlace(new.hosts[i % hosts], 1, is_lost=True)
@@ -122,12 +129,12 @@ class Configuration:
         return replace(new, places=places)
 
     def with_hosts(self, count: int) -> Configuration:
-        """So many more hosts."""
+        """Return the next version, with `count` more hosts."""
         names = tuple(f"host{self.started + i + 1}" for i in range(count))
         return self.changed(hosts=self.hosts + names, started=self.started + count)
 
     def requested(self, request: MigrationRequest) -> Configuration:
-        """With what the enforcer asked for. What names a slice or a host that is gone is left out."""
+        """Return the next version, with the enforcer's request; unknown slices or hosts are left out."""
         new = self.with_hosts(request.new_hosts)
         added = new.hosts[len(self.hosts) :]
         moves = [
@@ -139,7 +146,7 @@ class Configuration:
         return replace(new, moves=self.moves + kept, leaving=self.leaving + leaving)
 
     def without(self, dead: str) -> Configuration:
-        """A host has died: its slices begin elsewhere with what was kept, and moves to it are undone."""
+        """Return the next version after a host's death: its slices restart elsewhere, without moves to it."""
         hosts = tuple(host for host in self.hosts if host != dead)
         new = replace(self, hosts=hosts, leaving=tuple(host for host in self.leaving if host != dead))
         if not hosts:
@@ -155,13 +162,13 @@ class Configuration:
         return replace(new, places=places, moves=moves, released=released, version=self.version + 1)
 
     def emptiest(self, places: Mapping[str, SlicePlace]) -> str:
-        """The host with the fewest slices that is not leaving, if there is one."""
+        """Return the host with the fewest slices, preferring hosts that are not leaving."""
         count = Counter(place.host for place in places.values())
         staying = [host for host in self.hosts if host not in self.leaving]
         return min(staying or self.hosts, key=lambda host: count[host])
 
     def emptied(self) -> tuple[str, ...]:
-        """The leaving hosts that nothing needs any more."""
+        """Return the leaving hosts that are no longer needed."""
         used = {place.host for place in self.places.values()}
         used |= {place.to for place in self.places.values() if place.to}
         used |= {str(move.to) for move in self.moves}

@@ -1,30 +1,29 @@
-"""The elasticity enforcer (Barazzutti et al. 2014, section V): when to add and to release hosts, and what
-moves.
+"""The elasticity enforcer (Barazzutti et al. 2014, section V): when to change hosts, and which slices move.
 
     a new probe of every slice
       ├─ global rule: the hosts' mean CPU over 30 s is outside 30 to 70 %   ──▶ scale out, scale in
       └─ else local rule: a host's mean CPU over 30 s is outside 20 to 80 % ──▶ its slices move
 
-A load is the mean of each slice's probes over the window, summed where the slices are now: so what was moved
-counts at its new place at once. Nothing is decided while moves are under way, nor within the grace after.
+A load is the mean of each slice's probes over the window, summed by the slices' present hosts: a moved slice
+counts at its new host immediately. Nothing is decided while moves are pending, nor during the grace period
+after them.
 
 Where the text is open or contradicts itself:
 
-* Scaling out, a host's capacity is the target, as Figure 5 has it; but where slices are coarse (two of 26
-%) and
-  would leave hosts half used, it grows up to the local rule's bound, so that there come to be no more than
+* Scaling out, a host's capacity is the target, as in Figure 5. But if slices are coarse (two of 26 %) and
+  would leave hosts half used, the capacity grows up to the local rule's bound, so that there are at most
   ceil(load / target) hosts.
-* Scaling in, it is that bound: by the target nothing would fit anywhere, with all hosts near it. There come
-to be
-  max(1, floor(load / target)) hosts, "for an average of 50 % or more"; but not so few that they would have
-  more than the global rule's upper bound (0.9 of load: one host by the one, two by the other).
-* The local rule gives an overloaded host's slices to hosts up to the target, then up to what the global rule
-  allows, and only then adds one (the text says both that it moves slices among the hosts there are, and
-  that its second step adds some). An underloaded host is emptied if all its slices fit up to the target
-  elsewhere, and released; else it stays.
-* How much leaves an overloaded host goes by the last seconds where they have more: 30 s dilute a jump.
-* A host that is to be released and whose slices fit nowhere stays, and with it the others that were to
-follow.
+* Scaling in, the capacity is that bound: with the target nothing would fit anywhere if all hosts are near it.
+  There remain max(1, floor(load / target)) hosts, "for an average of 50 % or more"; but enough that they do
+  not exceed the global rule's upper bound (at a load of 0.9: one host by the first, two by the second).
+* The local rule moves an overloaded host's slices to hosts up to the target, then up to the global rule's
+  bound, and only then adds a host (the text says both that it moves slices among the existing hosts, and that
+  its second step adds some). An underloaded host is emptied and released if all its slices fit elsewhere up
+  to the target; else it stays.
+* The amount that leaves an overloaded host is determined by the last seconds if their load is higher: a mean
+  of 30 s understates a jump.
+* A host that is to be released and whose slices fit nowhere stays, and so do the hosts that were to follow
+  it.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from fieldfare.elasticity.rules import SliceLoad, first_fit, least_state
 ANY_NUMBER = 1_000_000
 CAPACITY_STEP = 0.02
 RECENT_S = 5.0
-"""By how much of the window's end a jump is sized."""
+"""Length, in seconds, of the window's end by which the size of a jump is determined."""
 
 
 @dataclass(slots=True)
 class ClusterLoad:
-    """The loads that a decision is made by."""
+    """The loads on which a decision is based."""
 
     slices: dict[str, SliceLoad]
     hosts: tuple[str, ...]
 
     def on(self, host: str) -> list[SliceLoad]:
-        """A host's slices."""
+        """Return a host's slices."""
         return [each for each in self.slices.values() if each.host == host]
 
     def of(self, host: str) -> float:
-        """A host's CPU."""
+        """Return a host's CPU."""
         return sum(each.cpu for each in self.on(host))
 
     @property
     def total(self) -> float:
-        """All hosts' CPU."""
+        """CPU of all hosts together."""
         return sum(each.cpu for each in self.slices.values())
 
     @property
@@ -69,46 +68,46 @@ class ClusterLoad:
         return self.total / len(self.hosts)
 
     def without(self, moving: Iterable[SliceLoad], hosts: Iterable[str]) -> dict[str, float]:
-        """These hosts' CPU once the slices have left."""
+        """Return the CPU of these hosts after the slices in `moving` have left."""
         names = {each.name for each in moving}
         return {host: sum(each.cpu for each in self.on(host) if each.name not in names) for host in hosts}
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticityPolicy:
-    """The policy, in shares of a host's CPU and seconds.
+    """The policy, in shares of a host's CPU and in seconds.
 
     Parameters
     ----------
     mean_low, mean_high
-        The global rule. Further apart: fewer changes, and hosts that are less evenly used.
+        Bounds of the global rule. Further apart: fewer changes, and less evenly used hosts.
     host_low, host_high
-        The local rule.
+        Bounds of the local rule.
     target
-        What a host shall have after a change. Higher: fewer hosts; lower: more room for what comes.
+        CPU of a host after a change. Higher: fewer hosts; lower: more room for additional load.
     window_s
-        What a mean is of. Longer: later, and less disturbed by moments.
+        Length of the window for means. Longer: later decisions, less disturbed by short peaks.
     grace_s
-        From the end of one request's moves to the next request.
+        Time from the end of one request's moves to the next request.
     calm_s
-        From a request that adds hosts to one that releases some. Longer: fewer moves there and back.
+        Time from a request that adds hosts to one that releases some. Longer: fewer moves back and forth.
     kept_mean
-        What those that are left may have at most after a release. Higher: fewer hosts, and some of them
-        back soon.
+        Maximum mean CPU of the remaining hosts after a release. Higher: fewer hosts, and some of them soon
+        added again.
     move_bytes
-        How much more state a move is worth avoiding. With none the slices with least state go, however many
-        they are, as in the paper; with some, fewer and larger ones.
+        Additional state that avoiding one move is worth. With 0 the slices with the least state move, however
+        many they are, as in the paper; with more, fewer and larger ones.
     hosts_max
-        Never more hosts than these.
+        Maximum number of hosts.
     hosts_min
-        Never fewer, whatever the load.
+        Minimum number of hosts, whatever the load.
     releases_per_hour
-        Hosts are released at no more times than this in an hour. More: fewer hosts that have little to do;
-        fewer: less coming and going. Adding hosts is for the load to say.
+        Maximum number of releases per hour. Higher: fewer idle hosts; lower: fewer changes. Adding hosts is
+        not limited.
     scarce_s
-        Where hosts were asked for and did not all come, none is asked for so long: loads are spread over what
-        there is. Longer: fewer moves wait for hosts that never come; shorter: a cluster that has grown is
-        used sooner.
+        Time during which no host is requested after some requested hosts did not come; loads are balanced
+        over the existing ones. Longer: fewer moves wait for hosts that never come; shorter: a cluster that
+        has grown is used sooner.
     """
 
     mean_low: float = 0.3
@@ -127,7 +126,7 @@ class ElasticityPolicy:
     scarce_s: float = 900.0
 
     def added(self, load: ClusterLoad) -> int:
-        """How many hosts a load needs more than there are, by the target."""
+        """Return the number of hosts to add for a load, by the target."""
         wanted = min(self.hosts_max, max(self.hosts_min, ceil(load.total / self.target)))
         return max(0, wanted - len(load.hosts))
 
@@ -138,7 +137,7 @@ def request(
     released: Sequence[str],
     reason: str,
 ) -> MigrationRequest:
-    """What to ask the manager for; the slices with the least state first, which relieves soonest."""
+    """Return a request to the manager; slices with the least state move first, which relieves soonest."""
     order = sorted(moving, key=lambda each: (each.memory_bytes, each.name))
     moves = tuple(SliceMove(each.name, places[each.name]) for each in order)
     added = len({place for place in places.values() if isinstance(place, int)})
@@ -152,7 +151,7 @@ def loosest_fit(
     most: float,
     new_hosts: int,
 ) -> dict[str, str | int] | None:
-    """First fit with the target for capacity, or as much more as it takes, up to the most."""
+    """Fit slices first-fit with the target as capacity, raised in steps up to `most`; None if none fits."""
     steps = round((most - policy.target) / CAPACITY_STEP)
     fits = (
         first_fit(moving, room, policy.target + step * CAPACITY_STEP, new_hosts) for step in range(steps + 1)
@@ -161,7 +160,7 @@ def loosest_fit(
 
 
 def scale_out(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest | None:
-    """The global rule's upper bound: from each host above the target, as much as it has above it."""
+    """Apply the global rule's upper bound: move from each host above the target the excess."""
     moving = [
         each
         for host in load.hosts
@@ -176,7 +175,7 @@ def scale_out(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest |
 
 
 def scale_in(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest | None:
-    """The global rule's lower bound: release the least loaded, one by one, until few enough are left."""
+    """Apply the global rule's lower bound: release the least loaded hosts, one by one."""
     fewest = max(policy.hosts_min, floor(load.total / policy.target), ceil(load.total / policy.kept_mean))
     wanted = min(fewest, policy.hosts_max)
     at = {name: each.host for name, each in load.slices.items()}
@@ -202,7 +201,7 @@ def scale_in(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest | 
 
 
 def relieve(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> MigrationRequest | None:
-    """The local rule's upper bound."""
+    """Apply the local rule's upper bound to a host; None if nothing can move."""
     if len(load.on(host)) < 2:
         return None
     moving = least_state(load.on(host), load.of(host) - policy.target, policy.move_bytes)
@@ -217,7 +216,7 @@ def relieve(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> Migration
 
 
 def empty(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> MigrationRequest | None:
-    """The local rule's lower bound."""
+    """Apply the local rule's lower bound to a host: empty and release it; None if its slices do not fit."""
     moving = load.on(host)
     others = {each: load.of(each) for each in load.hosts if each != host}
     if len(others) < policy.hosts_min:
@@ -229,7 +228,7 @@ def empty(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> MigrationRe
 
 
 def fill(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest:
-    """The floor: hosts for a load that is expected, so they get slices by their number, not by their load."""
+    """Add hosts up to `hosts_min`; they get slices by number, because the expected load is not there yet."""
     added = policy.hosts_min - len(load.hosts)
     each_gets = len(load.slices) // policy.hosts_min
     slices = {host: sorted(load.on(host), key=lambda each: each.name) for host in load.hosts}
@@ -246,9 +245,9 @@ def fill(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest:
 def decide(
     load: ClusterLoad, policy: ElasticityPolicy, recent: ClusterLoad | None = None, *, is_calm: bool = True
 ) -> MigrationRequest | None:
-    """What the rules ask for; the global one goes first, and local ones only count where it is kept.
+    """Return the request that the rules make; local rules apply only while the global one is satisfied.
 
-    `recent` is the load of the window's last part; nothing is released unless it `is_calm`.
+    `recent` is the load of the window's last part; hosts are released only if `is_calm`.
     """
     more = recent if recent is not None and recent.total > load.total else load
     by_load = sorted(load.hosts, key=load.of)
@@ -271,23 +270,23 @@ def decide(
 
 @dataclass(slots=True)
 class LoadWindow:
-    """Every slice's probes of the last seconds."""
+    """Every slice's probes of the last `length_s` seconds."""
 
     length_s: float
     _probes: deque[tuple[float, ClusterProbes]] = field(default_factory=deque)
 
     def add(self, probes: ClusterProbes, now: float) -> None:
-        """Take in new probes and forget what is older than the window."""
+        """Add new probes and drop those older than the window."""
         self._probes.append((now, probes))
         while self._probes[0][0] < now - self.length_s:
             self._probes.popleft()
 
     def is_full(self, now: float) -> bool:
-        """Whether it has seen about its length; a tenth may be missing, as probes come when they come."""
+        """Return whether the probes cover at least 90 % of the window; they do not arrive at exact times."""
         return now - self._probes[0][0] >= 0.9 * self.length_s
 
     def load(self, length_s: float) -> ClusterLoad:
-        """The mean of each slice over so much of the window, where it is now."""
+        """Return the mean of each slice over the last `length_s` seconds, at its present host."""
         now, last = self._probes[-1]
         inside = [probes for at, probes in self._probes if at >= now - length_s]
         slices = {}
@@ -298,7 +297,7 @@ class LoadWindow:
 
 
 class Enforcer:
-    """Asks the manager for moves, by the policy. `requests` has what it asked for, and when."""
+    """Requests moves from the manager, by the policy; `requests` has its requests with their times."""
 
     def __init__(self, policy: ElasticityPolicy | None = None, manager: str = "manager") -> None:
         self.policy = policy or ElasticityPolicy()
@@ -309,14 +308,15 @@ class Enforcer:
         self._added_s = -inf
         self._released_s: deque[float] = deque(maxlen=1000)
         self._awaited: tuple[frozenset[str], int] | None = None
-        """The hosts that there were when others were asked for, and how many were."""
+        """The hosts at the last request for new ones, and the requested number; None if none is awaited.
+        """
         self._scarce_s = -inf
 
     def start(self, now: float) -> list[Effect]:
         return []
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Take in new probes of all slices."""
+        """Process new probes of all slices."""
         _, probes = source("enforcer", message)
         if not isinstance(probes, ClusterProbes):
             return []
@@ -330,7 +330,7 @@ class Enforcer:
         if now - self._settled_s < self.policy.grace_s or not self._window.is_full(now):
             return []
         load, recent = (self._window.load(length_s) for length_s in (self.policy.window_s, RECENT_S))
-        self._count_who_came(load, now)
+        self._count_new_hosts(load, now)
         asked = self.decide(load, recent, now)
         if asked is None:
             return []
@@ -344,13 +344,13 @@ class Enforcer:
         return [Send(self._manager, asked)]
 
     def note(self, probes: ClusterProbes, now: float) -> None:
-        """Take note of new probes; the paper's rules need no more than the window."""
+        """Record new probes; the paper's rules need only the window."""
 
     def decide(self, load: ClusterLoad, recent: ClusterLoad, now: float) -> MigrationRequest | None:
-        """What to ask for by the load of the window and of its last part."""
+        """Return the request for the load of the window and of its last part, or None."""
         return decide(load, self.policy_for(load, now), recent, is_calm=self.is_calm(now))
 
-    def _count_who_came(self, load: ClusterLoad, now: float) -> None:
+    def _count_new_hosts(self, load: ClusterLoad, now: float) -> None:
         if self._awaited is not None:
             before, count = self._awaited
             self._awaited = None
@@ -358,7 +358,7 @@ class Enforcer:
                 self._scarce_s = now
 
     def policy_for(self, load: ClusterLoad, now: float) -> ElasticityPolicy:
-        """The policy; while hosts are scarce, without any that there are not."""
+        """Return the policy; while hosts are scarce, limited to the number of existing hosts."""
         if now - self._scarce_s >= self.policy.scarce_s:
             return self.policy
         there = len(load.hosts)
@@ -366,6 +366,6 @@ class Enforcer:
         return replace(policy, hosts_min=min(policy.hosts_min, there), hosts_max=min(policy.hosts_max, there))
 
     def is_calm(self, now: float) -> bool:
-        """Whether a host may be released: none was added just now, nor were there too many releases."""
+        """Return whether hosts may be released: none was added recently, and not too many were released."""
         lately = sum(now - at < 3600 for at in self._released_s)
         return now - self._added_s >= self.policy.calm_s and lately < self.policy.releases_per_hour

@@ -1,17 +1,17 @@
 """Hosts that are executors of an engine which moves no state: they answer the manager as Figure 3's hosts do.
 
-A host is a name of the manager's; its body is an executor, which the engine starts and may lose. All that a
-slice is lies in immutable files and in the log, so the steps of a move have little to do here:
+A host is a name of the manager's; its body is an executor, which the engine starts and may lose. A slice's
+state is in immutable files and in the log, so the steps of a move have little to do here:
 
     PrepareCopy    fetch and map the slice's files at the new host's executor     CopyPrepared
-    Wiring         nothing: the log has what either place needs                  Wired
-    SendCopy       from the next batch on, the slice's tasks ask for the new host     SliceActive
-    RestoreSlice   fetch and map; as SendCopy                                     SliceActive
+    Wiring         nothing: the log has what either place needs                   Wired
+    SendCopy       from the next batch on, the slice's tasks prefer the new host  SliceActive
+    RestoreSlice   fetch and map; then as SendCopy                                SliceActive
     RemoveSlice    the files stay until their room is needed
 
-An executor that is gone is replaced by another one, if one comes before the manager takes its host for dead;
-who comes takes the name of a host that has no body, and counts once it is warm. Executors that no host is
-waiting for are given back.
+A lost executor is replaced by another one if one comes before the manager considers its host dead; a new
+executor becomes the body of a host that has none, and counts once it is warm. Executors that no host is
+waiting for are released.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
+from fieldfare.effects import Ask, AskFailed, Effect, Received, Send, Tell, Timer
 from fieldfare.elasticity.messages import (
     CopyPrepared,
     HostProbes,
@@ -36,28 +36,28 @@ from fieldfare.elasticity.messages import (
 )
 
 PULSE_S = 1.0
-"""How often hosts say what their slices cost."""
+"""Interval of heartbeats with the slices' costs, in seconds."""
 LEAST_CORES = 0.01
-"""No executor has less of a processor."""
+"""Minimum number of CPUs assumed for an executor, which avoids a division by zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostsWanted:
-    """The hosts that the configuration names, the oldest first."""
+    """The hosts in the configuration, oldest first."""
 
     hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsSeen:
-    """The executors that there are, with their cores."""
+    """The present executors, with their cores."""
 
     cores: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ToHost:
-    """What the manager says to a host."""
+    """A message of the manager to a host."""
 
     host: str
     message: object
@@ -65,7 +65,7 @@ class ToHost:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What slices took in the last `took_s` seconds: seconds of a processor, and bytes of events."""
+    """The work of slices in the last `took_s` seconds: CPU seconds, and bytes of events."""
 
     cpu_s: Mapping[str, float]
     sent_bytes: Mapping[str, int]
@@ -75,7 +75,7 @@ class Worked:
 
 @dataclass(frozen=True, slots=True)
 class MapSlices:
-    """Have slices mapped on an executor, and it warm. Answer: `SlicesMapped`."""
+    """Request to map slices on an executor and to warm it. Answer: `SlicesMapped`."""
 
     executor: str
     slices: tuple[str, ...]
@@ -83,7 +83,7 @@ class MapSlices:
 
 @dataclass(frozen=True, slots=True)
 class SlicesMapped:
-    """They are; or could not be. The executor may use so many processors, however many tasks it runs."""
+    """Whether slices were mapped, and how many CPUs the executor may use, independent of its tasks."""
 
     executor: str
     slices: tuple[str, ...]
@@ -93,21 +93,21 @@ class SlicesMapped:
 
 @dataclass(frozen=True, slots=True)
 class RequestExecutors:
-    """There shall be so many. Nothing answers: who comes is seen."""
+    """Request a total number of executors. There is no answer: `ExecutorsSeen` reports them."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecommissionExecutor:
-    """Give one back; it gets no more tasks."""
+    """Request to release an executor, which gets no more tasks."""
 
     executor: str
 
 
 @dataclass(frozen=True, slots=True)
 class SlicesPlaced:
-    """Where tasks shall ask to run from now on: the executor of each slice that has one."""
+    """The preferred executor of each slice's tasks, from now on; slices without one are absent."""
 
     executors: Mapping[str, str]
 
@@ -124,10 +124,10 @@ class _Body:
 
 @dataclass(slots=True)
 class _Spread:
-    """What slices took, and over how many seconds it is still to be counted.
+    """The work of a batch, and the seconds over which it still has to be counted.
 
-    It is told when all of it is done. Counted in one heartbeat, a batch of ten seconds would be ten times
-    the load that it is, and for ten seconds there would be none.
+    It is reported when the batch is complete. Counted in one heartbeat, a batch of ten seconds would appear
+    as ten times its load, and the following ten seconds as idle.
     """
 
     work: Worked
@@ -135,14 +135,14 @@ class _Spread:
     left_s: float
 
     def share(self, passed_s: float) -> float:
-        """How much of it is of the next seconds."""
+        """Return the share of the work that falls on the next `passed_s` seconds, and count it."""
         counted_s = min(self.left_s, passed_s)
         self.left_s -= counted_s
         return counted_s / self.over_s
 
 
 class ExecutorHosts:
-    """All hosts of a manager."""
+    """All hosts of a manager, with executors as their bodies."""
 
     def __init__(self, slices: Iterable[str], manager: str = "manager") -> None:
         self._manager = manager
@@ -159,11 +159,11 @@ class ExecutorHosts:
         self._memory: dict[str, int] = {}
         self._beat_s = 0.0
         self.probes: dict[str, Probe] = {}
-        """What each slice cost until the last heartbeat."""
+        """The cost of each slice up to the last heartbeat."""
 
     @property
     def bodies(self) -> dict[str, tuple[str, float, bool]]:
-        """The executor of each host that has one, how many processors it may use, and whether it is warm."""
+        """The executor of each host that has one, the CPUs it may use, and whether it is warm."""
         return {host: (body.executor, body.cores, body.is_warm) for host, body in self._bodies.items()}
 
     @property
@@ -176,7 +176,7 @@ class ExecutorHosts:
         return [Timer(now + PULSE_S, Pulse())]
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Take in a message; see above."""
+        """Process a message; see the module's description."""
         match message:
             case Pulse():
                 return [Timer(now + PULSE_S, Pulse()), *self._beat(now)]
@@ -188,19 +188,27 @@ class ExecutorHosts:
                 return self._embody()
             case SlicesMapped():
                 return self._opened(message)
+            case AskFailed(MapSlices(executor, slices)):
+                return self._opened(SlicesMapped(executor, slices, is_done=False))
+            case AskFailed(RequestExecutors()):
+                self._asked_for = None  # requested again with the next change of executors or hosts
+                return []
+            case AskFailed(DecommissionExecutor(executor)):
+                self._given_back.discard(executor)
+                return []
             case Worked():
                 self._worked(message)
                 return []
             case ToHost():
                 body = self._bodies.get(message.host)
-                # Who has no body, or is not warm, is not there: the manager says everything again.
+                # A host without a warm body does not answer; the manager repeats its messages.
                 return self._told(message.host, body, message.message) if body and body.is_warm else []
         raise TypeError(f"no host knows what {message!r} is")
 
     # Bodies
 
     def _embody(self) -> list[Effect]:
-        """Give hosts their executors, and back what none needs."""
+        """Assign executors to hosts, and release executors that no host needs."""
         if not self._hosts:
             return []
         effects: list[Effect] = []
@@ -223,14 +231,14 @@ class ExecutorHosts:
         for executor in free:
             self._given_back.add(executor)
             effects.append(Ask(DecommissionExecutor(executor)))
-        return effects + self._said_places(before)
+        return effects + self._report_placements(before)
 
     def _wired_to(self, host: str) -> tuple[str, ...]:
-        """The slices that run at a host, as far as is known here."""
+        """Return the slices that run at a host, according to the known wiring."""
         return tuple(name for name in self._slices if self._wiring.places.get(name, ("",))[0] == host)
 
     def _open(self, body: _Body, slices: tuple[str, ...]) -> list[Effect]:
-        """One at a time; what else is missing then, is said or looked for again."""
+        """Map slices, one request at a time; slices still missing then are requested again."""
         if body.is_opening:
             return []
         body.is_opening = True
@@ -243,7 +251,7 @@ class ExecutorHosts:
         host, body = found
         body.is_opening = False
         if not message.is_done:
-            return []  # tried again with the next pulse, or when the manager says so
+            return []  # retried with the next pulse, or at the manager's next message
         body.cores = min(self._cores[body.executor], message.processors)
         body.mapped |= set(message.slices)
         body.is_warm = True
@@ -254,10 +262,10 @@ class ExecutorHosts:
             if asked is not None:
                 effects += self._told(host, body, asked)
         effects += self._adopt(host, body)
-        return effects + self._said_places(before)
+        return effects + self._report_placements(before)
 
     def _adopt(self, host: str, body: _Body) -> list[Effect]:
-        """Run here what the wiring says runs here: a driver before this one, or another body, had it."""
+        """Activate the slices that the wiring places here: an earlier driver or another body had them."""
         due = [name for name in self._wired_to(host) if name not in self._active]
         for name in due:
             if name in body.mapped:
@@ -265,7 +273,7 @@ class ExecutorHosts:
         missing = tuple(name for name in due if name not in body.mapped)
         return self._open(body, missing) if missing else []
 
-    # What the manager says
+    # Messages of the manager
 
     def _told(self, host: str, body: _Body, message: object) -> list[Effect]:
         before = self._executors_of_slices()
@@ -286,7 +294,7 @@ class ExecutorHosts:
             case RemoveSlice():
                 if body.epochs.get(message.slice, 0) <= message.epoch:
                     body.epochs.pop(message.slice, None)
-        return effects + self._said_places(before)
+        return effects + self._report_placements(before)
 
     def _prepare(self, host: str, body: _Body, message: PrepareCopy | RestoreSlice) -> list[Effect]:
         name = message.slice
@@ -307,7 +315,7 @@ class ExecutorHosts:
         self._wiring = Wiring(self._wiring.version, places)
         return [self._from(host, SliceActive(name, epoch))]
 
-    # What hosts say
+    # Messages of hosts
 
     def _beat(self, now: float) -> list[Effect]:
         passed_s, self._beat_s = max(1e-3, now - self._beat_s), now
@@ -343,6 +351,6 @@ class ExecutorHosts:
     def _executors_of_slices(self) -> dict[str, str]:
         return {name: self._bodies[host].executor for name, host in self._active.items()}
 
-    def _said_places(self, before: Mapping[str, str]) -> list[Effect]:
+    def _report_placements(self, before: Mapping[str, str]) -> list[Effect]:
         now = self._executors_of_slices()
         return [Tell(SlicesPlaced(now))] if now != before else []

@@ -2,23 +2,23 @@
 
     hosts ──HostProbes──▶ manager ──ClusterProbes──▶ enforcer
     hosts ◀──the steps of a move── manager ◀──MigrationRequest── enforcer
-                                      └──KeepConfiguration──▶ what outlives it
+                                      └──KeepConfiguration──▶ the durable configuration
 
-A move is Figure 3, one step after the other, and its place in the configuration says how far it is:
+A move is Figure 3, one step after the other, and its place in the configuration tells its progress:
 
     waits in `moves`   PrepareCopy to host 2, until CopyPrepared                                  kept: `to`
     `to` is host 2     Wiring to all, until each is Wired; SendCopy to host 1; until SliceActive  kept: `host`
-    `host` is host 2   Wiring to all; RemoveSlice to host 1 when it says that it still has the slice
+    `host` is host 2   Wiring to all; RemoveSlice to host 1 when it reports that it still has the slice
 
-The manager acts on the configuration that is kept, never on one that is only meant, and says what is to be
-done again until it is done; hosts do nothing twice. So one that is started anew reads the configuration and
-goes on; should the one before it still write, the one of both whose write comes second takes over the
-other's. A host that is silent is dead: its slices begin elsewhere with what was kept (see ``slices``),
-under an epoch that ends whatever it may still do; its name is not used again.
+The manager acts only on the stored configuration, and repeats its requests until they are done; hosts do
+nothing twice. So a restarted manager reads the configuration and resumes. If the previous one still writes,
+the manager whose write comes second adopts the other's. A silent host is considered dead: its slices restart
+elsewhere from their stored states (see ``slices``), under an epoch that invalidates the old host's work; its
+name is not reused.
 
-What the text leaves open: one slice moves at a time, so a wiring has one change and a vector is of one
-wiring; a move whose host 1 or host 2 dies is undone, or done from what was kept, by which of the two is
-left.
+Where the text is open: one slice moves at a time, so a wiring has one change and a vector belongs to one
+wiring; if host 1 or host 2 of a move dies, the move is undone, or completed from the stored state, depending
+on which of them is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from fieldfare.effects import Ask, Effect, Send, Timer, source
+from fieldfare.effects import Ask, AskFailed, Effect, Send, Timer, source
 from fieldfare.elasticity.configuration import Configuration, SlicePlace
 from fieldfare.elasticity.messages import (
     AddHost,
@@ -52,8 +52,9 @@ from fieldfare.elasticity.messages import (
 
 @dataclass(frozen=True, slots=True)
 class KeepConfiguration:
-    """Keep this durably, if it is the next version of what is kept. Answer: `ConfigurationKept`, or
-    `ConfigurationRead` with what another manager kept.
+    """Request to store this durably, if it is the next version of the stored configuration.
+
+    Answer: `ConfigurationKept`, or `ConfigurationRead` with the configuration of another manager.
     """
 
     configuration: Configuration
@@ -61,37 +62,38 @@ class KeepConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationKept:
-    """It is."""
+    """The configuration of this version is stored."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadConfiguration:
-    """Read what was kept last. Answer: `ConfigurationRead`."""
+    """Request to read the stored configuration. Answer: `ConfigurationRead`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRead:
-    """It, or None where nothing was ever kept."""
+    """The stored configuration, or None if there is none."""
 
     configuration: Configuration | None
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
-    """The manager's knobs, in seconds.
+    """The manager's intervals, in seconds.
 
     Parameters
     ----------
     pulse_s
-        How often it looks around. Shorter: what was lost is said again sooner.
+        Interval of checks. Shorter: lost messages are repeated sooner.
     again_s
-        After what silence it repeats what it said. Longer than an answer takes, or everything is said twice.
+        Time after which an unanswered message is repeated. Must be longer than an answer takes, or everything
+        is sent twice.
     dead_after_s
-        The silence after which a host is taken for dead; many pulses of a host.
+        Silence after which a host is considered dead; many pulses of a host.
     start_s
-        How long a new host may take until its first heartbeat.
+        Time that a new host may take until its first heartbeat.
     """
 
     pulse_s: float = 0.5
@@ -101,12 +103,12 @@ class ManagerSettings:
 
 
 class Manager:
-    """The manager.
+    """Collects the hosts' probes for the enforcer, and carries out the enforcer's requests.
 
     Parameters
     ----------
     first
-        The configuration of a cluster that never ran; where one was kept, that counts.
+        The configuration of a cluster that has never run; a stored configuration overrides it.
     """
 
     def __init__(
@@ -131,17 +133,18 @@ class Manager:
             CopyPrepared: self._prepared,
             Wired: self._was_wired,
             SliceActive: self._active,
+            AskFailed: self._ask_failed,
         }
 
     def start(self, now: float) -> list[Effect]:
-        """Read what a manager before this one kept."""
+        """Request the configuration that a previous manager stored."""
         return [Ask(ReadConfiguration())]
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Take in a message; see ``messages``."""
+        """Process a message; see ``messages``."""
         sender, message = source("manager", message)
         if not self._heard_s and not isinstance(message, ConfigurationRead):
-            return []
+            return self._before_configuration(message, now)
         effects: list[Effect] = self._handlers[type(message)](sender, message, now)
         return effects
 
@@ -154,7 +157,7 @@ class Manager:
         return [*timers, *self._drive(now)]
 
     def _change(self, configuration: Configuration, now: float) -> list[Effect]:
-        """Mean another configuration; nothing is done before it is kept."""
+        """Adopt another configuration; it takes effect when it is stored."""
         self.configuration, self._is_kept = configuration, False
         grace_s = self.settings.start_s - self.settings.dead_after_s
         self._heard_s = {host: self._heard_s.get(host, now + grace_s) for host in configuration.everyone}
@@ -166,14 +169,24 @@ class Manager:
         self._is_kept = True
         return self._drive(now)
 
-    # What hosts and the enforcer say
+    def _before_configuration(self, message: object, now: float) -> list[Effect]:
+        """Ask for the stored configuration again if it could not be read; ignore everything else."""
+        if isinstance(message, AskFailed):
+            return [Timer(now + self.settings.again_s, Pulse())]
+        return [Ask(ReadConfiguration())] if isinstance(message, Pulse) else []
+
+    def _ask_failed(self, sender: str, message: AskFailed, now: float) -> list[Effect]:
+        """Do nothing: a request is repeated with a pulse."""
+        return []
+
+    # Messages of hosts and of the enforcer
 
     def _pulse(self, sender: str, message: Pulse, now: float) -> list[Effect]:
         timer = Timer(now + self.settings.pulse_s, Pulse())
         return [timer, *self._drive(now)]
 
     def _heartbeat(self, sender: str, message: HostProbes, now: float) -> list[Effect]:
-        """Section IV.B: probes of every slice, sent on once all of them are new."""
+        """Collect probes; send them on once every slice has a new one (section IV.B)."""
         effects: list[Effect] = []
         places = self.configuration.places
         if sender in self._heard_s:
@@ -208,7 +221,7 @@ class Manager:
         return moves[0].to if moves and moves[0].slice == name else None
 
     def _requested(self, sender: str, message: MigrationRequest, now: float) -> list[Effect]:
-        """One request at a time: the enforcer decides anew by the probes that come after it."""
+        """Accept one request at a time: the enforcer decides again by the probes after it."""
         if self.configuration.moves or self.configuration.moving:
             return []
         return self._change(self.configuration.requested(message), now)
@@ -221,7 +234,7 @@ class Manager:
         return self._change(self.configuration.changed(released=released), now)
 
     def _prepared(self, sender: str, message: CopyPrepared, now: float) -> list[Effect]:
-        """Step 2: from now on its inputs go to both."""
+        """Handle step 2: from now on the slice's inputs go to both hosts."""
         move = self._next_move()
         if move is None or (move.slice, move.to) != (message.slice, sender):
             return []
@@ -237,7 +250,7 @@ class Manager:
         return self._drive(now)
 
     def _active(self, sender: str, message: SliceActive, now: float) -> list[Effect]:
-        """Step 4 is done, or a lost slice runs again."""
+        """Handle the end of step 4, or the restart of a lost slice."""
         place = self.configuration.places.get(message.slice)
         if place is None:
             return []
@@ -248,16 +261,16 @@ class Manager:
         active = SlicePlace(sender, message.epoch)
         return self._change(self.configuration.placed(message.slice, active), now)
 
-    # What is to be done
+    # Pending work
 
     def _next_move(self) -> SliceMove | None:
-        """The move that may begin: nothing else is under way."""
+        """Return the move that may begin, if nothing else is in progress."""
         configuration = self.configuration
         is_busy = any(place.to or place.is_lost for place in configuration.places.values())
         return None if is_busy or not configuration.moves else configuration.moves[0]
 
     def _drive(self, now: float) -> list[Effect]:
-        """Say what is to be done next, and what was not answered."""
+        """Return the next messages, and repetitions of unanswered ones."""
         if not self._is_kept:
             return self._said(
                 ("keep", self.configuration.version), now, Ask(KeepConfiguration(self.configuration))
@@ -282,7 +295,7 @@ class Manager:
         return now - self._heard_s[host] > self.settings.dead_after_s
 
     def _said(self, what: Hashable, now: float, *effects: Effect) -> list[Effect]:
-        """These effects, unless they were had a moment ago."""
+        """Return these effects, unless they were returned less than `again_s` seconds ago."""
         if now - self._said_s.get(what, -self.settings.again_s) < self.settings.again_s:
             return []
         again = self.settings.again_s
@@ -291,7 +304,7 @@ class Manager:
         return list(effects)
 
     def _wire(self, now: float) -> list[Effect]:
-        """Say the wiring to all who have not said that they go by it, or not yet for all their slices."""
+        """Send the wiring to all hosts that have not confirmed it for all their slices."""
         wiring = self.configuration.wiring
         effects: list[Effect] = []
         is_reached = self._reach() is not None
@@ -302,7 +315,7 @@ class Manager:
         return effects
 
     def _reach(self) -> dict[str, int] | None:
-        """From where the moving slice's queues go on; None until every origin has said so."""
+        """Return where the moving slice's new queues begin, by origin; None until all origins reported."""
         name = self.configuration.moving
         if name is None:
             return {}
@@ -331,11 +344,11 @@ class Manager:
         if reach is None or place.to is None:
             return []
         send = Send(place.host, SendCopy(name, place.epoch + 1, place.to, reach))
-        look = Send(place.to, PrepareCopy(name, place.epoch + 1))  # it may run, and nobody have heard of it
+        look = Send(place.to, PrepareCopy(name, place.epoch + 1))  # it may run, and its report be lost
         return self._said(("copy", name, self.configuration.version), now, send, look)
 
     def _release(self, now: float) -> list[Effect]:
-        """Give back the hosts that are empty. Who still has a slice, and none of its moves is left, stays."""
+        """Release the hosts that are empty; a host that still has a slice, and no pending move, stays."""
         configuration = self.configuration
         if not configuration.leaving or not self._is_kept:
             return []

@@ -1,52 +1,9 @@
-"""What hosts, manager and enforcer say to each other, ask for, and are told."""
+"""Messages between hosts, manager and enforcer, their requests to the runtime, and its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-# Between slices
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """The next thing from one slice to another; their items are numbered from 1."""
-
-    source: str
-    target: str
-    number: int
-    content: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """Everything from `source` up to this number is processed at `target`, and what came of it is kept."""
-
-    source: str
-    target: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SliceState:
-    """All of a slice: its operator's state, the vector of what it has processed, and its outputs.
-
-    Parameters
-    ----------
-    processed
-        The number of the last item that was processed, by origin: the vector of section IV.A.
-    sent
-        The number of the last output, by target.
-    outputs
-        What is not acknowledged yet, by target and number.
-    """
-
-    content: Any = None
-    processed: Mapping[str, int] = field(default_factory=dict)
-    sent: Mapping[str, int] = field(default_factory=dict)
-    outputs: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
-
+from dataclasses import dataclass
 
 # From the manager to a host
 
@@ -61,7 +18,7 @@ class PrepareCopy:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Where each slice is: at one host, or at two while it moves, and then its inputs go to both."""
+    """The hosts of each slice: one, or two while it moves, both of which receive its inputs."""
 
     version: int
     places: Mapping[str, tuple[str, ...]]
@@ -69,7 +26,7 @@ class Wiring:
 
 @dataclass(frozen=True, slots=True)
 class SendCopy:
-    """Once everything up to `reach` is processed, stop and send the state (steps 3 and 4)."""
+    """Stop and send the state, once everything up to `reach` is processed (steps 3 and 4)."""
 
     slice: str
     epoch: int
@@ -79,7 +36,7 @@ class SendCopy:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSlice:
-    """Begin with what was kept of a slice; whoever ran it before is gone, or will find itself replaced."""
+    """Restore a slice from its stored state; its previous host is dead, or will find itself replaced."""
 
     slice: str
     epoch: int
@@ -98,7 +55,7 @@ class RemoveSlice:
 
 @dataclass(frozen=True, slots=True)
 class CopyPrepared:
-    """There is an inactive copy, which queues what it gets."""
+    """There is an inactive copy, which queues its inputs."""
 
     slice: str
     epoch: int
@@ -106,13 +63,13 @@ class CopyPrepared:
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """Outputs go by this wiring from now on.
+    """Outputs follow this wiring from now on.
 
     Parameters
     ----------
     reach
-        For a slice with two places, the number up to which the second has no outputs of an origin, nor needs
-        any: by target and origin.
+        For a slice with two places, the number up to which the second place has no outputs of an origin, nor
+        needs any: by target and origin.
     """
 
     version: int
@@ -120,17 +77,8 @@ class Wired:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceCopy:
-    """The state of a slice that has stopped."""
-
-    slice: str
-    epoch: int
-    state: SliceState
-
-
-@dataclass(frozen=True, slots=True)
 class SliceActive:
-    """The slice runs here, and that is kept."""
+    """The slice runs here, and its state is stored."""
 
     slice: str
     epoch: int
@@ -138,7 +86,7 @@ class SliceActive:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a slice costs. CPU is a share of one host, 0 to 1."""
+    """The cost of a slice; `cpu` is a share of one host, 0 to 1."""
 
     cpu: float
     memory_bytes: int = 0
@@ -154,7 +102,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class HostProbes:
-    """A heartbeat: which slices a host has, of which epoch, and what those that run cost."""
+    """A heartbeat: the epochs of a host's slices, and the costs of the running ones."""
 
     epochs: Mapping[str, int]
     probes: Mapping[str, Probe]
@@ -165,7 +113,7 @@ class HostProbes:
 
 @dataclass(frozen=True, slots=True)
 class SliceMove:
-    """A slice shall go to a host: one that is there, or one of those that the request adds, by its number."""
+    """A slice's move to a host: an existing one by name, or a new one of the request by number."""
 
     slice: str
     to: str | int
@@ -177,12 +125,14 @@ class ClusterProbes:
 
     Parameters
     ----------
+    slices
+        The probe of each slice.
     places
-        Where each slice is.
+        The host of each slice.
     hosts
-        All hosts, the oldest first; one may have no slice.
+        All hosts, oldest first; one may have no slice.
     is_settled
-        No move is under way, and none waits.
+        Whether no move is in progress or pending.
     """
 
     slices: Mapping[str, Probe]
@@ -191,13 +141,13 @@ class ClusterProbes:
     is_settled: bool
 
     def host(self, name: str) -> Probe:
-        """What a host's slices cost together."""
+        """Return the total cost of a host's slices."""
         return sum((self.slices[each] for each, at in self.places.items() if at == name), Probe(0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """What the enforcer wants: moves, so many new hosts, hosts to release once they are empty; and why."""
+    """The enforcer's request: moves, number of new hosts, hosts to release once empty, and the reason."""
 
     moves: tuple[SliceMove, ...]
     new_hosts: int
@@ -210,86 +160,35 @@ class MigrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """It is time to look around: what a machine's own timer brings."""
+    """A tick of a machine's own timer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """To a host: what its slices cost lately."""
-
-    probes: Mapping[str, Probe]
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """To a host with a slice that has inputs from outside: take this in."""
-
-    slice: str
-    content: Any
-
-
-# What they ask for, and the answers
-
-
-@dataclass(frozen=True, slots=True)
-class KeepSlice:
-    """Keep a slice's state durably, unless one of a later epoch was kept or recalled. Answer: `SliceKept`."""
-
-    slice: str
-    epoch: int
-    state: SliceState
-
-
-@dataclass(frozen=True, slots=True)
-class SliceKept:
-    """Whether the state was kept. If not, another host has the slice."""
-
-    slice: str
-    epoch: int
-    state: SliceState
-    is_accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RecallSlice:
-    """Read what was kept; from now on nothing of an earlier epoch is. Answer: `SliceRecalled`."""
-
-    slice: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class SliceRecalled:
-    """The state that was kept last, or None where a later epoch was there already."""
-
-    slice: str
-    epoch: int
-    state: SliceState | None
+# Requests to the runtime, and the answers
 
 
 @dataclass(frozen=True, slots=True)
 class AddHost:
-    """Start a host of this name, if it does not run. Answer: `HostAdded`."""
+    """Start a host with this name, if it does not run. Answer: `HostAdded`."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class HostAdded:
-    """It is starting; that it runs is said by its heartbeat."""
+    """The host is starting; its first heartbeat reports that it runs."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHost:
-    """Stop a host and give it back. Answer: `HostReleased`."""
+    """Stop and release a host. Answer: `HostReleased`."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class HostReleased:
-    """It is gone."""
+    """The host was released."""
 
     host: str

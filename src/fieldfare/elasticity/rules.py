@@ -1,7 +1,6 @@
 """Which slices move, and where (Barazzutti et al. 2014, section V): subset sum, then first fit.
 
-CPU is counted in thousandths of a host, a slice's rounded to the nearest: the subset sum is
-pseudo-polynomial in them.
+CPU is counted in thousandths of a host, rounded to the nearest: the subset sum is pseudo-polynomial in them.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PARTS = 1000
-"""Thousandths of a host's CPU."""
+"""Number of units into which a host's CPU is divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceLoad:
-    """A slice, with what it costs where it is and what moving it costs."""
+    """A slice, with its cost at its host and the cost of moving it."""
 
     name: str
     host: str
@@ -29,7 +28,7 @@ class SliceLoad:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A way to come to a sum. Lower is better: least memory, then fewest slices, then least CPU."""
+    """A set of slices with some sum of CPU; better: less memory, then fewer slices, then less CPU."""
 
     memory_bytes: int = 0
     count: int = 0
@@ -50,15 +49,15 @@ class _Chosen:
 
 
 def least_state(slices: Sequence[SliceLoad], cpu: float, move_bytes: int = 0) -> tuple[SliceLoad, ...]:
-    """The slices with at least so much CPU together whose state is least; all of them if that is not enough.
+    """Return the slices with at least `cpu` together whose state is smallest; all if that is not enough.
 
-    Each counts for so much more state than it has. Equal states (the text leaves that open): the fewest
-    slices, then the least CPU.
+    Each slice counts with `move_bytes` in addition to its state. Among equal states (the text is open there):
+    the fewest slices, then the least CPU.
     """
     wanted = round(cpu * PARTS)
     if wanted <= 0:
         return ()
-    best: dict[int, _Chosen] = {0: _Chosen()}  # by the sum, counted no further than what is wanted
+    best: dict[int, _Chosen] = {0: _Chosen()}  # by the sum, capped at `wanted`
     for each in slices:
         for total, chosen in sorted(best.items(), reverse=True):
             more, reached = chosen.with_(each, move_bytes), min(wanted, total + each.parts)
@@ -70,16 +69,16 @@ def least_state(slices: Sequence[SliceLoad], cpu: float, move_bytes: int = 0) ->
 def first_fit(
     moving: Sequence[SliceLoad], loads: Mapping[str, float], capacity: float, new_hosts: int
 ) -> dict[str, str | int] | None:
-    """A host for each slice, by decreasing CPU the first with room; None if there is none for all.
+    """Assign each slice, by decreasing CPU, to the first host with room; None if not all fit.
 
     Parameters
     ----------
     loads
-        The hosts with the CPU of what stays there, in the order in which they are tried.
+        The hosts with the CPU of the slices that stay, in the order in which they are tried.
     capacity
-        What a host may come to. A new host takes one slice of any size.
+        Maximum CPU of a host. A new host takes one slice of any size.
     new_hosts
-        How many may be added; they are numbered from 0.
+        Maximum number of new hosts; they are numbered from 0.
     """
     room: dict[str | int, int] = {host: round((capacity - load) * PARTS) for host, load in loads.items()}
     added = 0

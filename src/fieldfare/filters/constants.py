@@ -1,4 +1,7 @@
-"""What does not depend on the event, computed: the index can only compare with literals."""
+"""Constant folding: parts of a filter that read no attribute become literals.
+
+The index can only compare attributes with literals.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,24 @@ from fieldfare.filters.expression import (
     parts_of,
     with_parts,
 )
+from fieldfare.filters.text import DIGITS_MAX
 
-MAX_DIGITS = 1_000
-"""How long a computed number can be to become a literal, and how many powers of ten away from 1."""
-
-_EXACT = Context(prec=2 * MAX_DIGITS)
+_EXACT = Context(prec=2 * DIGITS_MAX)
 _COMPUTED = (Call, Arithmetic, Negate)
 
 
 def with_constants(predicate: Expression) -> Expression:
-    """A predicate with literals in the place of what is computed from literals only."""
+    """Return a predicate with each subexpression of literals only replaced by its value."""
     if not any(isinstance(part, _COMPUTED) for part in parts_of(predicate)):
         return predicate
     return with_parts(predicate, constant_value)
 
 
 def with_constant_parts(predicate: Expression) -> Expression:
-    """The same, but a part that reads anything stays as it is."""
+    """Return a predicate with those direct parts folded that are constant; other parts stay unchanged.
+
+    Unlike ``with_constants``, this does not fold inside a part that reads an attribute.
+    """
     if not any(isinstance(part, _COMPUTED) for part in parts_of(predicate)):
         return predicate
 
@@ -45,7 +49,7 @@ def with_constant_parts(predicate: Expression) -> Expression:
 
 
 def constant_value(e: Expression) -> Expression:
-    """A literal if the value is computed from literals only; else as much of it as can be."""
+    """Return an expression as a literal if it is constant; otherwise with its constant parts folded."""
     if not isinstance(e, _COMPUTED):
         return e
     changed = with_constants(e)
@@ -55,15 +59,15 @@ def constant_value(e: Expression) -> Expression:
 
 
 def _literal(value: Any) -> Literal | None:
-    """A value as a literal; None for a number that is no decimal, or is too long."""
+    """Return a value as a literal; None for a number that is no finite decimal or exceeds ``DIGITS_MAX``."""
     if value is None or isinstance(value, str | bool):
         return Literal(value)
     if isinstance(value, Fraction):
-        value = decimal_of(value, MAX_DIGITS)
+        value = decimal_of(value, DIGITS_MAX)
     if not isinstance(value, int | Decimal):
         return None
     number = Decimal(value)
-    if len(number.as_tuple().digits) > MAX_DIGITS or abs(number.adjusted()) > MAX_DIGITS:
+    if len(number.as_tuple().digits) > DIGITS_MAX or abs(number.adjusted()) > DIGITS_MAX:
         return None
     if value == (whole := int(number)):
         return Literal(whole)

@@ -1,21 +1,23 @@
-"""What a filter costs whoever matches with it, as one number: what quotas count.
+"""The cost of matching a filter, as one number that quotas count.
 
-It is 1 for each predicate that the index holds of it, with one more for every two further values of a list. A
-filter that the index cannot decide is evaluated for its candidates: that is 1 more for each of its parts, 16
-times as many for what stands inside of ``ANY`` or ``ALL``; and 16 times as many again where every event is a
-candidate.
+* Each predicate in the index costs 1, plus 1 for every two further values of a list.
+* A filter that the index cannot decide is evaluated for its candidates. Each of its parts costs 1 more, a
+  part inside ``ANY`` or ``ALL`` 16 times as much. If every event is a candidate, all parts cost 16 times as
+  much.
+* The cost is at most ``COST_MAX``: nested quantifiers multiply.
 """
 
 from __future__ import annotations
 
 from fieldfare.filters.expression import Expression, Quantified, parts_of
 from fieldfare.filters.normal_form import NormalForm
+from fieldfare.model import COST_MAX
 
 LOOP, EVERY_EVENT = 16, 16
 
 
 def cost_of(expression: Expression, form: NormalForm) -> int:
-    """The cost of a filter from what it says, and what the index holds of it; at least 1."""
+    """Return the cost of a filter, computed from its expression and its normal form: 1 to ``COST_MAX``."""
     cost = 0
     for conjunction in form.conjunctions:
         cost += len(conjunction.needles)
@@ -24,7 +26,7 @@ def cost_of(expression: Expression, form: NormalForm) -> int:
     if not all(conjunction.exact for conjunction in form.conjunctions):
         narrows = all(each.constraints or each.needles or each.exact for each in form.conjunctions)
         cost += _parts(expression) * (1 if narrows else EVERY_EVENT)
-    return max(1, cost)
+    return min(max(1, cost), COST_MAX)
 
 
 def _parts(expression: Expression) -> int:
@@ -32,6 +34,6 @@ def _parts(expression: Expression) -> int:
     while waiting:
         part, weight = waiting.pop()
         found += weight
-        inside = weight * LOOP if isinstance(part, Quantified) else weight
+        inside = min(weight * LOOP, COST_MAX) if isinstance(part, Quantified) else weight
         waiting += [(each, inside) for each in parts_of(part)]
     return found

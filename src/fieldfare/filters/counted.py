@@ -1,4 +1,4 @@
-"""What an index may decide of a filter whose steps are counted (``filters.work``)."""
+"""Normal forms of filters whose steps are counted (``filters.work``): the part that an index may decide."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.drafts import CONJUNCTIONS_MAX
 from fieldfare.filters.normal_form import Conjunction, NormalForm, sorted_sets
 from fieldfare.filters.values import ValueSet
 from fieldfare.filters.work import Work
@@ -17,17 +17,17 @@ _PRESENT = _MISSING.complement()
 
 
 def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
-    """The normal form of a filter that is evaluated only if its work is not too much.
+    """Return the normal form of a filter that is evaluated only if its work is within the limits.
 
-    A conjunction that lets an array in is not enough to match then. And which filters share the steps of an
-    event must not depend on what an index looks for: it has no needles and no derived columns either. Where
-    small arrays take no steps, such a conjunction counts for those that are not small, and there is another
-    one for small arrays, which is what it was.
+    A conjunction that an array can satisfy is then inexact: it must not decide a match alone. The filters
+    that share the steps of an event must not depend on the searches of an index, so such a conjunction has no
+    needles and no derived columns either. If small arrays take no steps, it is split: the inexact conjunction
+    is for larger arrays, and the original one is kept for small arrays.
     """
     if work is None:
         return form
     found = [part for each in form.conjunctions for part in _decided(each, work)]
-    if len(found) > MAX_CONJUNCTIONS:
+    if len(found) > CONJUNCTIONS_MAX:
         found = [part for each in form.conjunctions for part in _decided(each, work._replace(few=-1))]
     return NormalForm(tuple(found))
 
@@ -35,7 +35,12 @@ def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
 def _decided(each: Conjunction, work: Work) -> list[Conjunction]:
     constraints = dict(each.constraints)
     paths = [root + steps for root, steps in work.through]
-    arrays = [path for path in paths if not _is_no_array(path, constraints)]
+    with_member = _with_member(constraints)
+    arrays = [
+        path
+        for path in paths
+        if path not in with_member and (path not in constraints or constraints[path].atoms & sets.OTHER)
+    ]
     if not work.reads_much and not arrays:
         return [each]
     counted = replace(each.without_derived(), exact=False)
@@ -48,7 +53,7 @@ def _decided(each: Conjunction, work: Work) -> list[Conjunction]:
 
 
 def _within(each: Conjunction, sets_of: Mapping[Path, ValueSet]) -> Conjunction | None:
-    """A conjunction whose attributes must be in some sets, too; None if that is never so."""
+    """Return a conjunction with more constraints on its attributes; None if it can never hold."""
     constraints = dict(each.constraints)
     for path, values in sets_of.items():
         constraints[path] = values.intersection(constraints.get(path, values))
@@ -57,12 +62,10 @@ def _within(each: Conjunction, sets_of: Mapping[Path, ValueSet]) -> Conjunction 
     return replace(each, constraints=sorted_sets(constraints))
 
 
-def _is_no_array(path: Path, constraints: Mapping[Path, ValueSet]) -> bool:
-    """Whether constraints say so of an attribute, or that it has a member."""
-    for longer, values in constraints.items():
-        if longer == path and not values.atoms & sets.OTHER:
-            return True
-        is_below = longer[: len(path)] == path and len(longer) > len(path)
-        if is_below and isinstance(longer[len(path)], str) and not values.atoms & sets.MISSING:
-            return True
-    return False
+def _with_member(constraints: Mapping[Path, ValueSet]) -> set[Path]:
+    """Return the attributes that must have a member, by the constraints: they are no arrays."""
+    found = set[Path]()
+    for path, values in constraints.items():
+        if not values.atoms & sets.MISSING:
+            found.update(path[:end] for end in range(len(path)) if isinstance(path[end], str))
+    return found

@@ -1,10 +1,12 @@
-"""Derived columns: what filters compute from attributes, as if it were one more attribute.
+"""Derived columns: expressions over attributes that the index treats as one more attribute.
 
 ``HOUR(time) BETWEEN 3 AND 5`` is a range of ``HOUR(TIMESTAMP(time))``, and ``a < b`` is a condition that is
-true, false or unknown. Each has a path (``model.derived_path``) by its canonical text, so value sets say of
-it what they say of attributes, and NOT and IS stay exact; where it is unknown it is null. Who compares it
-computes it for each event. That would be right of any expression; but only what has a short text that is read
-back as the same expression has a path, and nothing that goes through arrays.
+true, false or unknown. A derived column has a path (``model.derived_path``) made of its canonical text, so
+that value sets constrain it as they constrain attributes, and NOT and IS stay exact. Where it is unknown, its
+value is null. A matcher that compares it computes it for each event.
+
+An expression has a path only if its text is short and is parsed back to the same expression. An expression
+with a quantifier inside has none.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from fieldfare.filters.sql.parser import parse_value
 from fieldfare.filters.sql.printer import format_expression
 from fieldfare.model import Path, derived_path, derived_text
 
-MAX_NAME_CHARACTERS = 256
-"""How long the text of a derived column can be."""
-MAX_PARTS = 48
-"""How many parts its expression can have."""
+NAME_CHARACTERS_MAX = 256
+"""Maximum characters of a derived column's text; a longer expression has no derived column."""
+PARTS_MAX = 48
+"""Maximum parts of a derived column's expression; a larger expression has no derived column."""
 _REMEMBERED = 4_096
 
 
 def path_of(e: Expression) -> Path | None:
-    """The path of a derived column; None for an expression that is none."""
+    """Return the path of an expression's derived column; None if it has none."""
     try:
         return _path_of(e)
     except _NoColumnError:
@@ -53,7 +55,10 @@ def path_of(e: Expression) -> Path | None:
 
 
 class _NoColumnError(Exception):
-    """Raised, for what is raised is not remembered: such an expression may hold texts of any length."""
+    """An expression that has no derived column.
+
+    An exception, so that ``lru_cache`` does not keep the expression: its texts may have any length.
+    """
 
 
 @lru_cache(_REMEMBERED)
@@ -62,11 +67,11 @@ def _path_of(e: Expression) -> Path:
     for place, part in enumerate(walk(e)):
         reads = reads or isinstance(part, Attribute)
         inside = isinstance(part, Quantified) and place > 0
-        if place == MAX_PARTS or inside or (isinstance(part, Element) and not goes_through):
+        if place == PARTS_MAX or inside or (isinstance(part, Element) and not goes_through):
             raise _NoColumnError
     try:
         text = format_expression(e) if reads else ""
-        if 0 < len(text) <= MAX_NAME_CHARACTERS and parse_value(text) == e:
+        if 0 < len(text) <= NAME_CHARACTERS_MAX and parse_value(text) == e:
             return derived_path(text)
     except FilterError:
         pass
@@ -75,14 +80,17 @@ def _path_of(e: Expression) -> Path:
 
 @lru_cache(_REMEMBERED)
 def expression_of(path: Path) -> Expression:
-    """What a derived column is, by its path."""
+    """Return the expression that a derived column's path stands for."""
     text = derived_text(path)
     assert text is not None
     return parse_value(text)
 
 
 def base_paths(path: Path) -> frozenset[Path]:
-    """The attributes that a derived column reads, also as parts of an element; of an attribute itself."""
+    """Return the attributes that a derived column reads, parts of elements included.
+
+    For the path of an attribute, return that path.
+    """
     if derived_text(path) is None:
         return frozenset((path,))
     expression = expression_of(path)
@@ -90,18 +98,18 @@ def base_paths(path: Path) -> frozenset[Path]:
 
 
 def value_getter(path: Path, getter: Callable[[Path], Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """The function that reads an attribute, or computes a derived column, from a subject.
+    """Return a function that reads an attribute, or computes a derived column, from a subject.
 
     Parameters
     ----------
     getter
-        Gives that function for an attribute.
+        Returns such a function for an attribute.
     """
     return getter(path) if derived_text(path) is None else Compiler(getter).value(expression_of(path))
 
 
 def on_column(e: Expression) -> Expression | None:
-    """A predicate as one on a derived column, which an ``Attribute`` stands for; None if there is none."""
+    """Return a predicate rewritten to test a derived column (an ``Attribute``); None if it has none."""
     if isinstance(e, Call):
         return _attribute(e)
     if isinstance(e, Comparison):
@@ -123,7 +131,7 @@ def _attribute(e: Expression) -> Attribute | None:
 
 
 def _compared(e: Comparison) -> Expression | None:
-    """Two sides compared: all that say the same of the same two are one column, or its NOT."""
+    """Return the derived column of a comparison; equivalent comparisons share one column, or its NOT."""
     operator, left, right = e.operator, e.left, e.right
     if operator in (">", "<="):
         operator, left, right = MIRRORED[operator], right, left

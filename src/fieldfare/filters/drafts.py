@@ -1,6 +1,6 @@
-"""Disjunctions of conjunctions of value sets and needles, as they are made: products and unions, bounded.
+"""Bounded products and unions of disjunctions of conjunctions, from which normal forms are built.
 
-Everything here may give a superset, which is then marked as not exact; nothing ever gives less.
+Every function here may return a superset, which is then marked as not exact; none returns less.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fieldfare.filters.needles import MAX_NEEDLES, Needle
+from fieldfare.filters.needles import NEEDLES_MAX, Needle
 from fieldfare.filters.values import ValueSet, intersection_of, union_of
 from fieldfare.model import Path
 
-MAX_CONJUNCTIONS = 64
-"""How many conjunctions a normal form has at most."""
+CONJUNCTIONS_MAX = 64
+"""Maximum conjunctions of a normal form; beyond, conjunctions are replaced by their hulls."""
 
-MAX_CUTS = 10_000
-"""How many bounds of ranges a product of several conjunctions has at most, all together."""
+CUTS_MAX = 10_000
+"""Maximum bounds of ranges in a product, in total; beyond, a part is replaced by its hull."""
 
-MAX_WORK = 12_000
-"""How many constraints and cuts are combined for one filter; what is left then is made coarse instead."""
+WORK_MAX = 12_000
+"""Maximum constraints and cuts combined for one filter; the rest of the filter is made coarse."""
 
-_MAX_WIDTH_TO_MERGE = 8
-"""Conjunctions of more attributes than this are not compared with each other."""
+STEPS_MAX = 20_000
+"""Maximum steps of building one filter's normal form; the rest of the filter does not constrain the index."""
+
+_WIDTH_TO_MERGE_MAX = 8
+"""Maximum attributes of conjunctions that are merged with each other; wider ones are left as they are."""
 
 
 NO_NEEDLES: frozenset[Needle] = frozenset()
@@ -31,13 +34,19 @@ NO_PATHS: frozenset[Path] = frozenset()
 
 
 class Budget:
-    """How much may still be done for a filter, in constraints (sets of one attribute) and their cuts."""
+    """The work left for one filter: constraints (sets of one attribute) with their cuts, and steps."""
 
     def __init__(self) -> None:
-        self.left = MAX_WORK
+        self.left = WORK_MAX
+        self.steps_left = STEPS_MAX
+
+    def step(self, steps: int = 1) -> bool:
+        """Count steps, even beyond the bound; return whether any are left."""
+        self.steps_left -= steps
+        return self.steps_left > 0
 
     def allows(self, work: int) -> bool:
-        """Whether so much can be done; if so, it counts as done."""
+        """Return whether the budget covers some work; if it does, subtract the work."""
         if work > self.left:
             return False
         self.left -= work
@@ -45,10 +54,10 @@ class Budget:
 
 
 class Draft:
-    """A conjunction being made; nobody changes it once it has been given away.
+    """A conjunction under construction; not changed after the function that makes it returns.
 
-    An attribute that has a needle has a set of strings only. What is `implied` are attributes whose sets say
-    no more than those of derived columns do.
+    An attribute that has a needle has a set of strings only. `implied` holds the attributes whose sets follow
+    from the sets of derived columns.
     """
 
     __slots__ = ("exact", "implied", "needles", "sets")
@@ -74,7 +83,7 @@ Disjunction = list[Draft]
 
 
 def conjoin(drafts: Sequence[Draft]) -> Draft | None:
-    """What lies in all drafts; None if that is nothing."""
+    """Return the intersection of drafts; None if it is empty."""
     sets: dict[Path, ValueSet] = {}
     repeated: dict[Path, list[ValueSet]] = {}
     exact = True
@@ -95,8 +104,8 @@ def conjoin(drafts: Sequence[Draft]) -> Draft | None:
         sets[path] = intersection_of(list({id(found): found for found in many}.values()))
         if sets[path].is_empty:
             return None
-    if len(needles) > MAX_NEEDLES:
-        exact, needles = False, frozenset(sorted(needles, key=_by_length)[-MAX_NEEDLES:])
+    if len(needles) > NEEDLES_MAX:
+        exact, needles = False, frozenset(sorted(needles, key=_by_length)[-NEEDLES_MAX:])
     if implied:
         implied = implied.difference(*(draft.sets.keys() - draft.implied for draft in drafts))
     return Draft(sets, exact, needles, implied)
@@ -107,7 +116,7 @@ def _by_length(needle: Needle) -> tuple[int, str, str, int]:
 
 
 def _without_needles(part: Disjunction, budget: Budget) -> Disjunction:
-    """The same without needles: alternatives that differ in these only are one."""
+    """Return a disjunction without its needles; alternatives that differed only in needles are merged."""
     if not any(draft.needles for draft in part):
         return part
     return _merged(
@@ -117,14 +126,17 @@ def _without_needles(part: Disjunction, budget: Budget) -> Disjunction:
 
 
 def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
-    """What lies in all parts. A part that would make too many conjunctions gives only its hull."""
+    """Return the intersection of disjunctions.
+
+    A part that would make the result exceed a bound contributes only its hull.
+    """
     if not all(parts):
         return []
     single = conjoin([part[0] for part in parts if len(part) == 1])
     if single is None:
         return []
     several = [part for part in parts if len(part) > 1]
-    if math.prod(map(len, several)) > MAX_CONJUNCTIONS:
+    if math.prod(map(len, several)) > CONJUNCTIONS_MAX:
         several = [_without_needles(part, budget) for part in several]
         single = conjoin([single, *[part[0] for part in several if len(part) == 1]])
         several = [part for part in several if len(part) > 1]
@@ -137,7 +149,7 @@ def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     for part in sorted(several, key=len):
         wider = width + max(len(draft.sets) for draft in part)
         count = len(result) * len(part)
-        if count > MAX_CONJUNCTIONS or not budget.allows(count * wider) or _cuts(result, part) > MAX_CUTS:
+        if count > CONJUNCTIONS_MAX or not budget.allows(count * wider) or _cuts(result, part) > CUTS_MAX:
             hulls.append(hull(part, budget))
             continue
         width = wider
@@ -150,22 +162,22 @@ def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
 
 
 def _within(drafts: Disjunction, hulls: Disjunction, width: int, budget: Budget) -> Disjunction:
-    """Each of the conjunctions and all hulls; these are joined first, so that the work is linear in them."""
+    """Return each conjunction narrowed by all hulls; the hulls are joined first, to keep the work linear."""
     around = conjoin(hulls)
     if around is None:
         return []
     if len(drafts) > 1 and not (
-        budget.allows(len(drafts) * (width + len(around.sets))) and _cuts(drafts, [around]) <= MAX_CUTS
+        budget.allows(len(drafts) * (width + len(around.sets))) and _cuts(drafts, [around]) <= CUTS_MAX
     ):
         drafts = [hull(drafts, budget)]
     return [both for draft in drafts if (both := conjoin((draft, around))) is not None]
 
 
 def _to_split(several: list[Disjunction], budget: Budget) -> list[Disjunction]:
-    """The parts of which the exact and the other conjunctions are better multiplied separately.
+    """Return the parts whose exact and inexact conjunctions should be multiplied separately.
 
-    These are parts with some of both: those whose hull still says something, if there are two of
-    them, and all if the whole product were too large.
+    Only a part that has both kinds qualifies. If the complete product would be too large, all such parts are
+    returned; otherwise those whose hull has a constraint, if there are at least two.
     """
     mixed = [part for part in several if len({draft.exact for draft in part}) == 2]
     width = sum(max(len(draft.sets) for draft in part) for part in mixed)
@@ -174,7 +186,7 @@ def _to_split(several: list[Disjunction], budget: Budget) -> list[Disjunction]:
     size = 1
     for part in several:
         size *= len(part)
-    if size > MAX_CONJUNCTIONS:
+    if size > CONJUNCTIONS_MAX:
         return mixed
     split = [part for part in mixed if hull(part, budget).sets]
     return split if len(split) > 1 else []
@@ -183,10 +195,10 @@ def _to_split(several: list[Disjunction], budget: Budget) -> list[Disjunction]:
 def _mostly_exact(
     single: Draft, others: list[Disjunction], split: list[Disjunction], budget: Budget
 ) -> Disjunction:
-    """The product of the exact conjunctions, and what is left: one part not exact, the rest only their hulls.
+    """Return the product of exact conjunctions; and of each part's inexact ones with the others' hulls.
 
-    What is left is a superset, but of few events if a part's conjunctions are inexact for odd events
-    only (those with an array, say); the full product would have 2 ** n conjunctions for n parts.
+    The latter are supersets, but of few events if a part's conjunctions are inexact for unusual events only
+    (those with an array, for example). The full product would have 2 ** n conjunctions for n parts.
     """
     exact = [[draft for draft in part if draft.exact] for part in split]
     result = product([[single], *others, *exact], budget)
@@ -199,7 +211,7 @@ def _mostly_exact(
 
 
 def union(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
-    """What lies in any part, in as few conjunctions as merging finds, and within the bounds."""
+    """Return the union of disjunctions, with conjunctions merged where possible, within the bounds."""
     drafts = [draft for part in parts for draft in part]
     if len(drafts) <= 1:
         return drafts
@@ -210,9 +222,9 @@ def union(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
 
 
 def hull(drafts: Disjunction, budget: Budget) -> Draft:
-    """One conjunction around several: for each attribute that all name, the union of its sets.
+    """Return one conjunction around several: for each attribute that all constrain, the union of its sets.
 
-    Without a constraint at all, if that would be too much work.
+    If that exceeds the budget, the conjunction has no constraints.
     """
     if len(drafts) == 1:
         return drafts[0]
@@ -231,17 +243,18 @@ def _cuts(a: Disjunction, b: Disjunction) -> int:
 
 
 def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
-    """The same events in fewer conjunctions: those that differ in one attribute only become one."""
+    """Merge conjunctions that differ in one attribute only; the result admits the same events."""
     by_paths: dict[tuple[bool, frozenset[Path], frozenset[Needle]], Disjunction] = {}
     for draft in drafts:
         by_paths.setdefault((draft.exact, frozenset(draft.sets), draft.needles), []).append(draft)
     result: Disjunction = []
     for (_, paths, _), alike in by_paths.items():
-        if len(paths) <= _MAX_WIDTH_TO_MERGE:
+        budget.step(len(alike) + len(paths))
+        if len(paths) <= _WIDTH_TO_MERGE_MAX:
             for path in sorted(paths, key=repr):
                 if len(alike) > 1 and budget.allows(sum(len(paths) + draft.cuts // 4 for draft in alike)):
                     merged = _merged_in(alike, path)
-                    # What merged to all values of an attribute does not name it any more.
+                    # A conjunction that merged to all values of an attribute does not constrain it any more.
                     result += [draft for draft in merged if path not in draft.sets]
                     alike = [draft for draft in merged if path in draft.sets]
         result += alike
@@ -252,7 +265,7 @@ def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
 
 
 def _uncovered(drafts: Disjunction, budget: Budget) -> Disjunction:
-    """The same without conjunctions with needles whose events fit another one anyway."""
+    """Remove conjunctions with needles that are covered by a conjunction without needles."""
     plain = [draft for draft in drafts if not draft.needles]
     if not plain or len(plain) == len(drafts) or not budget.allows(len(plain) * (len(drafts) - len(plain))):
         return drafts
@@ -264,14 +277,14 @@ def _uncovered(drafts: Disjunction, budget: Budget) -> Disjunction:
 
 
 def _covers(wide: dict[Path, ValueSet], narrow: dict[Path, ValueSet]) -> bool:
-    """Whether all that lies in some sets lies in other ones."""
+    """Return whether the `wide` sets contain every event that fits the `narrow` sets."""
     return all(
         path in narrow and narrow[path].intersection(values) == narrow[path] for path, values in wide.items()
     )
 
 
 def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
-    """Merge conjunctions over the same attributes that have the same sets but for one attribute."""
+    """Merge conjunctions over the same attributes whose sets differ only in the attribute at `path`."""
     groups: dict[tuple[ValueSet, ...], Disjunction] = {}
     others = [other for other in alike[0].sets if other != path]
     for draft in alike:
@@ -292,15 +305,15 @@ def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
 
 
 def _bounded(drafts: Disjunction, budget: Budget) -> Disjunction:
-    """At most ``MAX_CONJUNCTIONS``: neighbours over the same attributes give way to their hulls."""
-    if len(drafts) <= MAX_CONJUNCTIONS:
+    """Reduce a disjunction to ``CONJUNCTIONS_MAX``: neighbours over the same attributes become their hull."""
+    if len(drafts) <= CONJUNCTIONS_MAX:
         return drafts
     if any(draft.needles for draft in drafts):
         return _bounded(_without_needles(drafts, budget), budget)
     kept = [draft for draft in drafts if draft.exact]
-    if 2 * len(kept) > MAX_CONJUNCTIONS:
+    if 2 * len(kept) > CONJUNCTIONS_MAX:
         kept = []
-    room = MAX_CONJUNCTIONS - len(kept)
+    room = CONJUNCTIONS_MAX - len(kept)
     given = [draft for draft in drafts if not (kept and draft.exact)]
     given.sort(key=lambda draft: sorted(map(repr, draft.sets)))
     starts = [len(given) * i // room for i in range(room + 1)]

@@ -1,10 +1,12 @@
-"""Normal forms as bytes (msgpack), for the registry: what was compiled once is not compiled again.
+"""Encoding of normal forms as bytes (msgpack), for the registry: a filter is compiled once.
 
-Layout: ``[format, [[exact, [[path, atoms, numbers, strings], ...]], ...]]``; a set of ranges is
-``[starts_inside, [[value, side], ...]]``. A number is an int if it is a whole one of 64 bits, else
-its decimal text. Format 2 has needles too: ``[exact, constraints, [[path, text, kind], ...]]``; it is
-written only where there are some, so that all else is as it was before there were needles. So is format 3,
-where there are derived columns: the same, and ``IMPLIED`` added to the atoms of what these imply.
+Format 1: ``[format, [[exact, [[path, atoms, numbers, strings], ...]], ...]]``; a set of ranges is
+``[starts_inside, [[value, side], ...]]``. A number is an int if it is a whole number of 64 bits, else
+its decimal text.
+
+Format 2 adds needles: ``[exact, constraints, [[path, text, kind], ...]]``. Format 3 is format 2 for filters
+with derived columns: ``IMPLIED`` is added to the atoms of attributes whose sets follow from those columns.
+Each format is written only for filters that need it, so the bytes of other filters do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import ALL_ATOMS, EVERYTHING, NOTHING, Ranges, ValueSet
 
 FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT = 1, 2, 3
-"""The versions of the layout: plain, with needles, with derived columns; any other is refused."""
+"""Versions of the layout: plain, with needles, with derived columns. Other versions are rejected."""
 IMPLIED = ALL_ATOMS + 1
 
 _Numbers = tuple[bool, tuple[tuple[Decimal, int], ...]]
@@ -39,7 +41,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 
 
 def encode_normal_form(form: NormalForm) -> bytes:
-    """A normal form as bytes; equal forms give equal bytes."""
+    """Encode a normal form as bytes; equal forms give equal bytes."""
     derives = any(conjunction.derives for conjunction in form.conjunctions)
     if derives or any(conjunction.needles for conjunction in form.conjunctions):
         conjunctions = [(each.exact, _constraints(each), each.needles) for each in form.conjunctions]
@@ -60,12 +62,12 @@ def _constraints(conjunction: Conjunction) -> list[Any]:
 
 
 def encode_layout(conjunctions: Sequence[Any]) -> bytes:
-    """Conjunctions without needles as the layout has them, as bytes."""
+    """Encode conjunctions without needles, given in the layout of format 1."""
     return _encoder.encode((FORMAT, conjunctions))
 
 
 def decode_normal_form(data: bytes) -> NormalForm:
-    """The normal form that was encoded; ValueError if the bytes are no such, or of another format."""
+    """Decode a normal form; raise ValueError if the bytes are not one, or have an unknown format."""
     try:
         decoder = _decoders[data[1] if len(data) > 1 and data[1] in _decoders else FORMAT]
         version, conjunctions = decoder.decode(data)

@@ -1,13 +1,14 @@
-"""Filters that the service cannot read, the dialect ``aspe``: rows of numbers, and tokens for texts.
+"""Encrypted filters, the dialect ``aspe``: rows of numbers for numeric conditions, and tokens for texts.
 
 ::
 
     {"any": [{"e": 1, "r": ["<base64 of D float64>", ...], "t": [["<attribute id>", false, ["<token>"]]]}],
-     "e": 1, "c": "<the text, sealed>"}
+     "e": 1, "c": "<the text, encrypted>"}
 
-An event matches one of the alternatives if it is of its epoch, has positive products with all of its rows,
-and its tokens are among those named; or, with true, are there and not among them. What the service makes of
-tokens is a filter of its own, on ``data.t``. See docs/decisions/encrypted.md.
+An event matches an alternative if it has the alternative's epoch, its products with all rows are positive,
+and each named attribute's token is in the list; or, where the flag is true, exists and is not in the list.
+The service compiles epoch and tokens to a separate filter, on ``data.e`` and ``data.t``. See
+docs/decisions/encrypted.md.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from fieldfare.filters.filter import compile_filter
 from fieldfare.model import Path
 
 ENCRYPTED = "aspe"
-"""The name of the dialect, and of the library that its filters are of."""
+"""The name of the dialect, and of the library that matches its filters."""
 VECTOR, EPOCH, TOKENS = "v", "e", "t"
 VECTOR_PATH: Path = ("data", VECTOR)
 EPOCH_PATH: Path = ("data", EPOCH)
 
-DIMENSIONS_MAX = 132
-"""64 numbers: the longest vectors."""
+DIMENSIONS_MAX = 258
+"""Maximum length of a vector, which encrypts 64 numbers; longer ones are rejected."""
 ALTERNATIVES_MAX = 512
 ROWS_MAX = 128
 LENGTHS = 1e-100, 1e100
-"""Between these a row's length lies: what is made of it does not overflow."""
+"""Bounds of a vector's Euclidean length, so that products do not overflow; other vectors are rejected."""
 FORMAT = 1
 
 _NAME = re.compile(r"[0-9a-f]{12}")
@@ -64,17 +65,17 @@ _compiled = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, list[bytes], str,
 
 @dataclass(frozen=True, slots=True)
 class EncryptedAlternative:
-    """One of the ways in which an encrypted filter may match.
+    """One alternative of an encrypted filter; the filter matches if one alternative does.
 
     Attributes
     ----------
     epoch
-        Of the key.
+        The key's epoch.
     rows
-        Each the bytes of D float64.
+        Vectors, each as the bytes of D float64.
     text, compiled
-        The filter on tokens and epoch: its text, and its encoded normal form. Empty: there are no tokens, and
-        the rows are all.
+        The filter on tokens and epoch: its SQL text and its encoded normal form. Both empty if there are no
+        tokens: the rows alone decide.
     """
 
     epoch: int
@@ -85,14 +86,14 @@ class EncryptedAlternative:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedFilter:
-    """A filter of the dialect ``aspe``, checked.
+    """A checked filter of the dialect ``aspe``.
 
     Attributes
     ----------
     dimensions
-        Of its rows; 0 if it has none.
+        The length of its rows; 0 if it has none.
     cost
-        As of other filters: in predicates.
+        The cost of matching it, in predicates, as for other filters.
     """
 
     text: str
@@ -102,14 +103,14 @@ class EncryptedFilter:
 
 
 def compile_encrypted(text: Any) -> EncryptedFilter:
-    """Check an encrypted filter; FilterError says what is wrong with it."""
+    """Check and compile an encrypted filter; raise FilterError if it is invalid."""
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
     try:
         wire = _wire.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        # What is wrong with it would be said in its own words, and these may be what was to be hidden.
-        raise _refused("it is not what a client with the key makes") from None
+        # The decoder's message would quote the text, which may be a filter sent without encryption.
+        raise _refused("this is not a filter encrypted by a client with the key") from None
     alternatives = []
     sizes = set()
     cost = 0
@@ -126,31 +127,31 @@ def compile_encrypted(text: Any) -> EncryptedFilter:
         alternatives.append((each.e, rows, tokens, compiled))
         cost += max(1, len(rows) + sum(max(1, len(found)) for _, _, found in each.t))
     if len(sizes) > 1:
-        raise _refused("its rows are not all of one length")
+        raise _refused("its rows have different lengths")
     compiled = msgspec.msgpack.encode((FORMAT, alternatives))
     return EncryptedFilter(text, compiled, sizes.pop() if sizes else 0, max(1, cost))
 
 
 def decode_encrypted(data: bytes) -> Sequence[EncryptedAlternative]:
-    """The alternatives of what was compiled; ValueError if it is no such."""
+    """Decode the alternatives of a compiled filter; raise ValueError if the bytes are not one."""
     try:
         version, found = _compiled.decode(data)
     except msgspec.DecodeError as error:
-        raise ValueError(f"this is no encrypted filter: {error}") from error
+        raise ValueError(f"this is not an encrypted filter: {error}") from error
     if version != FORMAT:
         raise ValueError(f"the encrypted filter has format {version}, expected {FORMAT}")
     return [EncryptedAlternative(epoch, tuple(rows), text, form) for epoch, rows, text, form in found]
 
 
 def read_vector(text: str) -> bytes | None:
-    """The bytes of a vector as it is sent; None if it is none, or its length is out of bounds."""
+    """Decode a vector from base64 to its bytes; None if it is invalid or its length is out of bounds."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
     if not raw or len(raw) % 8 or len(raw) // 8 > DIMENSIONS_MAX:
         return None
-    # The length of a vector with an infinity is infinite, and that of one with a NaN is none.
+    # An infinity makes the length infinite, a NaN makes it NaN: both fail the comparison.
     length = math.hypot(*struct.unpack(f"<{len(raw) // 8}d", raw))
     return raw if LENGTHS[0] <= length <= LENGTHS[1] else None
 
@@ -163,7 +164,7 @@ def _row(text: str, where: str) -> bytes:
 
 
 def _on_tokens(each: _Alternative, where: str) -> str:
-    """What an alternative asks of epoch and tokens, in sql."""
+    """Return an alternative's conditions on epoch and tokens as an SQL filter."""
     parts = [f"data.{EPOCH} = {each.e}"]
     for name, is_not, tokens in each.t:
         if not _NAME.fullmatch(name) or not all(map(_TOKEN.fullmatch, tokens)):

@@ -1,4 +1,4 @@
-"""What is wrong with a filter's text: problems with a place, shown with a caret under it."""
+"""Errors in a filter's text: problems with a place, displayed with a caret under it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 SHOWN_CHARACTERS = 100
-"""How much of a line the display shows around a problem."""
+"""Characters of a line that the display shows around a problem; the rest is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a filter.
+    """One error in a filter's text, or one warning about it.
 
     Attributes
     ----------
     message
         What is wrong, a sentence without a full stop.
     line, column
-        Where it starts; both count from 1, columns in characters.
+        Its start; both count from 1, columns in characters.
     hint
         What to write instead, or "".
     length
-        How many characters it covers on its line; 0 if it is about the whole filter.
+        Characters that it covers on its line; 0 if it is about the entire filter.
     """
 
     message: str
@@ -34,14 +34,14 @@ class Problem:
 
 
 class FilterError(ValueError):
-    """A filter cannot be used; ``str()`` shows each problem under the line it is on.
+    """A filter that cannot be used; ``str()`` shows each problem with its line.
 
     Attributes
     ----------
     text
-        The filter as it was given.
+        The filter's text.
     problems
-        What is wrong with it, in the order of the text, at least one.
+        The errors, in the order of the text; at least one.
     """
 
     def __init__(self, text: str, problems: Iterable[Problem]) -> None:
@@ -54,7 +54,7 @@ class FilterError(ValueError):
 
 
 def problem_at(text: str, start: int, end: int, message: str, hint: str = "") -> Problem:
-    """A problem that covers ``text[start:end]`` (as far as its first line goes)."""
+    """Return a problem that covers ``text[start:end]``, up to the end of the first line."""
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     if line_end < 0:
@@ -64,7 +64,7 @@ def problem_at(text: str, start: int, end: int, message: str, hint: str = "") ->
 
 
 def display(text: str, problems: Sequence[Problem]) -> str:
-    """All problems as text: the message, the line, a caret under the place, the hint."""
+    """Format problems: for each the message, the line, a caret under the place, and the hint."""
     lines = text.split("\n")
     blocks = []
     for problem in problems:
@@ -79,7 +79,7 @@ def display(text: str, problems: Sequence[Problem]) -> str:
 
 
 def _excerpt(line: str, start: int, length: int) -> list[str]:
-    """The line, or the part of it around the place, and the carets under the place."""
+    """Return the line, or its part around the place, and the carets under the place."""
     line = "".join(character if character.isprintable() else " " for character in line)
     first = max(0, start - SHOWN_CHARACTERS // 2) if len(line) > SHOWN_CHARACTERS else 0
     shown = line[first : first + SHOWN_CHARACTERS]
@@ -89,15 +89,15 @@ def _excerpt(line: str, start: int, length: int) -> list[str]:
 
 
 def nearest(word: str, candidates: Iterable[str], least: float = 0.6) -> str:
-    """The candidate that a misspelt word most likely means, or ""."""
+    """Return the candidate most similar to a misspelt word; "" if none has a similarity of `least`."""
     found = get_close_matches(word.upper(), list(candidates), n=1, cutoff=least)
     return found[0] if found else ""
 
 
 class Mistake(Exception):
-    """Raised inside a parser: what is wrong with ``text[start:end]``; becomes a Problem.
+    """An error at ``text[start:end]``, raised inside a parser, which turns it into a Problem.
 
-    After a ``fatal`` one the parser does not look for more.
+    After a ``fatal`` mistake the parser stops; after others it looks for more.
     """
 
     def __init__(self, start: int, end: int, message: str, hint: str = "", *, fatal: bool = False) -> None:

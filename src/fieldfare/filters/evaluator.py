@@ -1,9 +1,9 @@
 """The exact evaluator: an expression compiled into Python closures.
 
-A closure takes a *subject*, from which a getter for each path reads the attribute's value: an
-event, or a function from path to value. Conditions give True, False or None (unknown); values give
-what the event holds, an exact number, or None. Comparisons with constants are made without a
-Decimal: the constant's nearest int and float bounds are computed once.
+A closure takes a *subject* (an event, or a function from path to value), from which a getter for each
+path reads the attribute's value. Conditions return True, False or None (unknown); values return the
+event's value, an exact number, or None. Comparisons with constants avoid Decimal: the constant's
+nearest int and float bounds are computed once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.patterns import matcher_of
-from fieldfare.filters.values import ABSENT, is_array
+from fieldfare.filters.values import ABSENT, SINGLE, is_array
 from fieldfare.model import Path
 
 Subject = Any
@@ -50,7 +50,7 @@ Condition = Callable[[Subject], bool | None]
 
 
 def event_getter(path: Path) -> Getter:
-    """Reads an attribute of an event (a mapping); ABSENT where there is none."""
+    """Return a function that reads an attribute of an event (a mapping); ABSENT where it is missing."""
     if len(path) == 1:
         name = path[0]
         return lambda event: event.get(name, ABSENT)
@@ -77,15 +77,17 @@ def event_getter(path: Path) -> Getter:
 
 
 def _step(value: Any, step: str | int) -> Any:
+    if type(value) in SINGLE:
+        return ABSENT
     if isinstance(step, str):
-        return value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
+        return value.get(step, ABSENT) if type(value) is dict or isinstance(value, Mapping) else ABSENT
     if is_array(value) and step < len(value):
         return value[step]
     return ABSENT
 
 
 def _outside(get: Getter, levels: int) -> Getter:
-    """Inside so many quantifiers, what ``get`` reads outside of them."""
+    """Return a getter that applies ``get`` to the subject outside of `levels` nested quantifiers."""
     if levels == 0:
         return get
     if levels == 1:
@@ -103,12 +105,12 @@ _second = operators.itemgetter(1)
 
 
 def lookup_getter(path: Path) -> Getter:
-    """Reads an attribute by a function from path to value."""
+    """Return a function that reads an attribute from a subject that is a function from path to value."""
     return lambda get: get(path)
 
 
 class Constant:
-    """The getter of what is the same for every subject: a literal, or what is computed from literals."""
+    """A getter that returns the same value for every subject: a literal, or computed from literals."""
 
     __slots__ = ("value",)
 
@@ -120,12 +122,14 @@ class Constant:
 
 
 class Compiler:
-    """Compiles expressions for one kind of subject; in a quantifier, a pair: the one outside, the element.
+    """A compiler of expressions for one kind of subject.
+
+    Inside a quantifier, the subject is a pair: the subject outside, and the element.
 
     Parameters
     ----------
     getter
-        Gives the function that reads an attribute from a subject.
+        Returns the function that reads an attribute from a subject.
     elements
         For each quantifier's variable in scope, the function that reads its element.
     """
@@ -138,14 +142,14 @@ class Compiler:
         self.level = 0
 
     def _inside(self, variable: str) -> Compiler:
-        """A compiler for what stands inside of a quantifier here."""
+        """Return a compiler for the condition of a quantifier at this level."""
         inner = Compiler(self.getter)
         inner.level = self.level + 1
         inner.elements = {**self.elements, variable: (_second, inner.level)}
         return inner
 
     def matcher(self, expression: Expression) -> Condition:
-        """A function that is truthy exactly where the expression is true; no three-valued detours."""
+        """Return a function that is truthy where the expression is true; false and unknown are both falsy."""
         if isinstance(expression, And | AndThen):
             return _all([self.matcher(operand) for operand in expression.operands])
         if isinstance(expression, Or):
@@ -153,11 +157,11 @@ class Compiler:
         return self.condition(expression)
 
     def condition(self, expression: Expression) -> Condition:
-        """A function that gives True, False, or None for unknown."""
+        """Return a function that returns True, False, or None for unknown."""
         return _CONDITIONS[type(expression)](self, expression)
 
     def value(self, expression: Expression) -> Getter:
-        """A function that gives the value of an expression; None or ABSENT where it has none."""
+        """Return a function that returns the value of an expression; None or ABSENT where it has none."""
         if isinstance(expression, Literal):
             return Constant(expression.value)
         if isinstance(expression, Attribute):
@@ -171,7 +175,7 @@ class Compiler:
         return self.number(expression)
 
     def number(self, expression: Expression) -> Callable[[Subject], exact.Rational | None]:
-        """A function that gives an int or Fraction for arithmetic, or None."""
+        """Return a function that returns an operand of arithmetic: an int, a Fraction, or None."""
         if isinstance(expression, Negate):
             negated = self.number(expression.operand)
             if isinstance(negated, Constant):
@@ -237,7 +241,7 @@ class Compiler:
         return Constant(call(None)) if all(isinstance(get, Constant) for get in operands) else call
 
     def _typed(self, e: Expression, kind: Type) -> Getter:
-        """The value of an operand; None where it is not of the type."""
+        """Return a getter of a function's operand; None where the value is not of the type."""
         if kind.is_numeric:
             return self.number(e)
         if kind is Type.BOOLEAN:
@@ -453,13 +457,13 @@ OPERATIONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operators.ge,
 }
 _WHOLE = 2.0**53
-"""Whole floats up to this are the whole numbers that they print as."""
+"""Maximum absolute value up to which a whole float equals the whole number that it prints as."""
 
 _ACCEPTED = {"=": (0,), "<>": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 
 
 def _calling(function: Function, operands: list[Getter]) -> Getter:
-    """The call of a function that is not expanded."""
+    """Return a getter that calls a function which is not expanded to a simpler expression."""
     compute, takes_null = function.compute, function.takes_null
     assert compute is not None, f"{function.name} cannot be computed"
     if takes_null:
@@ -526,7 +530,7 @@ def _compare_with_constant(operator: str, get: Getter, constant: Scalar) -> Cond
 
 
 def _any_type_test(operator: str, constant: Scalar) -> Callable[[Any], bool | None]:
-    """The comparison of any value with a constant, without short cuts."""
+    """Return the comparison of a value of any type with a constant, without fast paths."""
     accepted, order = _ACCEPTED[operator], exact.order
 
     def test(value: Any) -> bool | None:
@@ -537,7 +541,7 @@ def _any_type_test(operator: str, constant: Scalar) -> Callable[[Any], bool | No
 
 
 def _compare_with_number(operator: str, get: Getter, constant: int | Decimal) -> Condition:
-    """Ints and floats meet bounds of their own class; only the rest (a Decimal, say) is slow."""
+    """Return a comparison with a number: fast for ints and floats (bounds of their type), else slow."""
     compare, slow = OPERATIONS[operator], _any_type_test(operator, constant)
     whole_floor, whole_ceiling = exact.whole_bounds(constant)
     real_floor, real_ceiling = exact.float_bounds(constant)
@@ -564,7 +568,7 @@ def _compare_with_number(operator: str, get: Getter, constant: int | Decimal) ->
 
 
 def _finder(constants: Sequence[Scalar]) -> Callable[[Any], bool | None]:
-    """Whether a value equals one of many constants, by one look into a set."""
+    """Return a function that tests whether a value equals one of the constants, by one set look-up."""
     strings = frozenset(c for c in constants if isinstance(c, str))
     booleans = frozenset(c for c in constants if isinstance(c, bool))
     numbers = frozenset(

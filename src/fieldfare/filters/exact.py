@@ -1,7 +1,7 @@
 """Exact numbers: order and arithmetic over ints, floats, Decimals and Fractions.
 
-A float stands for the shortest decimal that reads back as it, so 0.1 is 0.1; an infinity lies
-beyond all numbers and has no arithmetic; a NaN is no number.
+A float stands for the shortest decimal that reads back as it, so 0.1 is 0.1. An infinity is beyond
+all numbers and has no arithmetic. A NaN is not a number.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-MAX_BITS = 2_048
-"""Arithmetic is unknown where a number's numerator or denominator is longer (about 616 digits)."""
+BITS_MAX = 2_048
+"""Maximum bits of a numerator or denominator (about 616 digits); beyond, arithmetic is unknown."""
 
-SUM_BITS = 2 * MAX_BITS + 1
-"""What a sum or a difference may have, so that numbers that arithmetic takes always have one."""
+SUM_BITS = 2 * BITS_MAX + 1
+"""Maximum bits of a sum's numerator and denominator; operands within ``BITS_MAX`` never exceed it."""
 
-MAX_POWER = 620
-"""A power of ten that has more than ``MAX_BITS`` bits."""
+POWER_MAX = 620
+"""An exponent of ten whose power has more than ``BITS_MAX`` bits."""
 
 _EXACT_UP_TO = 2**53
 _WIDE = Context(prec=4_000)
-"""Has room for the digits of any number of MAX_BITS."""
+"""A context with room for the digits of any number of ``BITS_MAX``."""
 
 Rational = int | Fraction
 
 
 def order(left: Any, right: Any) -> int | None:
-    """-1, 0 or 1 as the left value is below, equal to or above the right; None for unlike types.
+    """Compare two values: -1, 0 or 1 if the left one is below, equal to or above the right one.
 
-    Numbers are ordered exactly, strings by code point, and false is below true. All else has no
-    order, not even with itself.
+    Numbers are ordered exactly, strings by code point, and false is below true. Values of different types,
+    and of all other types, have no order, even with themselves: None.
     """
     kind = type(left)
     if kind is type(right) and (kind is int or kind is str or kind is bool):
@@ -49,7 +49,7 @@ _NUMBERS = (int, float, Decimal, Fraction)
 
 
 def order_of_numbers(left: Any, right: Any) -> int | None:
-    """The order of two numbers; None if one is a NaN."""
+    """Compare two numbers: -1, 0 or 1; None if one is a NaN."""
     if left != left or right != right:
         return None
     if isinstance(left, float):
@@ -62,7 +62,7 @@ def order_of_numbers(left: Any, right: Any) -> int | None:
 
 
 def _exact(number: float, other: Any) -> float | Decimal:
-    """A float as something that Python compares with ``other`` as its decimal would compare."""
+    """Return a float as a number that Python compares with ``other`` as the float's decimal would compare."""
     if isinstance(other, int) and (-_EXACT_UP_TO <= other <= _EXACT_UP_TO):
         return number  # between whole floats lie no whole numbers this small, so rounding is harmless
     if math.isinf(number):
@@ -71,7 +71,7 @@ def _exact(number: float, other: Any) -> float | Decimal:
 
 
 def rational(value: Any) -> Rational | None:
-    """The exact number a value is, for arithmetic; None if it is none or is too long."""
+    """Return the exact number that a value is, for arithmetic; None if it is no number or is too long."""
     kind = type(value)
     if kind is not int and kind is not Fraction:
         if isinstance(value, bool):
@@ -94,13 +94,13 @@ def rational(value: Any) -> Rational | None:
 
 
 def _is_long(value: Decimal) -> bool:
-    """Whether a finite Decimal other than 0 is certainly too long, told without computing its digits."""
+    """Return whether a finite nonzero Decimal is certainly too long, without converting it."""
     digits, exponent = len(value.as_tuple().digits), value.as_tuple().exponent
-    return value.adjusted() > MAX_POWER or int(exponent) < -MAX_POWER - digits
+    return value.adjusted() > POWER_MAX or int(exponent) < -POWER_MAX - digits
 
 
 def calculate(operator: str, left: Rational, right: Rational) -> Rational | None:
-    """``+ - * / %`` of two numbers; None where there is no result or it is too long.
+    """Compute ``+ - * / %`` of two numbers; None where there is no result or it is too long.
 
     The remainder has the sign of the left number, as in SQL.
     """
@@ -121,7 +121,7 @@ def calculate(operator: str, left: Rational, right: Rational) -> Rational | None
     return _bounded(result)
 
 
-def _bounded(value: Rational, most: int = MAX_BITS) -> Rational | None:
+def _bounded(value: Rational, most: int = BITS_MAX) -> Rational | None:
     if value.numerator.bit_length() > most or value.denominator.bit_length() > most:
         return None
     if type(value) is Fraction and value.denominator == 1:
@@ -130,7 +130,7 @@ def _bounded(value: Rational, most: int = MAX_BITS) -> Rational | None:
 
 
 def decimal_of(value: Fraction, most_places: int) -> Decimal | None:
-    """A fraction as the decimal that it is; None if it has no end, or more places than that."""
+    """Convert a fraction to a decimal; None if it is infinite or has more than `most_places` places."""
     rest = value.denominator
     twos = (rest & -rest).bit_length() - 1
     rest >>= twos
@@ -146,16 +146,16 @@ def decimal_of(value: Fraction, most_places: int) -> Decimal | None:
 
 
 def whole_bounds(constant: int | Decimal) -> tuple[int, int]:
-    """(floor, ceiling): a whole number is below the constant iff below its ceiling, and so on."""
+    """Return (floor, ceiling) of a constant: a whole number is below it iff it is below the ceiling."""
     if isinstance(constant, int):
         return constant, constant
     return math.floor(constant), math.ceil(constant)
 
 
 def float_bounds(constant: int | Decimal) -> tuple[float, float]:
-    """(floor, ceiling): the greatest float that stands for at most the constant, the least for at least.
+    """Return (floor, ceiling): the greatest float at most the constant, and the least float at least it.
 
-    A float is compared exactly with the constant by comparing it with these.
+    Comparing a float with one of these gives the exact comparison with the constant.
     """
     nearest = float(Decimal(constant))
     if math.isinf(nearest):

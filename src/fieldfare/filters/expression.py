@@ -1,9 +1,9 @@
-"""The one internal expression: what every filter language is parsed into.
+"""The internal expression into which every filter language is parsed.
 
 An expression is a value (a number, a string, a boolean, or unknown) computed from the attributes
-of one event. Those that are true, false or unknown are *conditions*; a filter is a condition, and
+of one event. An expression that is true, false or unknown is a *condition*; a filter is a condition, and
 matches where it is true. Unknown is SQL's: ``docs/filters.md`` has the table. Depth is bounded by
-the parsers (``MAX_DEPTH``), so functions over expressions may recurse.
+the parsers (``DEPTH_MAX``), so functions over expressions may recurse.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from fieldfare.model import Path
 
-MAX_DEPTH = 100
-"""How deep an expression may be nested. Parsers refuse what is deeper."""
+DEPTH_MAX = 100
+"""Maximum nesting depth of an expression; parsers reject deeper ones."""
 
 Scalar: TypeAlias = "str | bool | int | Decimal | None"
 """A constant. Decimals are finite and have a fraction; whole numbers are ints."""
@@ -25,7 +25,7 @@ Scalar: TypeAlias = "str | bool | int | Decimal | None"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant. None is unknown, whatever it is compared with."""
+    """A constant. None is unknown in every comparison."""
 
     value: Scalar
 
@@ -41,14 +41,14 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """The value of an attribute; as a condition: true or false if it is that, else unknown."""
+    """The value of an attribute; as a condition: its boolean value, or unknown if it is no boolean."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The element that a quantifier around here is at, or what ``path`` finds in it."""
+    """The current element of an enclosing quantifier, or its part at ``path``."""
 
     variable: str
     path: Path = ()
@@ -56,7 +56,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of ``filters.functions``; unknown where it has no value."""
+    """A call of a function of ``filters.functions``; unknown where it has no value."""
 
     function: str
     operands: tuple[Expression, ...]
@@ -64,14 +64,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """Minus a number."""
+    """The negative of a number."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``+ - * / %`` of two numbers, exactly; unknown where there is no such number."""
+    """``+ - * / %`` of two numbers, exactly; unknown where there is no result."""
 
     operator: str
     left: Expression
@@ -80,7 +80,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``= <> < <= > >=`` of two values of one type; else unknown."""
+    """``= <> < <= > >=`` of two values; unknown if their types differ."""
 
     operator: str
     left: Expression
@@ -110,16 +110,16 @@ class Wild(Enum):
     ONE = "_"
     """Exactly one character."""
     RUN = "%"
-    """Any number of characters, also none."""
+    """Zero or more characters."""
 
 
 Pattern = tuple[str | Wild, ...]
-"""Literal pieces and wildcards in order; no two literal pieces and no two RUNs are neighbours."""
+"""Literal pieces and wildcards in order; no two literal pieces and no two RUNs are adjacent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Whether the whole of a string fits a pattern; unknown for what is not a string."""
+    """Whether an entire string matches a pattern; unknown for other types."""
 
     operand: Expression
     pattern: Pattern
@@ -127,7 +127,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Whether the event has an attribute (or an element has a part), be it null. Never unknown."""
+    """Whether an attribute (or a part of an element) exists, null included. Never unknown."""
 
     operand: Attribute | Element
 
@@ -170,14 +170,14 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class AndThen:
-    """AND from left to right: the first operand that is not true decides, unknown too."""
+    """AND from left to right: the result is the first operand that is false or unknown, else true."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OrElse:
-    """OR from left to right: the first operand that is not false decides, unknown too."""
+    """OR from left to right: the result is the first operand that is true or unknown, else false."""
 
     operands: tuple[Expression, ...]
 
@@ -186,8 +186,8 @@ class OrElse:
 class Quantified:
     """Whether a condition holds for ANY or for ALL elements of an array.
 
-    Lax, as SQL/JSON has it: a value that is no array counts as an array of just that value, null
-    too. Unknown if the array is missing; else the three-valued OR or AND over its elements.
+    Lax mode of SQL/JSON: a value that is not an array, null included, counts as an array of one element.
+    Unknown if the array is missing; else the three-valued OR or AND over its elements.
     """
 
     quantifier: str
@@ -222,7 +222,7 @@ CONDITIONS = (
     *(Comparison, Between, In, Like, Exists, IsNull, IsTruth),
     *(Not, And, Or, AndThen, OrElse, Quantified),
 )
-"""The expressions that are conditions, whatever their parts are. (A Call may be one too.)"""
+"""The expression types that are always conditions. (A Call may be one too.)"""
 
 _PARTS: dict[type, tuple[str, ...]] = {
     Literal: (),
@@ -245,11 +245,11 @@ _PARTS: dict[type, tuple[str, ...]] = {
     OrElse: ("operands",),
     Quantified: ("array", "condition"),
 }
-"""The fields that hold an expression's parts: an expression each, or a tuple of them."""
+"""For each type, the fields that hold its parts: an expression each, or a tuple of expressions."""
 
 
 def parts_of(expression: Expression) -> list[Expression]:
-    """The expressions directly inside another, in the order of the text."""
+    """Return the direct parts of an expression, in the order of the text."""
     parts: list[Expression] = []
     for name in _PARTS[type(expression)]:
         part = getattr(expression, name)
@@ -261,7 +261,7 @@ def parts_of(expression: Expression) -> list[Expression]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and all its parts, each before its own parts."""
+    """Yield an expression and all its parts at any depth, in pre-order."""
     waiting = [expression]
     while waiting:
         current = waiting.pop()
@@ -270,12 +270,12 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def attribute_paths(expression: Expression) -> frozenset[Path]:
-    """All attributes that the expression reads."""
+    """Return the paths of all attributes that an expression reads."""
     return frozenset(part.path for part in walk(expression) if isinstance(part, Attribute))
 
 
 def with_parts(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """The expression with each direct part changed."""
+    """Return an expression with `change` applied to each direct part."""
     changed: dict[str, Any] = {}
     for name in _PARTS[type(expression)]:
         part = getattr(expression, name)
@@ -284,7 +284,7 @@ def with_parts(expression: Expression, change: Callable[[Expression], Expression
 
 
 def with_element(condition: Expression, variable: str, value: Attribute) -> Expression:
-    """A quantifier's condition, with an attribute in the place of the element."""
+    """Return a quantifier's condition with an attribute in place of the element."""
 
     def change(part: Expression) -> Expression:
         if isinstance(part, Element):
@@ -299,10 +299,10 @@ def with_element(condition: Expression, variable: str, value: Attribute) -> Expr
 
 
 def without_quantifiers(e: Expression) -> Expression:
-    """What an expression says where no value that it quantifies over is an array.
+    """Return an equivalent of an expression for events in which no quantified value is an array.
 
     A quantifier over an attribute becomes its condition for the attribute itself. (Where the attribute
-    is missing, the quantifier is unknown, whatever the condition is.)
+    is missing, the quantifier is unknown; its condition may not be.)
     """
     if isinstance(e, Quantified) and isinstance(e.array, Attribute):
         return without_quantifiers(with_element(e.condition, e.variable, e.array))

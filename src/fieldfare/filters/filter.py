@@ -1,4 +1,4 @@
-"""A filter, compiled: what a subscription's text means, for one event and for the index."""
+"""Compiled filters: a subscription's filter text, ready to be evaluated for an event and to be indexed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from fieldfare.model import Path
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a filter says of one event.
+    """The result of evaluating a filter for one event.
 
     Attributes
     ----------
     value
-        True, False, or None for unknown. The event matches only if it is True.
+        True, False, or None for unknown; ``cesql`` has other values too. The event matches only if True.
     errors
-        Kinds of errors that the dialect knows; ``sql`` has none, unknown stands for them.
+        Kinds of errors that the dialect defines. ``sql`` has none: an error is unknown.
     given_up
-        Whether it would take too much work to say; then the event does not match.
+        Whether the filter was not evaluated because it would take too many steps; the event does not match.
     """
 
     value: Any
@@ -46,16 +46,16 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a dialect's parser gives.
+    """A filter as a dialect's parser returns it.
 
     Attributes
     ----------
     expression
         True for exactly the events that match.
     evaluate
-        The filter's value in a dialect where that is more than true, false or unknown.
+        Evaluates the filter, in a dialect whose results are not those of the expression.
     warnings
-        What is allowed but most likely not meant.
+        Problems with text that is allowed but probably not intended.
     """
 
     expression: Expression
@@ -70,7 +70,7 @@ class Dialect:
     Attributes
     ----------
     parse
-        Text to what it means; raises FilterError.
+        Parses a text; raises FilterError.
     is_json
         Whether a filter is a JSON document.
     """
@@ -88,7 +88,7 @@ def _parse_sql(text: str) -> Parsed | SimpleFilter:
 
 
 _SIMPLE = Parsed(Literal(True))
-"""What a simple filter has besides its expression: nothing."""
+"""The other attributes of a simple filter, whose expression is made later: no evaluate, no warnings."""
 
 
 def _parse_cesql(text: str) -> Parsed:
@@ -99,7 +99,7 @@ def _parse_cesql(text: str) -> Parsed:
 
 
 def _two_valued(expression: Expression, warnings: tuple[Problem, ...]) -> Parsed:
-    """A filter of a dialect that has no unknown: what is not true is false."""
+    """Return a filter of a dialect without unknown: unknown is false."""
     found: list[Condition] = []
 
     def evaluate(event: Mapping[str, Any]) -> Evaluation:
@@ -122,15 +122,15 @@ DIALECTS: dict[str, Dialect] = {
 class Filter:
     """A filter of any dialect. Immutable; made by ``compile_filter``; can be pickled.
 
-    What is derived from the text is computed when it is first asked for, so that a filter which is
-    only parsed, or only evaluated, costs no more than that.
+    Properties are computed at their first use, so that a filter that is only parsed, or only evaluated,
+    costs no more than that.
 
     Attributes
     ----------
     text, dialect
-        As given (JSON that came as objects: as compact text).
+        The arguments of ``compile_filter``; parsed JSON is converted to compact text.
     warnings
-        What is allowed but most likely not meant, as problems with a place.
+        Problems with text that is allowed but probably not intended.
     """
 
     __slots__ = (
@@ -175,27 +175,27 @@ class Filter:
 
     @property
     def compiled(self) -> bytes:
-        """The normal form as the registry keeps it: ``encode_normal_form`` of it, but often faster."""
+        """The encoded normal form that the registry keeps; faster than ``encode_normal_form`` if possible."""
         encoded = self._simple.encoded() if self._simple is not None else None
         return encoded if encoded is not None else encode_normal_form(self.normal_form)
 
     @property
     def normal_form(self) -> NormalForm:
-        """What the index needs to know: a bounded disjunction of conjunctions of value sets."""
+        """The filter for the index: a bounded disjunction of conjunctions of value sets."""
         if self._normal_form is None:
             self._normal_form = decided_by_work(normal_form(self.expression), self.work)
         return self._normal_form
 
     @property
     def work(self) -> Work | None:
-        """What it costs to evaluate the filter; None if no event makes it cost much."""
+        """The steps that evaluating the filter takes; None if no event can make it take many."""
         if isinstance(self._work, bool):
             self._work = work_of(self.expression)
         return self._work
 
     @property
     def cost(self) -> int:
-        """What it costs whoever matches with it, in predicates: see ``costs``."""
+        """The cost of matching the filter, in predicates: see ``filters.costs``."""
         if self._simple is not None:
             return self._simple.cost()
         return cost_of(self.expression, self.normal_form)
@@ -209,11 +209,11 @@ class Filter:
 
     @property
     def column_paths(self) -> frozenset[Path]:
-        """The attributes that a batch should have as columns: also parts of what it quantifies over."""
+        """The attributes that a batch should have as columns: ``paths``, and parts of quantified values."""
         return self.paths | attribute_paths(without_quantifiers(self.expression))
 
     def matches(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event matches: a CloudEvent as its JSON object, already parsed."""
+        """Return whether an event matches: a CloudEvent as a parsed JSON object."""
         if self.work is not None and not self.work.fits(lambda path: event_getter(path)(event)):
             return False
         match = self._match_event
@@ -222,24 +222,24 @@ class Filter:
         return match(event) is True
 
     def matches_lookup(self, get: Callable[[Path], Any]) -> bool:
-        """Whether an event matches whose attributes are read by a function.
+        """Return whether an event matches whose attributes are read by a function.
 
         Parameters
         ----------
         get : path to value
-            ``values.ABSENT`` where the event has no such attribute.
+            Returns ``values.ABSENT`` for an attribute that the event does not have.
         """
         return (self.work is None or self.work.fits(get)) and self.decides(get)
 
     def decides(self, get: Callable[[Path], Any]) -> bool:
-        """The same of a filter whose work was counted already."""
+        """Return whether an event matches, without limiting the steps: for callers that have counted them."""
         match = self._match_lookup
         if match is None:
             match = self._match_lookup = Compiler(lookup_getter).matcher(self.expression)
         return match(get) is True
 
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
-        """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
+        """Evaluate the filter for an event: True, False or None; in ``cesql`` other values and errors too."""
         if self.work is not None and not self.work.fits(lambda path: event_getter(path)(event)):
             return Evaluation(None, given_up=True)
         evaluate = self._evaluate_event
@@ -269,14 +269,14 @@ def compile_filter(text: str | Mapping[str, Any] | Sequence[Any], dialect: str =
     Parameters
     ----------
     text
-        The filter; for dialects that are JSON also the parsed JSON.
+        The filter; for JSON dialects, parsed JSON is accepted too.
     dialect
-        The language it is written in, one of ``DIALECTS``.
+        The filter language, one of ``DIALECTS``.
 
     Raises
     ------
     FilterError
-        The filter cannot be used; ``problems`` says where and why.
+        The filter cannot be used; ``problems`` has places and reasons.
     """
     known = DIALECTS.get(dialect)
     if known is None:
@@ -297,5 +297,5 @@ def _json_text(document: Any, name: str, dialect: Dialect) -> str:
         try:
             return json.dumps(document, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            problem = f"this is no JSON: {error}"
+            problem = f"this is not JSON: {error}"
     raise FilterError("", [Problem(problem, 1, 1, "", 0)])

@@ -1,8 +1,7 @@
-"""JSON whose values know where they stand in the text, for filters that are written in JSON.
+"""A JSON parser whose values have positions in the text, for filters that are written in JSON.
 
-Reading takes linear time, and nothing in the text can make it fail but with a FilterError: length,
-nesting and digits are bounded, halves of surrogate pairs are refused, and so is a name that an
-object has twice (which one would count?). NUL is a character like others.
+Parsing takes linear time and raises nothing but FilterError. Length, nesting and digits are bounded; lone
+surrogates are rejected, and so are objects with a duplicate name, which would be ambiguous. NUL is accepted.
 """
 
 from __future__ import annotations
@@ -13,13 +12,8 @@ from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 from fieldfare.filters.errors import FilterError, Mistake, Problem, problem_at
-from fieldfare.filters.text import refuse_unreadable
-
-MAX_NESTING = 100
-"""How many arrays and objects may stand one in the other."""
-
-MAX_DIGITS = 1_000
-"""How many digits a number may have, and how many powers of ten it may be away from 1."""
+from fieldfare.filters.expression import DEPTH_MAX
+from fieldfare.filters.text import DIGITS_MAX, PROBLEMS_MAX, refuse_unreadable
 
 
 class JsonValue(NamedTuple):
@@ -30,9 +24,9 @@ class JsonValue(NamedTuple):
     kind
         ``object``, ``array``, ``string``, ``number``, ``boolean`` or ``null``.
     value
-        a list of Members, a list of JsonValues, a str, an int or Decimal, a bool, or None.
+        A list of Members, a list of JsonValues, a str, an int or Decimal, a bool, or None.
     start, end
-        Where it stands in the text.
+        The value is ``text[start:end]``.
     """
 
     kind: str
@@ -42,19 +36,19 @@ class JsonValue(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of an object; its name is a JsonValue too, for its place."""
+    """A member of an object; its name is a JsonValue, which has its place."""
 
     name: JsonValue
     value: JsonValue
 
 
 def read_json(text: str) -> JsonValue:
-    """The value that a text holds, which is not empty.
+    """Parse a JSON text.
 
     Raises
     ------
     FilterError
-        The text is no JSON, or beyond a limit.
+        The text is empty, not JSON, or beyond a limit.
     """
     refuse_unreadable(text)
     reader = _Reader(text)
@@ -65,9 +59,9 @@ def read_json(text: str) -> JsonValue:
             raise reader.unexpected("after the filter's end", hint)
     except Mistake as mistake:
         problems = [*reader.problems, mistake.problem(text)]
-        raise FilterError(text, problems[:MAX_PROBLEMS]) from None
+        raise FilterError(text, problems[:PROBLEMS_MAX]) from None
     if reader.problems:
-        raise FilterError(text, reader.problems[:MAX_PROBLEMS])
+        raise FilterError(text, reader.problems[:PROBLEMS_MAX])
     return value
 
 
@@ -87,12 +81,12 @@ _WORDS: dict[str, tuple[str, bool | None]] = {
     "false": ("boolean", False),
     "null": ("null", None),
 }
-_MAX_DUPLICATES = 10
+_DUPLICATES_MAX = 10
 _new = tuple.__new__  # the plain constructor of a named tuple takes twice as long
 
 
 class _Reader:
-    """A cursor over the text: ``kind``, ``start`` and ``end`` are those of the token it stands on."""
+    """A cursor over the text: ``kind``, ``start`` and ``end`` describe the current token."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -117,8 +111,8 @@ class _Reader:
             self.advance()
             return _new(JsonValue, ("number", _number(self.text, start, end), start, end))
         if kind == "[" or kind == "{":
-            if depth >= MAX_NESTING:
-                message = f"the filter is nested too deeply, at most {MAX_NESTING} levels are allowed"
+            if depth >= DEPTH_MAX:
+                message = f"the filter is nested too deeply, at most {DEPTH_MAX} levels are allowed"
                 raise Mistake(start, end, message)
             self.advance()
             return self.array(start, depth + 1) if kind == "[" else self.object(start, depth + 1)
@@ -146,7 +140,7 @@ class _Reader:
         if self.kind != "}":
             while True:
                 name = self.name()
-                if name.value in names and len(self.problems) < _MAX_DUPLICATES:
+                if name.value in names and len(self.problems) < _DUPLICATES_MAX:
                     hint = "keep one, or put what both say into one value"
                     message = f"{self.text[name.start : name.end]} stands here twice"
                     self.problems.append(problem_at(self.text, name.start, name.end, message, hint))
@@ -196,7 +190,7 @@ class _Reader:
         return Mistake(self.start, self.end, f"unexpected {found} {where}", hint)
 
     def no_value(self) -> Mistake:
-        """What is wrong with a token that begins no value."""
+        """Return the mistake of a token that cannot begin a value."""
         start, end = self.start, self.end
         word = self.text[start:end]
         if self.kind == "end":
@@ -204,7 +198,7 @@ class _Reader:
         if word == "'":
             return Mistake(start, end, "a string has double quotes in JSON", 'write "..."')
         if word == '"':
-            return _broken_string(self.text, start)
+            return _invalid_string(self.text, start)
         if self.kind == "word":
             if word in _LIKELY:
                 return Mistake(start, end, f"{word} is not a value of JSON", f"write {_LIKELY[word]}")
@@ -228,7 +222,7 @@ _LIKELY = {
 
 
 def shown(text: str) -> str:
-    """A piece of the text in quotes, cut if it is long."""
+    """Quote a piece of the text for a message; longer than 40 characters, it is cut."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
@@ -239,7 +233,7 @@ _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 
 def _decoded(text: str, start: int, end: int) -> str:
-    """What the string at a place stands for."""
+    """Decode the JSON string at ``text[start:end]``."""
     if text.find("\\", start, end) < 0:
         return text[start + 1 : end - 1]
     pieces: list[str] = []
@@ -251,7 +245,7 @@ def _decoded(text: str, start: int, end: int) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """The character that an escape stands for."""
+    """Return the character that an escape stands for; raise Mistake if there is none."""
     high, low, code, letter = found.groups()
     if letter is not None:
         if letter not in _ESCAPED:
@@ -268,7 +262,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def place_in_string(text: str, string: JsonValue, index: int) -> int:
-    """Where in the text the character stands that a string has at an index (its length: the end)."""
+    """Return the position in the text of a string's character at `index`, or of its end for its length."""
     position = string.start + 1
     for found in _ESCAPE.finditer(text, position, string.end - 1):
         plain = found.start() - position
@@ -279,8 +273,8 @@ def place_in_string(text: str, string: JsonValue, index: int) -> int:
     return min(position + index, string.end - 1)
 
 
-def _broken_string(text: str, start: int) -> Mistake:
-    """What is wrong with a string that the scanner could not read."""
+def _invalid_string(text: str, start: int) -> Mistake:
+    """Return the mistake in a string that the scanner could not read."""
     found = _READABLE.match(text, start + 1)
     assert found is not None
     place = found.end()
@@ -293,31 +287,31 @@ def _broken_string(text: str, start: int) -> Mistake:
 
 
 _READABLE = re.compile(r'[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*', re.DOTALL)
-_EXACT = Context(prec=2 * MAX_DIGITS)
+_EXACT = Context(prec=2 * DIGITS_MAX)
 
 
 def _number(text: str, start: int, end: int) -> int | Decimal:
     word = text[start:end]
-    if len(word) <= MAX_DIGITS and word.lstrip("-").isdigit():
+    if len(word) <= DIGITS_MAX and word.lstrip("-").isdigit():
         return int(word)
     mantissa, _, exponent = word.lower().partition("e")
     digits = mantissa.lstrip("-").replace(".", "").lstrip("0")
-    if len(digits) <= MAX_DIGITS and len(exponent) <= len("-99999"):
+    if len(digits) <= DIGITS_MAX and len(exponent) <= len("-99999"):
         value = _EXACT.create_decimal(word)
         if not value:
             return 0
-        if abs(value.adjusted()) <= MAX_DIGITS:
+        if abs(value.adjusted()) <= DIGITS_MAX:
             whole = value == value.to_integral_value(context=_EXACT)
             return int(value) if whole else value.normalize(_EXACT)
     message = (
-        f"a number has at most {MAX_DIGITS:,} digits and lies between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS}"
+        f"a number has at most {DIGITS_MAX:,} digits and lies between 1e-{DIGITS_MAX} and 1e{DIGITS_MAX}"
     )
     raise Mistake(start, end, message)
 
 
 @dataclass
 class Findings:
-    """The mistakes found in a filter's JSON, which say nothing of its syntax, to be told together."""
+    """Semantic mistakes found in a filter's JSON, collected to be raised together."""
 
     text: str
 
@@ -328,11 +322,7 @@ class Findings:
         self.mistakes.append(mistake)
 
     def refuse(self) -> None:
-        """Raise what was found, if anything was: the first ten, in the order of the text."""
+        """Raise FilterError if there are mistakes: the first ``PROBLEMS_MAX``, in the order of the text."""
         if self.mistakes:
-            first = sorted(self.mistakes, key=lambda mistake: mistake.start)[:MAX_PROBLEMS]
+            first = sorted(self.mistakes, key=lambda mistake: mistake.start)[:PROBLEMS_MAX]
             raise FilterError(self.text, [mistake.problem(self.text) for mistake in first])
-
-
-MAX_PROBLEMS = 10
-"""How many problems of one filter are told."""

@@ -1,14 +1,14 @@
-"""Needles: texts that a string must contain for a pattern to fit, so that an index can look for them.
+"""Needles: texts that a string must contain to match a pattern, so that an index can search for them.
 
-No set of ranges says ``title LIKE '%storm%'``. A needle does: an attribute is a string in which a literal
-stands, anywhere, at its beginning or at its end. It may also be looked for in the string without
-differences of case, as ``str.casefold`` makes it; from there LOWER and UPPER can be judged too:
+No set of ranges expresses ``title LIKE '%storm%'``. A needle does: the attribute is a string that contains a
+literal: anywhere, at its beginning or at its end. The search may also ignore case, in the string that
+``str.casefold`` returns; this covers LOWER and UPPER too:
 
     casefold(lower(text)) = casefold(text)        for every text
-    casefold(upper(text)) = casefold(text)        unless there is a dotless i in it, which becomes an I
+    casefold(upper(text)) = casefold(text)        unless the text has a dotless i, which becomes an I
 
-Both are character by character (a test goes through all of Unicode), so a literal in ``UPPER(text)`` is a
-needle as far as it has no I. A pattern has several literals: the one with most letters is its needle.
+Both work character by character (a test checks all of Unicode), so a literal in ``UPPER(text)`` is cut at
+each I. A pattern may have several literals or pieces: the one with most letters is its needle.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from fieldfare.model import Path
 FOLDED, AT_START, AT_END = 1, 2, 4
 """Bits of a needle's kind: found in the casefolded string; only at its beginning; only at its end."""
 
-MAX_NEEDLE_BYTES = 200
-"""A longer literal is cut: what is left of it is still necessary."""
-MAX_NEEDLES = 8
-"""How many needles a conjunction has at most."""
+NEEDLE_BYTES_MAX = 200
+"""Maximum UTF-8 bytes of a needle; a longer literal is cut, and its piece is still necessary for a match."""
+NEEDLES_MAX = 8
+"""Maximum needles of a conjunction; of more, the longest are kept and the conjunction is not exact."""
 
 _CUT_IN_CAPITALS = "I"
 _CUT_IN_PARTS = "ı"
 
 
 class Needle(NamedTuple):
-    """A text that an attribute, a string, must contain.
+    """A text that an attribute must contain; the attribute must be a string.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Needle(NamedTuple):
     text
         The literal, never empty; casefolded if the kind is FOLDED.
     kind
-        FOLDED, AT_START, AT_END, added up.
+        The sum of some of FOLDED, AT_START and AT_END.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class Needle(NamedTuple):
     kind: int
 
     def is_in(self, value: object) -> bool:
-        """Whether a value is a string that has the needle."""
+        """Return whether a value is a string that contains the needle."""
         if not isinstance(value, str):
             return False
         if self.kind & FOLDED:
@@ -71,11 +71,11 @@ class Needle(NamedTuple):
 
 
 Found = tuple[Needle, bool]
-"""A needle without which a predicate is not true, and whether it is true of every string with it."""
+"""A needle that is necessary for a predicate to be true, and whether it is also sufficient."""
 
 
 def needle_of(e: Expression) -> Found | None:
-    """The needle of a predicate for it to be true; None if there is none, or a set of values says more."""
+    """Return the needle of a predicate; None if it has none, or if a range of strings is more selective."""
     if isinstance(e, Like):
         return _of_pattern(e.operand, e.pattern)
     if isinstance(e, Comparison) and e.operator == "=":
@@ -97,9 +97,9 @@ _IGNORING_CASE = {
     "ENDS_WITH_IGNORE_CASE": AT_END,
 }
 _SHORTENED = frozenset(["TRIM", "LTRIM", "RTRIM", "SUBSTRING", "LEFT", "RIGHT"])
-"""Functions that give a part of their first operand."""
+"""Functions that return a part of their first operand."""
 _CASES = {"CASEFOLD": "", "LOWER": "", "UPPER": _CUT_IN_CAPITALS}
-"""Functions that change the case, and where a literal looked for in what they give must be cut."""
+"""Functions that change the case, each with the character at which a literal must be cut."""
 
 
 def _of_pattern(operand: Expression, pattern: Pattern) -> Found | None:
@@ -133,12 +133,12 @@ def _of_pattern(operand: Expression, pattern: Pattern) -> Found | None:
         and Wild.ONE not in pattern
     )
     if not case and is_exact and found.kind & AT_START:
-        return None  # a range of strings says it
+        return None  # a range of strings expresses it
     return found, is_exact
 
 
 def _pieces(text: str, kind: int, cut: str) -> list[tuple[str, int]]:
-    """A literal without some characters: what stands between them, and where it must stand."""
+    """Split a literal at the character `cut`; return the pieces with their kinds."""
     if not cut or cut not in text:
         return [(text, kind)]
     parts = text.split(cut)
@@ -153,7 +153,7 @@ def _inexact(needle: Needle | None) -> Found | None:
 
 
 def _best(path: Path, pieces: Sequence[tuple[str, int]], fold: bool) -> Needle | None:
-    """The piece that is most likely the rarest: that with most letters."""
+    """Return the needle of the piece with most letters, which is probably the rarest."""
     needles = [
         Needle(path, *_shortened(text.casefold() if fold else text, kind | (FOLDED if fold else 0)))
         for text, kind in pieces
@@ -163,14 +163,14 @@ def _best(path: Path, pieces: Sequence[tuple[str, int]], fold: bool) -> Needle |
 
 
 def letters_in(text: str) -> int:
-    """How much a text says: an ideograph as much as two letters."""
+    """Return the length of a text as a measure of its rarity; an ideograph counts as two letters."""
     return len(text) if text.isascii() else sum(1 + (character >= "\u0800") for character in text)
 
 
 def _shortened(text: str, kind: int) -> tuple[str, int]:
-    if len(text.encode("utf-8", "surrogatepass")) <= MAX_NEEDLE_BYTES:
+    if len(text.encode("utf-8", "surrogatepass")) <= NEEDLE_BYTES_MAX:
         return text, kind
-    most = MAX_NEEDLE_BYTES // 4  # characters of any width
+    most = NEEDLE_BYTES_MAX // 4  # characters of any width
     if kind & AT_END and not kind & AT_START:
         return text[-most:], kind
     return text[:most], kind & ~AT_END

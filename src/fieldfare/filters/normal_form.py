@@ -1,14 +1,14 @@
 """The normal form: a bounded disjunction of conjunctions of value sets, for the index.
 
-For each part of an expression, and each set of truth values wanted of it, ``_Builder`` gives a
+For each part of an expression, and each set of truth values wanted of it, ``_Builder`` returns a
 disjunction that holds wherever the part takes one of them. A predicate on one attribute gives its
-exact set of values; AND and OR of what is wanted combine by products and unions; NOT only swaps
-what is wanted. So nothing is lost by unknowns: they are truth values like the others.
+exact set of values; AND and OR combine by products and unions; NOT only swaps the wanted truth values.
+Unknown is a truth value like the others, so nothing is lost by it.
 
-What is computed from attributes is a *derived column* (``filters.derived``), and its value set is exact, too;
-beside it stands what follows for the attributes. What no value set can say (a wildcard inside a pattern)
-gives a *superset*: the values with which it could hold, marked not exact. The same happens to what would
-grow beyond the bounds. Of patterns a conjunction also has the ``needles``: texts that strings contain.
+A value computed from attributes is a *derived column* (``filters.derived``), whose value set is exact too;
+the sets of attributes that follow from it are added. A predicate that no value set expresses (a wildcard
+inside a pattern) gives a *superset*: the values with which it could hold, marked not exact. So does a part
+that would exceed the bounds. For patterns a conjunction also has ``needles``: texts that strings contain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fieldfare.filters import values as sets
 from fieldfare.filters.constants import with_constant_parts, with_constants
 from fieldfare.filters.derived import on_column, path_of
 from fieldfare.filters.drafts import (
-    MAX_CONJUNCTIONS,
+    CONJUNCTIONS_MAX,
     NO_NEEDLES,
     Budget,
     Disjunction,
@@ -63,19 +63,19 @@ from fieldfare.model import Path, derived_text
 
 @dataclass(frozen=True, slots=True)
 class Conjunction:
-    """Value sets that an event's attributes must all be in.
+    """Value sets that contain the values of an event's attributes.
 
     Attributes
     ----------
     constraints : pairs of path and set
-        Sorted by path, one a path; no set is empty or full. Derived columns come first.
+        Sorted by path, one per path; no set is empty or full. Derived columns come first.
     exact
-        Whether an event that fits, needles and derived columns too, matches. If not, the filter's evaluator
-        decides; so it does for who does not look at all of these.
+        Whether every event that fits the constraints and needles, derived columns included, matches. If not,
+        the filter's evaluator decides; it also decides for a matcher that does not check all of them.
     needles
-        Texts that attributes contain, sorted; each one's attribute has a set of strings only.
+        Texts that attributes must contain, sorted; the attribute of a needle has a set of strings only.
     implied
-        The attributes whose sets follow from those of the derived columns: who looks at these needs no more.
+        The attributes whose sets follow from the derived columns; a matcher that checks those can skip these.
     """
 
     constraints: tuple[tuple[Path, ValueSet], ...]
@@ -85,11 +85,11 @@ class Conjunction:
 
     @property
     def derives(self) -> bool:
-        """Whether it has a derived column."""
+        """Whether the conjunction has a derived column."""
         return bool(self.constraints) and derived_text(self.constraints[0][0]) is not None
 
     def without_derived(self) -> Conjunction:
-        """The same for who looks at no derived column."""
+        """Return the conjunction for a matcher that computes no derived columns; it is not exact."""
         if not self.derives:
             return self
         kept = tuple(pair for pair in self.constraints if derived_text(pair[0]) is None)
@@ -98,13 +98,13 @@ class Conjunction:
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """A filter for the index: it can match only events that fit one of the conjunctions."""
+    """A filter for the index: it matches only events that fit one of the conjunctions."""
 
     conjunctions: tuple[Conjunction, ...]
 
 
 def normal_form(expression: Expression) -> NormalForm:
-    """The normal form of the events for which an expression is true."""
+    """Return the normal form of an expression: it admits all events for which the expression is true."""
     drafts = _Builder(expression).wanted(expression, _TRUE)
     return NormalForm(
         tuple(
@@ -124,7 +124,7 @@ def _needle_order(needle: Needle) -> tuple[Any, ...]:
 
 
 def sorted_sets(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
-    """The constraints of a conjunction, in their order."""
+    """Return the constraints of a conjunction, sorted by path."""
     if len(found) == 1:
         return tuple(found.items())
     try:
@@ -135,7 +135,7 @@ def sorted_sets(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...
 
 
 def path_order(path: Path) -> tuple[tuple[bool, str | int], ...]:
-    """A key that sorts paths: step by step, array indexes before names."""
+    """Return a sort key for paths: step by step, array indexes before names."""
     return tuple([(isinstance(step, str), step) for step in path])
 
 
@@ -147,9 +147,9 @@ _NEVER: Disjunction = []
 
 
 class _Builder:
-    """Remembers what it has found, so that work is linear in the expression's size.
+    """A builder that caches the results for each part, so that its work is linear in the expression's size.
 
-    What it remembers is found by the identity of expressions; so those that it makes itself are kept.
+    The caches use the identity of expressions as keys, so expressions made here are kept alive in ``kept``.
     """
 
     def __init__(self, whole: Expression) -> None:
@@ -161,21 +161,24 @@ class _Builder:
         self.alone: dict[int, Expression] = {}
         self.nested: set[int] = set()
         self.sizes: dict[int, int] = {}
+        self.inside: dict[int, bool] = {}
         self.kept: list[Expression] = []
         self.columns: dict[int, Expression | None] = {}
         self.quantifiers = 0
 
     def derived(self, e: Expression, truths: int) -> Disjunction:
-        """``wanted`` of an expression that was made here."""
+        """Return ``wanted`` of an expression that was made by this builder, and keep the expression alive."""
         self.kept.append(e)
         return self.wanted(e, truths)
 
     def wanted(self, e: Expression, truths: int) -> Disjunction:
-        """Where the expression takes one of these truth values (a mask)."""
+        """Return a disjunction that holds wherever the expression takes one of the truth values (a mask)."""
         if truths == 0:
             return _NEVER
         if truths == _ALL:
             return [Draft({})]
+        if not self.budget.step():
+            return [Draft({}, False)]
         build = _COMPOUNDS.get(type(e))
         if build is None:
             return self.predicate(e, truths)
@@ -198,7 +201,7 @@ class _Builder:
         return self.joined(e, truths, _FALSE)
 
     def joined(self, e: And | Or, truths: int, shared: int) -> Disjunction:
-        """AND and OR: one truth value (``shared``) that all operands must have, or one of them decides."""
+        """Build AND or OR: the result is ``shared`` if all operands are, else one operand decides."""
         if truths == _UNKNOWN:  # not true, and not false
             return self.product([self.wanted(e, _FALSE | _UNKNOWN), self.wanted(e, _TRUE | _UNKNOWN)])
         if truths == _TRUE | _FALSE:
@@ -227,7 +230,7 @@ class _Builder:
         return self.derived(both, truths)
 
     def membership(self, e: In, truths: int) -> Disjunction:
-        """All literals of a list are one set; what else is in it is compared one by one."""
+        """Build IN: all literals of the list are one set; other items are compared one by one."""
         constant = with_constant_parts(e)
         if constant is not e and constant != e:
             return self.derived(constant, truths)
@@ -235,7 +238,7 @@ class _Builder:
         others = dict.fromkeys(item for item in items if not isinstance(item, Literal))
         if not others:
             return self.predicate(e, truths)
-        if len(others) > MAX_CONJUNCTIONS:
+        if len(others) > CONJUNCTIONS_MAX:
             return self.superset(e, truths)
         literals = tuple(item for item in items if isinstance(item, Literal))
         equal = tuple(Comparison("=", e.operand, item) for item in others)
@@ -248,12 +251,12 @@ class _Builder:
         return self.in_order(e, truths, _FALSE)
 
     def in_order(self, e: AndThen | OrElse, truths: int, shared: int) -> Disjunction:
-        """From left to right: all have the ``shared`` truth value, or the first that has not decides."""
+        """Build AndThen or OrElse: ``shared`` if all operands are, else the first that is not decides."""
         parts: list[Disjunction] = []
         if truths & shared:
             parts.append(self.product([self.wanted(operand, shared) for operand in e.operands]))
         others = truths & ~shared
-        if others and len(e.operands) > _MAX_IN_ORDER:
+        if others and len(e.operands) > _IN_ORDER_MAX:
             found = self.union([self.wanted(operand, others) for operand in e.operands])
             parts.append([Draft(draft.sets, False, draft.needles) for draft in found])
         elif others:
@@ -264,9 +267,10 @@ class _Builder:
         return self.union(parts)
 
     def quantified(self, e: Quantified, truths: int) -> Disjunction:
-        """What holds if the attribute is no array; and the arrays, which no value set looks into.
+        """Build a quantifier: its condition for values that are not arrays, and all arrays, inexactly.
 
-        A missing array makes the quantifier unknown, an empty one makes ANY false and ALL true.
+        Value sets cannot express the elements of an array. A missing array makes the quantifier unknown; an
+        empty one makes ANY false and ALL true.
         """
         array = e.array
         if not isinstance(array, Attribute):
@@ -277,31 +281,43 @@ class _Builder:
         condition = self.alone.get(id(e))
         if condition is None:
             condition = self.alone[id(e)] = self.grounded(e.condition, {e.variable: path})
-        looks_inside = any(
-            isinstance(part, Element) and part.variable == e.variable and part.path
-            for part in walk(e.condition)
-        )
+        looks_inside = self.looks_inside(e)
         if_empty = bool(truths & (_FALSE if e.quantifier == "ANY" else _TRUE))
         if_missing = bool(truths & _UNKNOWN)
         found: Disjunction = [Draft({path: _MISSING})] if if_missing else []
-        self.quantifiers += 1  # of an array what is computed is another thing for each element
+        self.quantifiers += 1  # no derived columns: in an array, the value would differ for each element
         for draft in self.wanted(condition, truths):
+            self.budget.step(1 + len(draft.sets))
             found += _if_no_array(draft, path, if_empty, if_missing)
         self.quantifiers -= 1
         if not looks_inside:
             found.append(Draft({path: _OTHER}, False))
         else:
             found.append(Draft({(*path, 0): _PRESENT}, False))
-            if if_empty and not _holds_for_empty(e, truths):
+            if if_empty and not (
+                self.budget.step(2 * self.size(e.condition)) and _holds_for_empty(e, truths)
+            ):
                 found.append(Draft({(*path, 0): _MISSING, path: _OTHER}, False))
         return self.union([self.by_column(e, truths, found)])
 
-    def by_column(self, e: Quantified, truths: int, found: Disjunction) -> Disjunction:
-        """The same of a quantifier, decided by its column where its sets do not decide.
+    def looks_inside(self, e: Quantified) -> bool:
+        """Return whether a quantifier's condition reads parts of its element."""
+        found = self.inside.get(id(e))
+        if found is None:
+            self.budget.step(self.size(e.condition))
+            found = self.inside[id(e)] = any(
+                isinstance(part, Element) and part.variable == e.variable and part.path
+                for part in walk(e.condition)
+            )
+        return found
 
-        Of many quantifiers' columns all combinations would be conjunctions.
+    def by_column(self, e: Quantified, truths: int, found: Disjunction) -> Disjunction:
+        """Return a quantifier's disjunction with its derived column added where the sets alone are inexact.
+
+        A filter with more than ``_QUANTIFIED_MAX`` quantifiers gets none: the product would have one
+        conjunction for each combination of columns.
         """
-        if self.quantifiers or self.count() > _MAX_QUANTIFIED or all(draft.exact for draft in found):
+        if self.quantifiers or self.count() > _QUANTIFIED_MAX or all(draft.exact for draft in found):
             return found
         path = path_of(e)
         if path is None:
@@ -316,16 +332,16 @@ class _Builder:
         return [decided(draft) for draft in found]
 
     def count(self) -> int:
-        """How many quantifiers the filter has."""
+        """Return the number of quantifiers in the filter."""
         if self.in_all is None:
             self.in_all = sum(isinstance(part, Quantified) for part in walk(self.whole))
         return self.in_all
 
     def grounded(self, e: Expression, paths: dict[str, Path]) -> Expression:
-        """An expression with attributes in the place of the elements of quantifiers around it.
+        """Return an expression with attributes in place of the elements of enclosing quantifiers.
 
-        Of a quantifier inside of it only the array; what becomes of its condition is kept for when it is
-        wanted, so that each part is changed once, however many quantifiers are around it.
+        In a quantifier inside of it, only the array is replaced. Its rewritten condition is cached in
+        ``alone``, so that each part is rewritten once, at any depth of nesting.
         """
         if isinstance(e, Literal | Attribute):
             return e
@@ -344,7 +360,7 @@ class _Builder:
         return inner
 
     def size(self, e: Expression) -> int:
-        """How many parts an expression has."""
+        """Return the number of parts of an expression, itself included."""
         found = self.sizes.get(id(e))
         if found is None:
             found = self.sizes[id(e)] = 1 + sum(map(self.size, parts_of(e)))
@@ -359,7 +375,7 @@ class _Builder:
         true_for = FUNCTIONS[e.function].true_for
         if true_for is not None and isinstance(e.operands[0], Attribute):
             if not truths & (_TRUE | _FALSE):
-                return _NEVER  # it is true or false
+                return _NEVER  # it is never unknown
             values = true_for if truths & _TRUE else true_for.complement()
             return [Draft({} if truths & _TRUE and truths & _FALSE else {e.operands[0].path: values})]
         constant = with_constant_parts(e)
@@ -371,9 +387,9 @@ class _Builder:
         return self.superset(constant, truths)
 
     def predicate(self, e: Expression, truths: int) -> Disjunction:
-        """A predicate: exact value sets if it is one on one attribute, else a superset.
+        """Build a predicate: exact value sets if it is on one attribute, else a superset.
 
-        Where a predicate is decided (true or false) is always exact, also for patterns.
+        The set where a predicate is known (true or false) is always exact, also for patterns.
         """
         set_where = SETS.get(type(e))
         found = set_where(e, bool(truths & _TRUE)) if set_where else None
@@ -397,7 +413,7 @@ class _Builder:
         return [_with_needle(e, truths, Draft({} if values.is_full else {path: values}, is_exact))]
 
     def superset(self, e: Expression, truths: int) -> Disjunction:
-        """What no value set can say: what its attributes must be for it to be true or false."""
+        """Build a predicate that no value set expresses: sets that follow for its attributes."""
         reads = self.reads(e)
         if not reads:
             truth = Compiler(lookup_getter).condition(e)(None)
@@ -412,11 +428,11 @@ class _Builder:
         return [draft] if draft.exact or draft.needles else self.on_column(e, truths, draft)
 
     def on_column(self, e: Expression, truths: int, draft: Draft) -> Disjunction:
-        """A predicate over something computed: the draft, and what its column must be if there is one."""
+        """Return the draft of a computed predicate, with the set of its derived column if it has one."""
         if self.quantifiers:
             return [draft]
         if id(e) not in self.columns:
-            room = len(self.columns) < _MAX_COLUMNS
+            room = len(self.columns) < _COLUMNS_MAX
             self.columns[id(e)] = on_column(e) if room else None
             self.kept.append(e)
         predicate = self.columns[id(e)]
@@ -428,7 +444,7 @@ class _Builder:
         return [Draft({**draft.sets, **column[0].sets}, True, NO_NEEDLES, frozenset(draft.sets))]
 
     def moved(self, e: Expression, truths: int) -> Disjunction:
-        """A predicate on an attribute moved by a constant: what the column that all such share must be."""
+        """Build a predicate on an attribute plus a constant, as a set of the column that these share."""
         found = moved_column(e)
         if found is None:
             return _NEVER
@@ -439,7 +455,7 @@ class _Builder:
         return _NEVER if values.is_empty else [Draft({} if values.is_full else {path: values})]
 
     def reads(self, e: Expression) -> int:
-        """Whether an expression reads attributes, elements, both, or nothing."""
+        """Return whether an expression reads attributes, elements, both, or nothing, as a mask."""
         if isinstance(e, Attribute):
             return _ATTRIBUTES
         if isinstance(e, Element):
@@ -468,16 +484,16 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
 }
 
 _PARTS_IN_ONE = 4
-"""Looking through so many parts of an inner quantifier's condition is as much work as one constraint."""
+"""Parts of an inner quantifier's condition that count as one constraint of the budget."""
 
-_MAX_QUANTIFIED = 2
-"""A filter with more quantifiers has no columns for them."""
+_QUANTIFIED_MAX = 2
+"""Maximum quantifiers of a filter that get derived columns; with more, none gets one."""
 
-_MAX_COLUMNS = 64
-"""So many predicates of a filter may be on derived columns: each writes its column's text."""
+_COLUMNS_MAX = 64
+"""Maximum predicates of a filter on derived columns; further ones give supersets."""
 
-_MAX_IN_ORDER = 16
-"""More operands than this, evaluated from left to right, give a superset that is cheap to make."""
+_IN_ORDER_MAX = 16
+"""Maximum operands of AndThen and OrElse that are built exactly; more give a superset, which is cheap."""
 
 _MISSING = ValueSet(sets.MISSING)
 _PRESENT = _MISSING.complement()
@@ -486,7 +502,7 @@ _SCALARS = ValueSet(sets.MISSING | sets.OTHER).complement()
 
 
 def _implied(e: Expression, truths: int) -> Draft | None:
-    """What attributes must be for a predicate to be decided in one of these ways; None if it never is."""
+    """Return a draft of the attribute sets necessary for a predicate to be as wanted; None if it never is."""
     found = implied_by(e, _TRUTH_OF.get(truths))
     if found is None:
         return Draft({}, False)
@@ -498,7 +514,7 @@ def _implied(e: Expression, truths: int) -> Draft | None:
 
 
 def _with_needle(e: Expression, truths: int, draft: Draft) -> Draft:
-    """A predicate's draft, with its needle where its sets do not say it all."""
+    """Return a predicate's draft, with its needle if the draft is not exact."""
     found = None if draft.exact or truths != _TRUE else needle_of(e)
     if found is None:
         return draft
@@ -509,12 +525,16 @@ def _with_needle(e: Expression, truths: int, draft: Draft) -> Draft:
 
 
 def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> Disjunction:
-    """A conjunction on an attribute in the place of an element: where it tells of the quantifier too.
+    """Narrow a draft of a quantifier's condition to the events for which it also decides the quantifier.
 
     Parameters
     ----------
+    draft
+        A draft of the condition with the attribute in place of the element.
+    path
+        The attribute that the quantifier ranges over.
     if_empty, if_missing
-        Whether an empty array, or none, is among what is looked for.
+        Whether the quantifier has a wanted truth value for an empty array, and for a missing attribute.
     """
     values = draft.sets.get(path)
     if values is not None:
@@ -523,29 +543,23 @@ def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> 
         if scalars.is_empty:
             alone = []
         return [*alone, Draft({**draft.sets, path: _OTHER}, False)] if values.atoms & sets.OTHER else alone
-    if any(
-        _is_member(constrained, path) and not found.atoms & sets.MISSING
-        for constrained, found in draft.sets.items()
-    ):
-        return [draft]  # only an object has a member
+    depth = len(path)
+    for constrained, found in draft.sets.items():
+        is_longer = len(constrained) > depth and not found.atoms & sets.MISSING
+        if is_longer and isinstance(constrained[depth], str) and constrained[:depth] == path:
+            return [draft]  # only an object has a member
     first = (*path, 0)
     at_first = draft.sets[first].intersection(_MISSING) if first in draft.sets else _MISSING
     if at_first.is_empty:
         return []
-    found = {**draft.sets, first: at_first}
+    narrowed = {**draft.sets, first: at_first}
     if not if_missing:
-        found[path] = _PRESENT
-    return [Draft(found, draft.exact and if_empty, draft.needles)]
-
-
-def _is_member(constrained: Path, path: Path) -> bool:
-    """Whether a path leads into an object at another path."""
-    depth = len(path)
-    return len(constrained) > depth and constrained[:depth] == path and isinstance(constrained[depth], str)
+        narrowed[path] = _PRESENT
+    return [Draft(narrowed, draft.exact and if_empty, draft.needles)]
 
 
 def _holds_for_empty(e: Quantified, truths: int) -> bool:
-    """Whether the condition, taken for the empty array itself, is as wanted, whatever the event is."""
+    """Return whether the condition, evaluated for the empty array itself, is as wanted for every event."""
     parts = list(walk(e.condition))
     variables = {part.variable for part in parts if isinstance(part, Quantified)} | {e.variable}
     if any(

@@ -1,9 +1,9 @@
 """Patterns of literal text and wildcards, as in LIKE, matched in linear time.
 
-A RUN (``%``) may stand for anything, so the pieces between RUNs are found one after the other,
-each at the first place it fits after the one before: a later place could only leave less for the
-rest. A piece without inner wildcards is found by ``str.find``; one with a ``_`` inside by shifting
-a bit for each place where it may have begun, which is linear too since patterns are bounded.
+A RUN (``%``) matches any text, so the pieces between RUNs are searched one after the other, each at
+the first place where it fits after the previous one: a later place could only leave less text for the
+rest. A piece without inner wildcards is found by ``str.find``; one with a ``_`` inside by the Shift-And
+algorithm, which is linear too since patterns are bounded.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 from fieldfare.filters.expression import Pattern, Wild
 
-MAX_PATTERN_CHARACTERS = 4_096
-"""How long a LIKE pattern may be."""
+PATTERN_CHARACTERS_MAX = 4_096
+"""Maximum characters of a LIKE pattern; longer ones are rejected."""
 
 Piece = tuple[str | Wild, ...]
-"""What stands between two RUNs: literals and ONEs."""
+"""Part of a pattern between two RUNs: literals and ONEs."""
 
 
 def parse_like(text: str, escape: str | None) -> Pattern:
-    """The pattern that LIKE's text means; ValueError if an escape is not followed by a special."""
+    """Parse a LIKE pattern; raise ValueError if an escape is not followed by a special character."""
     parts: list[str | Wild] = []
     literal = ""
     characters = iter(text)
@@ -44,12 +44,12 @@ def parse_like(text: str, escape: str | None) -> Pattern:
 
 
 def folded(pattern: Pattern) -> Pattern:
-    """The pattern without differences of case."""
+    """Return a pattern with its literals casefolded."""
     return tuple([part if isinstance(part, Wild) else part.casefold() for part in pattern])
 
 
 def format_like(pattern: Pattern) -> tuple[str, str | None]:
-    r"""The text of a pattern for LIKE, and its escape character: ``\``, or None if none is needed."""
+    r"""Return the text of a pattern for LIKE, and its escape character: ``\``, or None if it needs none."""
     special = any(isinstance(part, str) and ("%" in part or "_" in part) for part in pattern)
     text = ""
     for part in pattern:
@@ -62,8 +62,37 @@ def format_like(pattern: Pattern) -> tuple[str, str | None]:
     return text, "\\" if special else None
 
 
+_PAIRS_MAX = 1 << 13
+"""Maximum product of the characters of a text and of a part for which any search is quick enough."""
+_LONG_TEXT = 30_000
+"""Characters from which on Python searches in linear time (Crochemore and Perrin 1991)."""
+
+
+def find(text: str, part: str, start: int, end: int) -> int:
+    """Return where a part first occurs in ``text[start:end]``, or -1, in linear time."""
+    if (end - start) * len(part) <= _PAIRS_MAX or end - start >= _LONG_TEXT:
+        return text.find(part, start, end)
+    found = searchable(text[start:end], part).find(part)
+    return start + found if found >= 0 else -1
+
+
+def contains(text: str, part: str) -> bool:
+    """Return whether a text contains a part, in linear time."""
+    return part in searchable(text, part)
+
+
+def searchable(text: str, part: str) -> str:
+    """Return a text, longer if need be, in which Python finds the same occurrences of a part in linear time.
+
+    It compares each place of a short text with a long part. No occurrence ends in the characters added.
+    """
+    if len(text) * len(part) <= _PAIRS_MAX or len(text) >= _LONG_TEXT:
+        return text
+    return text + ("\0" if part[-1] != "\0" else "\1") * (_LONG_TEXT + 3 * len(part))
+
+
 def matcher_of(pattern: Pattern) -> Callable[[str], bool]:
-    """A function that says whether the whole of a string fits a pattern."""
+    """Return a function that tests whether an entire string matches a pattern."""
     pieces = _pieces(pattern)
     if all(len(piece) <= 1 and not (piece and piece[0] is Wild.ONE) for piece in pieces):
         texts = [str(piece[0]) if piece else "" for piece in pieces]
@@ -96,7 +125,7 @@ def _between(prefix: str, suffix: str) -> Callable[[str], bool]:
 
 
 def _containing(part: str) -> Callable[[str], bool]:
-    return lambda text: part in text
+    return lambda text: contains(text, part)
 
 
 def _general(pieces: list[Piece]) -> Callable[[str], bool]:
@@ -126,7 +155,7 @@ def _length(piece: Piece) -> int:
 
 
 def _fits(piece: Piece, text: str, position: int) -> bool:
-    """Whether a piece is at a position of a text that has room for it there."""
+    """Return whether a piece matches at a position of a text; the text must be long enough."""
     for part in piece:
         if isinstance(part, str):
             if not text.startswith(part, position):
@@ -138,7 +167,7 @@ def _fits(piece: Piece, text: str, position: int) -> bool:
 
 
 Finder = Callable[[str, int, int], int]
-"""(text, from, to) -> where the first fit of a piece in ``text[from:to]`` ends, or -1."""
+"""(text, from, to) -> end of the first match of a piece in ``text[from:to]``, or -1."""
 
 
 def _finder(piece: Piece) -> Finder:
@@ -152,15 +181,15 @@ def _finder(piece: Piece) -> Finder:
     lead = piece.index(literal)
     trail = size - lead - len(literal)
 
-    def find(text: str, start: int, end: int) -> int:
-        found = text.find(literal, start + lead, end - trail) if start + size <= end else -1
+    def find_literal(text: str, start: int, end: int) -> int:
+        found = find(text, literal, start + lead, end - trail) if start + size <= end else -1
         return found + len(literal) + trail if found >= 0 else -1
 
-    return find
+    return find_literal
 
 
 def _shifting_finder(piece: Piece, size: int) -> Finder:
-    """Shift-And (Baeza-Yates and Gonnet 1992): bit i says that the last i + 1 characters fit."""
+    """Return a Shift-And finder (Baeza-Yates and Gonnet 1992): bit i: the last i + 1 characters match."""
     anything = 0
     masks: dict[str, int] = {}
     place = 0

@@ -1,6 +1,6 @@
-"""For a predicate on one attribute: the values for which it is true, and those for which it is false.
+"""Value sets of predicates on one attribute: where a predicate is true, and where it is false.
 
-For all other values it is unknown.
+For all other values the predicate is unknown.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fieldfare.filters.values import AFTER, BEFORE, Ranges, ValueSet
 from fieldfare.model import Path
 
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-"""For each comparison the one that is true where it is false, and unknown where it is unknown."""
+"""For each comparison, its negation: true where it is false, and unknown where it is unknown."""
 
 _Found = tuple[Path, ValueSet, bool]
-"""A path, the values of it for which a predicate is true (or false), and whether that is exact."""
+"""A path, the values for which a predicate on it is true (or false), and whether the set is exact."""
 
 
 def _comparison_set(e: Comparison, truth: bool) -> _Found | None:
@@ -43,7 +43,7 @@ def _comparison_set(e: Comparison, truth: bool) -> _Found | None:
 
 
 def _compared(operator: str, constant: Scalar) -> ValueSet:
-    """The values for which a comparison with a constant is true."""
+    """Return the values for which a comparison with a constant is true."""
     if constant is None:
         return sets.NO_VALUES
     if isinstance(constant, bool):
@@ -57,7 +57,7 @@ def _compared(operator: str, constant: Scalar) -> ValueSet:
 
 
 def _ranges(operator: str, constant: Any, least: bool) -> Ranges:
-    """The values in relation to a constant; ``least`` says that nothing lies below it."""
+    """Return the values for which a comparison with a constant is true; ``least``: no value is below it."""
     before, after = (constant, BEFORE), (constant, AFTER)
     if operator in ("=", "<>"):
         inside = operator == "<>"
@@ -70,7 +70,7 @@ def _ranges(operator: str, constant: Any, least: bool) -> Ranges:
 
 
 def _between_set(e: Between, truth: bool) -> _Found | None:
-    """A range between two numbers or two strings; with bounds of two types it is not one set."""
+    """Return the set of BETWEEN with two numbers or two strings; None if its bounds have different types."""
     if not (isinstance(e.operand, Attribute) and isinstance(e.low, Literal) and isinstance(e.high, Literal)):
         return None
     low, high = e.low.value, e.high.value
@@ -108,7 +108,7 @@ def _in_set(e: In, truth: bool) -> _Found | None:
     if truth:
         return e.operand.path, ValueSet(atoms, sets.points(numbers), sets.points(strings)), True
     if has_null or bool(atoms) + bool(numbers) + bool(strings) > 1:
-        return e.operand.path, sets.NO_VALUES, True  # equal to one, or unknown
+        return e.operand.path, sets.NO_VALUES, True  # it is never false: true or unknown
     if numbers:
         return e.operand.path, ValueSet(numbers=sets.points(numbers).complement()), True
     if strings:
@@ -161,4 +161,4 @@ SETS: dict[type, Callable[[Any, bool], _Found | None]] = {
     Exists: _exists_set,
     IsNull: _null_set,
 }
-"""For each predicate on one attribute: its values where it is true, or where it is false."""
+"""For each type of predicate, a function that returns the set where it is true, or where it is false."""

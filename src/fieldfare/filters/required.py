@@ -1,8 +1,8 @@
-"""What attributes must be for a predicate over computed values to hold: candidates for the index.
+"""Necessary attribute values of predicates over computed values: these give the index its candidates.
 
 ``data.high - data.low > 2`` can hold only where both are numbers; ``LOWER(type) = 'a'`` only where
-type is a string; ``DISTANCE_KM(...) < 5`` only near by. A predicate on one operand holds for a set
-of that operand's values; from there ``required`` works its way down, by what each function says.
+type is a string; ``DISTANCE_KM(...) < 5`` only in a neighbourhood. A predicate on one operand holds for a
+set of that operand's values; ``required`` derives from it the sets of the attributes, function by function.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fieldfare.filters.values import Ranges, ValueSet
 from fieldfare.model import Path
 
 Needed = tuple[list[tuple[Path, ValueSet]], bool]
-"""Sets that attributes must be in, and whether that is also enough."""
+"""Necessary sets of attributes, and whether they are also sufficient."""
 
 _BOOLEANS = ValueSet(sets.FALSE | sets.TRUE)
 _COMPARABLE = ValueSet(sets.FALSE | sets.TRUE, sets.EVERYTHING, sets.EVERYTHING)
@@ -52,13 +52,13 @@ _STAND_IN = Attribute(("",))
 
 
 def expanded(e: Call) -> Expression:
-    """The simpler expression that a call is equivalent to, or the call."""
+    """Return the simpler expression that is equivalent to a call, or the call itself."""
     expand = FUNCTIONS[e.function].expand
     return (expand(e.operands) if expand else None) or e
 
 
 def implied_by(e: Expression, truth: bool | None) -> Needed | None:
-    """What attributes must be for a predicate to be true (or false; or either, for None)."""
+    """Return the necessary sets for a predicate to be true, false, or (None) either; None if unknown."""
     if isinstance(e, Call):
         return required(e, _BOOLEANS if truth is None else ValueSet(sets.TRUE if truth else sets.FALSE))
     values = _operand_set(e, truth)
@@ -76,7 +76,10 @@ def implied_by(e: Expression, truth: bool | None) -> Needed | None:
 
 
 def _operand_set(e: Any, truth: bool | None) -> tuple[Expression, ValueSet, bool] | None:
-    """For a predicate on one computed operand: the operand, and its values where the predicate holds."""
+    """Return the computed operand of a predicate, its values where that holds, and whether these are exact.
+
+    None if the predicate is not on one computed operand.
+    """
     if truth is None:
         return None
     if isinstance(e, Comparison):
@@ -93,11 +96,12 @@ def _operand_set(e: Any, truth: bool | None) -> tuple[Expression, ValueSet, bool
 
 
 def moved_column(e: Expression) -> tuple[Path, tuple[ValueSet, ValueSet]] | None:
-    """For a predicate on an attribute moved by a constant, ``ABS(delay - 30) <= 2``: the column of them all.
+    """Return the shared column of predicates on an attribute plus a constant: ``ABS(delay - 30) <= 2``.
 
-    That is ``delay + 0``, the attribute as arithmetic sees it: unknown for what is no number, infinite or too
-    long. For the sum of an attribute and a constant is unknown for the same attributes, whatever the constant
-    is (``exact.SUM_BITS``). With it come its values where the predicate is true, and those where it is false.
+    The column is ``delay + 0``, the attribute as arithmetic sees it: unknown for values that are not numbers,
+    are infinite, or are too long. The sum of an attribute and any constant is unknown for the same values
+    (``exact.SUM_BITS``), so that all such predicates can share it. The column comes with two sets: its values
+    where the predicate is true, and where it is false. None if the predicate is not of this form.
     """
     true, false = _operand_set(e, True), _operand_set(e, False)
     if true is None or false is None or not (true[2] and false[2]):
@@ -116,7 +120,7 @@ def moved_column(e: Expression) -> tuple[Path, tuple[ValueSet, ValueSet]] | None
 
 
 def required(e: Expression, wanted: ValueSet) -> Needed:
-    """What attributes must be for an expression's value to lie in a set."""
+    """Return the necessary sets of attributes for an expression's value to be in a set."""
     if isinstance(e, Attribute):
         return [(e.path, wanted)], True
     if isinstance(e, Literal):
@@ -137,7 +141,7 @@ def required(e: Expression, wanted: ValueSet) -> Needed:
 
 
 def _moved(e: Arithmetic, wanted: Ranges) -> tuple[Expression, Ranges] | None:
-    """For a sum of an expression and a constant: the expression, and what it must be."""
+    """Return the other operand of a sum with a constant, and its wanted ranges; None without a constant."""
     left, right = _constant_number(e.left), _constant_number(e.right)
     if right is not None:
         return e.left, shifted(wanted, right.copy_negate() if e.operator == "+" else right)
@@ -160,7 +164,7 @@ def _required_by_call(e: Call, wanted: ValueSet) -> Needed:
     function = FUNCTIONS[e.function]
     found = function.implied(e.operands, wanted) if function.implied else None
     if found is None:
-        if function.takes_null or function.true_for is not None:  # a value even where an operand has none
+        if function.takes_null or function.true_for is not None:  # it has a value even if an operand has none
             return [], False
         kinds = [_RESULTS[function.parameter(place).type] for place in range(len(e.operands))]
         found = list(zip(e.operands, kinds, strict=True)), False
@@ -174,7 +178,7 @@ def _required_by_call(e: Call, wanted: ValueSet) -> Needed:
 
 
 def _kinds(e: Expression) -> ValueSet:
-    """The kinds of values that an operand can have where it can be compared."""
+    """Return the set of comparable values that an operand can have, by its type."""
     if isinstance(e, Attribute | Element):
         return _COMPARABLE
     if isinstance(e, Call):

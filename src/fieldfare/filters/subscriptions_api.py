@@ -1,9 +1,9 @@
 """The ``subscriptions`` dialect: the filters of CloudEvents' Subscriptions API, version 1.
 
-``exact prefix suffix all any not`` and ``sql`` (or ``cesql``), as JSON: one filter or a list of
-filters which must all match. They see context attributes only, and compare an attribute as the
-string that it is in the CloudEvents type system: 5 as ``5``, true as ``true``. A filter is true or
-false, never unknown: one on an attribute that an event does not have is false.
+``exact prefix suffix all any not`` and ``sql`` (or ``cesql``), as JSON: one filter, or a list of
+filters which must all match. They read context attributes only, and compare an attribute as its string
+in the CloudEvents type system: 5 as ``5``, true as ``true``. A filter is true or false, never unknown:
+a filter on an attribute that an event does not have is false.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fieldfare.filters.cesql.values import INFINITIES
 from fieldfare.filters.cesql.values import CesqlType as CesqlType
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest, problem_at
 from fieldfare.filters.expression import (
-    MAX_DEPTH,
+    DEPTH_MAX,
     And,
     Attribute,
     Call,
@@ -40,20 +40,20 @@ from fieldfare.filters.json_text import Findings, JsonValue, place_in_string, re
 from fieldfare.filters.patterns import matcher_of
 
 Parsed = tuple[Expression, tuple[Problem, ...]]
-"""An expression, and warnings of what is most likely not meant."""
+"""An expression, and warnings about text that is probably not intended."""
 
 _EVERYTHING = Literal(True)
-_BROKEN = Literal(False)
-"""Stands for a filter that could not be read; its problem is recorded."""
+_INVALID = Literal(False)
+"""Placeholder for a filter that could not be parsed; its problem is recorded."""
 
 
 def parse_subscriptions(text: str) -> Parsed:
-    """The expression that a filter of the Subscriptions API means, and warnings.
+    """Parse a filter of the Subscriptions API; return its expression and warnings.
 
     Raises
     ------
     FilterError
-        Its problems name the places, in the order of the text.
+        The filter is invalid; the problems are in the order of the text.
     """
     if not text.strip():
         return _EVERYTHING, ()
@@ -62,10 +62,10 @@ def parse_subscriptions(text: str) -> Parsed:
     expression = parser.document(document)
     parser.findings.refuse()
     level = [expression]
-    for _ in range(MAX_DEPTH):
+    for _ in range(DEPTH_MAX):
         level = [part for above in level for part in parts_of(above)]
     if level:
-        message = f"the filter is nested too deeply, at most {MAX_DEPTH} levels are allowed"
+        message = f"the filter is nested too deeply, at most {DEPTH_MAX} levels are allowed"
         raise FilterError(text, [Problem(message, 1, 1, "", 0)])
     return expression, tuple(parser.warnings)
 
@@ -90,21 +90,21 @@ class _SubscriptionsParser:
         if value.kind != "object":
             hint = 'as in {"exact": {"type": "com.example.order"}}'
             self.record(value, f"a filter is an object, not {_kind(value)}", hint)
-            return _BROKEN
+            return _INVALID
         if len(value.value) != 1:
             hint = f"there are {', '.join(_DIALECTS)}"
             if value.value:
                 hint = "write a list of filters, or all: [...]"
             message = f"a filter is an object with one name, this has {len(value.value)}"
             self.record(value, message, hint)
-            return _BROKEN
+            return _INVALID
         name, inner = value.value[0]
         read = _DIALECTS.get(name.value)
         if read is None:
             guess = nearest(name.value, [known.upper() for known in _DIALECTS]).lower()
             hint = f"did you mean {guess}?" if guess else f"there are {', '.join(_DIALECTS)}"
             self.record(name, f"there is no filter dialect {shown(name.value)}", hint)
-            return _BROKEN
+            return _INVALID
         return read(self, inner)
 
     def exact(self, value: JsonValue) -> Expression:
@@ -119,12 +119,12 @@ class _SubscriptionsParser:
     def attributes(
         self, value: JsonValue, dialect: str, test: Callable[[Attribute, str], Expression]
     ) -> Expression:
-        """A test of each of the attributes named; all must hold."""
+        """Parse an object of attributes and strings: a test of each attribute, all of which must hold."""
         if value.kind != "object" or not value.value:
             found = "an empty one" if value.kind == "object" else _kind(value)
             hint = f'as in {{"{dialect}": {{"type": "com.example"}}}}'
             self.record(value, f"{dialect} takes an object of attributes and strings, not {found}", hint)
-            return _BROKEN
+            return _INVALID
         parts = []
         for name, wanted in value.value:
             self.check_name(name)
@@ -138,7 +138,7 @@ class _SubscriptionsParser:
                 self.record(wanted, f"{dialect} takes no empty string", hint)
             else:
                 parts.append(test(Attribute((name.value,)), wanted.value))
-        return _and(parts) if parts else _BROKEN
+        return _and(parts) if parts else _INVALID
 
     def check_name(self, name: JsonValue) -> None:
         if name.value == "data" or name.value.startswith("data."):
@@ -166,25 +166,25 @@ class _SubscriptionsParser:
             found = "an empty one" if value.kind == "array" else _kind(value)
             hint = "put the filter in brackets" if value.kind == "object" else ""
             self.record(value, f"{dialect} takes a list of filters, not {found}", hint)
-            return [_BROKEN]
+            return [_INVALID]
         return [self.filter(item) for item in value.value]
 
     def negation(self, value: JsonValue) -> Expression:
         if value.kind == "array":
             hint = 'write {"not": {"all": [...]}} or {"not": {"any": [...]}}'
             self.record(value, "not takes one filter, not a list", hint)
-            return _BROKEN
+            return _INVALID
         return Not(_decided(self.filter(value)))
 
     def cesql(self, value: JsonValue) -> Expression:
-        """A CESQL expression; its result counts as a boolean where CESQL can cast it."""
+        """Parse a CESQL expression; a result of another type is cast to a boolean."""
         if value.kind != "string":
             self.record(value, f"sql takes a string, a CESQL expression, not {_kind(value)}")
-            return _BROKEN
+            return _INVALID
         text = value.value
         if not text.strip():
             self.record(value, "a CESQL expression cannot be empty", "write TRUE to match every event")
-            return _BROKEN
+            return _INVALID
         try:
             node, warnings = parse_cesql(text)
             if result_type(node) is not CesqlType.BOOLEAN:
@@ -195,7 +195,7 @@ class _SubscriptionsParser:
             for problem in error.problems:
                 start, end = _place(self.text, value, problem)
                 self.findings.add(Mistake(start, end, problem.message, problem.hint))
-            return _BROKEN
+            return _INVALID
         for warning in warnings:
             place = _place(self.text, value, warning)
             self.warnings.append(problem_at(self.text, *place, warning.message, warning.hint))
@@ -228,7 +228,11 @@ def _equal(attribute: Attribute, text: str) -> Expression:
 
 
 def _like(attribute: Attribute, pattern: Pattern) -> Expression:
-    """The attribute itself, of which the index knows most, if no number or boolean fits as a string."""
+    """Return a test of the attribute against a pattern.
+
+    If no number or boolean could match as a string, the test is on the attribute itself, which the index
+    serves best.
+    """
     texts = [part for part in pattern if isinstance(part, str)]
     if all(set(text) <= _NUMERIC for text in texts) or any(map(matcher_of(pattern), _WORDS)):
         return Like(Call("CESQL_STRING", (attribute,)), pattern)
@@ -236,7 +240,7 @@ def _like(attribute: Attribute, pattern: Pattern) -> Expression:
 
 
 def _decided(condition: Expression) -> Expression:
-    """True or false: what is not true is false."""
+    """Return a condition that is false where the given one is unknown."""
     return condition if isinstance(condition, Not | Literal | IsTruth) else IsTruth(condition, True)
 
 
@@ -250,7 +254,7 @@ def _kind(value: JsonValue) -> str:
 
 
 def _place(text: str, string: JsonValue, problem: Problem) -> tuple[int, int]:
-    """Where a problem of a string's content stands in the whole text."""
+    """Return (start, end) in the complete text of a problem in a string's content."""
     if not problem.length:
         return string.start, string.end
     lines = string.value.split("\n")

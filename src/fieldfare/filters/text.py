@@ -1,24 +1,34 @@
-"""What the text of any filter must be before a parser looks at it."""
+"""Checks of a filter's text that come before parsing, for all dialects."""
 
 from __future__ import annotations
 
 from fieldfare.filters.errors import FilterError, Problem, problem_at
 
-MAX_TEXT_BYTES = 65_536
-"""How long a filter may be, in UTF-8."""
+TEXT_BYTES_MAX = 65_536
+"""Maximum UTF-8 bytes of a filter; longer ones are rejected."""
+
+SIZE_MAX = 4_096
+"""Maximum size of a filter in `sql` or `cesql`; larger ones are rejected. Names, operators, keywords and
+parentheses count 1."""
+
+DIGITS_MAX = 1_000
+"""Maximum digits of a number in a filter, and of its exponent's magnitude; others are rejected."""
+
+PROBLEMS_MAX = 10
+"""Maximum problems reported for one filter; the others are left out."""
 
 
 def refuse_unreadable(text: str) -> None:
-    """FilterError for a text that is too long, empty, or not Unicode."""
+    """Raise FilterError for a text that is too long, blank, or not valid Unicode."""
     size = len(text)
     try:
-        if size <= MAX_TEXT_BYTES and not text.isascii():
+        if size <= TEXT_BYTES_MAX and not text.isascii():
             size = len(text.encode())
     except UnicodeEncodeError as error:
         problem = problem_at(text, error.start, error.end, "this is half of a character (a lone surrogate)")
         raise FilterError(text, [problem]) from None
-    if size > MAX_TEXT_BYTES:
-        message = f"the filter is too long: {size:,} bytes, at most {MAX_TEXT_BYTES:,} are allowed"
+    if size > TEXT_BYTES_MAX:
+        message = f"the filter is too long: {size:,} bytes, at most {TEXT_BYTES_MAX:,} are allowed"
         raise FilterError(text, [Problem(message, 1, 1, "", 0)])
     if not text.strip():
         raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)])

@@ -26,7 +26,7 @@ ALL_ATOMS = 31
 BEFORE, AFTER = 0, 1
 
 Cut = tuple[Any, int]
-"""A place between values of an ordered region: just before or just after a value."""
+"""A position between values of an ordered region: just before or just after a value."""
 
 
 class Absent:
@@ -39,13 +39,20 @@ class Absent:
 ABSENT = Absent()
 
 
+SINGLE = frozenset((str, int, float, bool, type(None), Decimal, Absent))
+"""Types of values that contain no other values: looking one up is quicker than testing abstract classes."""
+
+
 def is_array(value: Any) -> bool:
-    """Whether an event's value is an array."""
-    return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+    """Return whether an event's value is an array."""
+    kind = type(value)
+    return kind is list or (
+        kind not in SINGLE and isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    )
 
 
 def exact_number(value: int | float | Decimal) -> Decimal:
-    """The exact decimal that a finite number stands for (a float: the decimal it prints as)."""
+    """Return the exact decimal of a finite number; for a float, the decimal that it prints as."""
     if isinstance(value, float):
         return Decimal(repr(value))
     return Decimal(value)
@@ -53,7 +60,7 @@ def exact_number(value: int | float | Decimal) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """A subset of an ordered region: membership toggles at every cut, from ``starts_inside`` on."""
+    """A subset of an ordered region: membership starts as ``starts_inside`` and toggles at every cut."""
 
     starts_inside: bool = False
     cuts: tuple[Cut, ...] = ()
@@ -90,7 +97,7 @@ class Ranges:
 
 
 def combined(many: Sequence[Ranges], least: int) -> Ranges:
-    """The values that are in at least so many of several ranges; in n log n, n the cuts of all."""
+    """Return the values that are in at least `least` of several ranges, in O(n log n) for n cuts in total."""
     inside = 0
     steps: list[tuple[Cut, int]] = []
     for ranges in many:
@@ -114,7 +121,7 @@ def combined(many: Sequence[Ranges], least: int) -> Ranges:
 
 
 def union_of(many: Sequence[ValueSet]) -> ValueSet:
-    """The values that are in any of several sets."""
+    """Return the union of several sets."""
     atoms = 0
     for found in many:
         atoms |= found.atoms
@@ -122,7 +129,7 @@ def union_of(many: Sequence[ValueSet]) -> ValueSet:
 
 
 def intersection_of(many: Sequence[ValueSet]) -> ValueSet:
-    """The values that are in all of several sets."""
+    """Return the intersection of several sets."""
     atoms = ALL_ATOMS
     for found in many:
         atoms &= found.atoms
@@ -167,7 +174,7 @@ class ValueSet:
     strings: Ranges = NOTHING
 
     def __contains__(self, value: Any) -> bool:
-        """Whether a value of JSON (``ABSENT`` for a missing attribute), or a computed one, is in the set."""
+        """Return whether a JSON value (``ABSENT`` if missing) or a computed value is in the set."""
         atom = atom_of(value)
         if atom:
             return bool(self.atoms & atom)
@@ -208,7 +215,7 @@ STRINGS = ValueSet(strings=EVERYTHING)
 
 
 def atom_of(value: Any) -> int:
-    """The atom a JSON value is, or 0 for a number (an infinity too) or a string."""
+    """Return the atom that a JSON value is, or 0 for a number (infinities included) or a string."""
     if value is ABSENT:
         return MISSING
     if value is None:
@@ -225,7 +232,7 @@ def atom_of(value: Any) -> int:
 
 
 def points(values: Iterable[Any]) -> Ranges:
-    """The set of exactly these values (all Decimal or all str)."""
+    """Return the set of exactly the given values (all Decimal or all str)."""
     cuts: list[Cut] = []
     for value in sorted(set(values)):
         cuts += [(value, BEFORE), (value, AFTER)]
@@ -233,17 +240,17 @@ def points(values: Iterable[Any]) -> Ranges:
 
 
 def less_than(value: Any, *, or_equal: bool = False) -> Ranges:
-    """Everything below a value, of a Decimal's or a string's region."""
+    """Return all values below a value, in its region: numbers for a Decimal, strings for a str."""
     return Ranges(True, ((value, AFTER if or_equal else BEFORE),))
 
 
 def greater_than(value: Any, *, or_equal: bool = False) -> Ranges:
-    """Everything above a value, of a Decimal's or a string's region."""
+    """Return all values above a value, in its region: numbers for a Decimal, strings for a str."""
     return Ranges(False, ((value, BEFORE if or_equal else AFTER),))
 
 
 def with_prefix(prefix: str) -> Ranges:
-    """All strings that start with a prefix."""
+    """Return the set of all strings that start with a prefix."""
     if not prefix:
         return EVERYTHING
     end = _after_prefix(prefix)
@@ -252,7 +259,7 @@ def with_prefix(prefix: str) -> Ranges:
 
 
 def _after_prefix(prefix: str) -> str | None:
-    """The least string above all that start with the prefix; None when there is none."""
+    """Return the least string above all strings that start with the prefix; None if there is none."""
     trimmed = prefix.rstrip("\U0010ffff")
     if not trimmed:
         return None

@@ -1,6 +1,6 @@
-"""Performance-aware forwarding: which of its candidates an event is sent to, from reported loads.
+"""Performance-aware forwarding: selects one of an event's candidate slices, by reported loads.
 
-Li et al. 2011 (BlueDove), section III.B. Pure: time is passed in, and so is the random generator.
+Li et al. 2011 (BlueDove), section III.B. Pure: the time and the random generator are arguments.
 """
 
 from fieldfare.forwarding.dispatch import Forwarded, forward_batch

@@ -1,10 +1,10 @@
-"""Forwarding whole batches: routes of a partitioning, loads, and a policy give every event its slice.
+"""Forwarding of complete batches: from routes, loads and a policy to the slice of every event.
 
-The paper's dispatchers forward one message at a time, and between two of them loads have moved on. In a
-micro-batch a million events are forwarded at one moment; by unchanged costs all with the same candidates
-would go to the same matcher, as in the paper's Figure 4 without extrapolation. So a batch is forwarded in
-rounds, and a policy that extrapolates counts what earlier rounds have sent as waiting. What was sent is
-forgotten after the batch: from then on λ and the next report stand for it.
+The paper's dispatchers forward one message at a time, and between two of them loads change. In a micro-batch
+a million events are forwarded at one moment; with constant costs all events with the same candidates would go
+to the same matcher, as in the paper's Figure 4 without extrapolation. So a batch is forwarded in rounds, and
+a policy that extrapolates counts the events of earlier rounds as waiting. These are forgotten after the
+batch: from then on λ and the next report represent them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fieldfare.forwarding.policies import ForwardingPolicy, cheapest
 from fieldfare.partitioning.strategy import NO_SLICE, Routes
 
 ROUNDS = 256
-"""Rounds of a batch, at most. More: a batch is balanced more finely; fewer: less work for each event."""
+"""Maximum rounds of a batch. More: finer balance; fewer: less work for each event."""
 ROUND_EVENTS_MIN = 16
 
 
@@ -27,19 +27,19 @@ ROUND_EVENTS_MIN = 16
 class Forwarded:
     """Where each event of a batch goes, besides the slices that every event visits.
 
-    chosen is int32[n]: a candidate, a spare where no candidate lives, or NO_SLICE where the event has no
-    candidates (a strategy with `always` slices only) or none can be reached, and the event must wait for
-    recovery: these are `stranded`, int64[m].
+    `chosen` is int32[n]: a candidate, a spare if no candidate is live, or NO_SLICE if the event has no
+    candidates (a strategy with `always` slices only) or none is reachable. In the latter case the event has
+    to wait for recovery: these events are `stranded`, int64[m].
     """
 
     chosen: NDArray[np.int32]
     stranded: NDArray[np.int64]
 
     def by_slice(self, routes: Routes, slice_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which events visit each slice, as CSR: start int64[slices + 1], and the events, ascending.
+        """Return the events that visit each slice, as CSR: start int64[slices + 1]; events, ascending.
 
-        Slice i is visited by ``events[start[i]:start[i + 1]]``: those that chose it, or all events of
-        the batch if it is one that every event visits.
+        Slice i is visited by ``events[start[i]:start[i + 1]]``: those that chose it, or all events of the
+        batch if it is one that every event visits.
         """
         size = len(self.chosen)
         order = np.argsort(self.chosen, kind="stable")
@@ -65,7 +65,9 @@ def forward_batch(
     Parameters
     ----------
     live : bool[slices]
-        Whether a slice's matcher can be reached; by default all can.
+        Whether a slice's matcher is reachable. Default: all are.
+    rounds : int
+        Maximum number of rounds.
     """
     slice_count = len(loads.at_s)
     if live is None:

@@ -1,8 +1,8 @@
 """The load of slices: measured by matchers, reported to dispatchers, kept by each of them in a table.
 
-Li et al. 2011, section III.B.2: for each dimension a matcher monitors its queue's length q, and
-periodically calculates the rates of arrival λ and of matching μ over the past w seconds. Section IV.C:
-it pushes them every second, if they changed by more than 10%.
+Li et al. 2011, section III.B.2: for each dimension a matcher monitors its queue's length q, and periodically
+calculates the rates of arrival λ and of matching μ over the past w seconds. Section IV.C: it pushes them
+every second, if they changed by more than 10%.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class LoadReport(NamedTuple):
 
     slice: int
     at_s: float
-    """t', when it was measured."""
+    """t', the time of the measurement."""
     queue_length: float
-    """q, messages that wait."""
+    """q, the number of waiting messages."""
     arrivals_per_s: float
     """λ"""
     matches_per_s: float
-    """μ, messages matched in a second of matching; 0 where none has been matched yet."""
+    """μ, messages matched per second of matching; 0 if none has been matched yet."""
     subscriptions: int
     """|S^i(M_j)|"""
 
@@ -35,9 +35,9 @@ class LoadReport(NamedTuple):
 class LoadTable:
     """The last report of every slice, as float64[slices] arrays; a dispatcher's view of the matchers.
 
-    `matches_per_s` is never zero, so that costs are finite: for a slice that has not matched yet it is
-    guessed from its number of subscriptions, at the average time a subscription takes elsewhere. With no
-    report at all, slices rank by their subscriptions.
+    `matches_per_s` is never zero, so that costs are finite: for a slice without measurements it is estimated
+    from its number of subscriptions and the average time per subscription elsewhere. Without any report
+    slices rank by their subscriptions.
     """
 
     def __init__(self, slice_count: int) -> None:
@@ -50,18 +50,18 @@ class LoadTable:
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """What is known before anything was measured: how many subscriptions each slice holds."""
+        """Return a table that knows only the number of subscriptions of each slice."""
         table = cls(len(sizes))
         table.take(LoadReport(number, 0.0, 0.0, 0.0, 0.0, size) for number, size in enumerate(sizes))
         return table
 
     @property
     def matches_per_s(self) -> NDArray[np.float64]:
-        """μ of every slice, guessed where nothing was measured."""
+        """μ of every slice, estimated for slices without measurements."""
         return np.where(self.measured_per_s > 0, self.measured_per_s, self._guessed_per_s)
 
     def take(self, reports: Iterable[LoadReport]) -> None:
-        """Replace what is known; a report that is older than the known one is dropped."""
+        """Replace the loads of the reported slices; a report older than the known one is dropped."""
         for report in reports:
             i = report.slice
             if report.at_s < self.at_s[i]:
@@ -91,19 +91,19 @@ class _Measured:
 
 
 class LoadMeter:
-    """A matcher's side: counts what arrives and what is matched, and says what to report.
+    """A matcher's side: counts arrivals and matches, and decides what to report.
 
-    Deviation from the paper, which does not say what μ is while a matcher idles: here it is messages
-    matched per second *spent matching*. Per second of the clock it would fall with the arrivals, and an
-    idle matcher would look slow and stay idle.
+    Deviation from the paper, which does not define μ while a matcher idles: here it is messages matched per
+    second *spent matching*. Per second of the clock it would fall with the arrivals, and an idle matcher
+    would appear slow and stay idle.
 
     Parameters
     ----------
     window_s
         w. Longer: steadier rates; shorter: follows changes sooner.
     least_change
-        The relative change of λ, μ or q that is worth a report (the paper: 0.1). Higher: fewer messages;
-        lower: fresher loads.
+        The relative change of λ, μ or q that causes a report (the paper: 0.1). Higher: fewer messages; lower:
+        more recent loads.
     """
 
     def __init__(self, started_s: float, window_s: float = 5.0, least_change: float = 0.1) -> None:
@@ -113,13 +113,13 @@ class LoadMeter:
         self._slices: dict[int, _Measured] = {}
 
     def arrived(self, slice_number: int, count: int, now: float) -> None:
-        """Messages joined a slice's queue."""
+        """Count messages that joined a slice's queue."""
         measured = self._slices.setdefault(slice_number, _Measured())
         measured.arrived.append((now, count))
         measured.queue_length += count
 
     def matched(self, slice_number: int, count: int, busy_s: float, now: float) -> None:
-        """Messages were taken from a slice's queue and matched, in so much time of matching."""
+        """Count messages that were taken from a slice's queue and matched in `busy_s` seconds of matching."""
         measured = self._slices.setdefault(slice_number, _Measured())
         measured.matched.append((now, count, busy_s))
         measured.queue_length -= count
@@ -130,12 +130,12 @@ class LoadMeter:
             measured.matches_per_s = sum(count for _, count, _ in measured.matched) / matching_s
 
     def reports(self, subscriptions: dict[int, int], now: float) -> list[LoadReport]:
-        """What to tell all dispatchers now: the slices whose load changed enough since they were told.
+        """Return the reports for all dispatchers: slices whose load changed enough since the last report.
 
         Parameters
         ----------
         subscriptions
-            For each of the matcher's slices how many subscriptions it has.
+            The number of subscriptions of each of the matcher's slices.
         """
         found = []
         for slice_number, count in subscriptions.items():

@@ -1,14 +1,14 @@
-"""Which of an event's candidates it is forwarded to (Li et al. 2011, sections III.B and IV.D).
+"""Policies that select one of an event's candidates (Li et al. 2011, sections III.B and IV.D).
 
-A policy gives every slice a cost, from the load reports alone; an event goes to its cheapest candidate:
+A policy assigns a cost to every slice, from the load reports alone; an event goes to its cheapest candidate:
 
     adaptive             (q_t + 1) / μ     with q_t = q_t' + (λ - μ) (t - t'), the queue as it will be now
     response_time        (q_t' + 1) / μ    the same without the extrapolation since the report at t'
     subscription_count   |S^i(M_j)|        how many subscriptions must be searched
-    random               none              any candidate, as likely as another
-    balanced             price / μ         not the paper's: for whole batches, see `Balanced`
+    random               none              any candidate, with equal probability
+    balanced             price / μ         not in the paper: for complete batches, see `Balanced`
 
-Batches of candidates are priced and compared by columns. Where candidates tie, the first wins.
+Costs of a batch of candidates are computed and compared by columns. If candidates tie, the first wins.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Slices = NDArray[np.int32]
 
 
 class ForwardingPolicy(Protocol):
-    """A policy: what it costs to send an event to each of its candidates."""
+    """A policy: the cost of sending an event to each of its candidates."""
 
     follows_batch: ClassVar[bool]
-    """Whether the cost of a slice grows with what is being sent to it; see `forward_batch`."""
+    """Whether a slice's cost grows with the events already sent to it; see `forward_batch`."""
     by_rate: ClassVar[bool]
-    """Whether it looks at how fast slices match."""
+    """Whether the policy uses the matching rates of slices."""
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:
-        """The cost of sending the next event to each candidate: float64[n, c].
+        """Return the cost of sending the next event to each candidate: float64[n, c].
 
         Parameters
         ----------
@@ -50,8 +50,8 @@ class ForwardingPolicy(Protocol):
 class Adaptive:
     """The shortest estimated processing time: queueing and matching, extrapolated to now.
 
-    Deviation: the extrapolated queue is not allowed below zero, where the paper's formula leads as soon
-    as a matcher is faster than what arrives.
+    Deviation: the extrapolated queue is never negative; the paper's formula makes it negative as soon as a
+    matcher is faster than its arrivals.
     """
 
     follows_batch: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class Adaptive:
 
 
 def queues_at(loads: LoadTable, now: float) -> Floats:
-    """q_t: every slice's queue, extrapolated from its last report to now."""
+    """Return q_t: every slice's queue, extrapolated from its last report to now."""
     grown = (loads.arrivals_per_s - loads.matches_per_s) * (now - loads.at_s)
     queues: Floats = np.maximum(0.0, loads.queue_length + grown)
     return queues
@@ -72,15 +72,15 @@ def queues_at(loads: LoadTable, now: float) -> Floats:
 
 @dataclass(frozen=True)
 class Balanced:
-    """The least matching time at the price of the matcher: for batches, beyond the paper.
+    """The least matching time, weighted with a price of the matcher: for batches, beyond the paper.
 
-    With the shortest processing time each event looks after itself: it would rather search many
-    subscriptions at once than wait for few. A batch is done when its last event is, so there the time
-    that *others* lose counts. Here a matcher's price grows with the share of the work that it has been
-    given, ``(its work / the mean work) ** exponent``, and an event goes where matching time times
-    price is least: to a small set, unless that matcher is among the busiest. (Multiplicative weights
-    for scheduling on unrelated machines.) All slices of a matcher share its price, so μ must be
-    measured while a slice has the processor to itself, as it has in a Spark task.
+    With the shortest processing time each event optimises for itself: it would rather search many
+    subscriptions at once than wait for few. A batch is complete when its last event is, so the time that
+    *others* lose counts. Here a matcher's price grows with its share of the work, ``(its work / the mean
+    work) ** exponent``, and an event goes where matching time times price is least: to a small set, unless
+    that matcher is among the busiest. (Multiplicative weights for scheduling on unrelated machines.) All
+    slices of a matcher share its price, so μ must be measured while a slice has the CPU to itself, as in a
+    Spark task.
 
     On the paper's workload with 20 matchers the busiest one has 20% less to do than under `Adaptive`.
 
@@ -89,7 +89,7 @@ class Balanced:
     holders : int32[slices]
         The matcher of each slice.
     exponent
-        higher: matchers are loaded more evenly; lower: events search less in all.
+        Higher: matchers are loaded more evenly; lower: events search less in total.
     """
 
     follows_batch: ClassVar[bool] = True
@@ -107,12 +107,12 @@ class Balanced:
 
 
 _LEAST_PRICE = 1e-9
-"""Matchers that have nothing to do yet are told apart by their matching times."""
+"""Minimum price, so that idle matchers still differ by their matching times."""
 
 
 @dataclass(frozen=True)
 class ResponseTime:
-    """The shortest processing time as of the last report: what the paper compares `Adaptive` with."""
+    """The shortest processing time as of the last report: the paper's comparison for `Adaptive`."""
 
     follows_batch: ClassVar[bool] = False
     by_rate: ClassVar[bool] = True
@@ -135,7 +135,7 @@ class SubscriptionCount:
 
 @dataclass(frozen=True)
 class Random:
-    """Any candidate, by chance: the paper's baseline. `rng` is the caller's, seeded."""
+    """A random candidate: the paper's baseline; `rng` is the caller's, seeded."""
 
     follows_batch: ClassVar[bool] = False
     by_rate: ClassVar[bool] = False
@@ -149,14 +149,14 @@ POLICIES = ("adaptive", "response_time", "subscription_count", "random", "balanc
 
 
 def policy_of(name: str, holders: Sequence[int], rng: np.random.Generator) -> ForwardingPolicy:
-    """A policy by its name; ValueError if there is none.
+    """Return a policy by its name; ValueError for an unknown name.
 
     Parameters
     ----------
     holders
         The matcher of each slice.
     rng
-        What `Random` draws from.
+        The generator for `Random`.
     """
     match name:
         case "adaptive":
@@ -169,18 +169,19 @@ def policy_of(name: str, holders: Sequence[int], rng: np.random.Generator) -> Fo
             return Random(rng)
         case "balanced":
             return Balanced(np.array(holders, np.int32))
-    raise ValueError(f"no forwarding policy is called {name!r}: there are {', '.join(POLICIES)}")
+    raise ValueError(f"{name!r} is not a forwarding policy; policies are {', '.join(POLICIES)}")
 
 
 def cheapest(costs: Floats, candidates: Slices, live: NDArray[np.bool_]) -> Slices:
-    """The cheapest live candidate of each event, NO_SLICE where none lives: int32[n].
+    """Return the cheapest live candidate of each event, NO_SLICE if none is live: int32[n].
 
     Parameters
     ----------
-    costs, candidates : float64[n, c]
-        int32[n, c]; NO_SLICE is no candidate.
+    costs : float64[n, c]
+    candidates : int32[n, c]
+        NO_SLICE is not a candidate.
     live : bool[slices]
-        Whether the slice's matcher can be reached.
+        Whether the slice's matcher is reachable.
     """
     if not candidates.shape[1]:
         return np.full(len(candidates), NO_SLICE, np.int32)

@@ -1,13 +1,13 @@
-"""What clients talk to: HTTP in front, the log, the registry and the match log behind.
+"""The gateway: the HTTP API over the event log, the registry and the match log.
 
-    admission/   who may ask, and how much: connections, the door, bodies, load
-    routes/      what is asked, path by path; openapi/ describes it
-    publishing/  bodies into events
-    delivery/    matches and events to those who wait for them
-    transports/  how they are carried: pulls, streams
-    upkeep/      what is done besides answering: figures, readiness, retention, what is broken
+    admission/   access control and limits: connections, the request guard, bodies, load
+    routes/      request handlers by path; openapi/ describes them
+    publishing/  decoding of request bodies into events
+    delivery/    delivery of matches and events to waiting subscribers
+    transports/  formats of delivery: pulls, streams
+    push/        delivery to push addresses
+    maintenance/ background work: metrics, readiness, retention, repair of corrupt files
 
-`context` puts the parts of one process together, once, and gives each what it needs and no more; `app` is
-their routes and what stands before them. `writer` is the way to the disk, `subscriptions` what is known of
-the registry.
+`context` builds the parts of one process and gives each only what it needs; `app` has their routes and the
+middleware. `writer` writes to disk, `subscriptions` is the API's view of the registry.
 """

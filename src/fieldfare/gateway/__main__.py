@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import signal
@@ -15,11 +16,12 @@ from types import FrameType
 import uvicorn
 from pydantic import ValidationError
 
+from fieldfare.gateway.admission.acceptor import Acceptor
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.maintenance.garbage import Garbage
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
-from fieldfare.gateway.upkeep.garbage import Garbage
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
@@ -30,31 +32,44 @@ from fieldfare.storage.private import keep_private
 EXIT_LATER = 1
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
-"""No later start would do better: with these settings, or on this directory."""
+"""Exit code for errors that a restart cannot fix: the settings or the directory must change."""
 SHUTDOWN_S = 10
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that ends the open streams when it is asked to stop, and says one line when it is ready."""
+    """A uvicorn server that ends open streams when it stops, and prints one line when it is ready."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway, address: str) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._address = address
         self._garbage = Garbage()
+        self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._garbage.start()
+            self._acceptors = [Acceptor(each, self._make_connection) for each in sockets or ()]
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self._gateway.reload)
             with suppress(OSError):  # On a full disk the line is lost, and nothing else.
                 print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Before uvicorn waits for open requests: streams would never end by themselves.
-        self._gateway.pump.end_sessions()
+        # Before uvicorn waits for open requests, as streams would never end by themselves.
+        self._gateway.stop_requests()
         self._garbage.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         await super().shutdown(sockets)
+
+    def _make_connection(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,  # type: ignore[call-arg]
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         logging.getLogger("fieldfare.gateway").info("stopping on %s", signal.Signals(sig).name)
@@ -64,11 +79,11 @@ class _Server(uvicorn.Server):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a gateway until SIGTERM or SIGINT; returns the exit code."""
+    """Run a gateway until SIGTERM or SIGINT; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fieldfare.gateway", description=__doc__)
     parser.add_argument("--data", type=Path, help="the data directory (FIELDFARE_DATA)")
     parser.add_argument("--host", help="the address to listen on (FIELDFARE_HOST)")
-    parser.add_argument("--port", type=int, help="the port; 0 takes a free one (FIELDFARE_PORT)")
+    parser.add_argument("--port", type=int, help="the port; 0 chooses a free one (FIELDFARE_PORT)")
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")
     given = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
     inherited = given.pop("fd", None)
@@ -89,19 +104,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_PORT_IN_USE
     try:
-        # Held until this process ends. One that is still on its way out, because its supervisor was killed,
-        # would save cursors over those of its successor.
+        # Held until this process ends: a gateway that is still stopping after its supervisor was killed
+        # would overwrite the cursors of its successor.
         settings.folder.run.mkdir(parents=True, exist_ok=True)
         lock = settings.folder.lock_of("gateway")
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
         gateway = Gateway(settings)
     except LockTimeoutError:
-        print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
+        print(f"fieldfare gateway: another gateway is using {settings.data}", file=sys.stderr)
         return EXIT_STORAGE if inherited is None else EXIT_LATER
     except (FormatError, UnusableFile) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_STORAGE
-    except (StorageError, OSError) as error:  # a full disk passes
+    except (StorageError, OSError) as error:  # a full disk may pass
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_LATER
     host, port = listener.getsockname()[:2]

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its routes, and what stands before them."""
+"""The gateway as an ASGI application: its routes and middleware."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
-from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, invalid_key
-from fieldfare.gateway.admission.door import Door, Identified
+from fieldfare.gateway.admission.callers import ANONYMOUS, Right, in_scope, invalid_key
+from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.fair_limiter import ThreadsClosed
+from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.metrics import Metrics, RequestTimer
 from fieldfare.gateway.problems import (
     HttpProblem,
@@ -29,6 +31,7 @@ from fieldfare.gateway.problems import (
     problem_response,
 )
 from fieldfare.gateway.publishing.events import Limits
+from fieldfare.gateway.routes.acks import Settling
 from fieldfare.gateway.routes.delayed import DelayedRoutes
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
@@ -41,10 +44,9 @@ from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.quarantine import QuarantineRoutes
 from fieldfare.gateway.routes.quotas import QuotaRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
-from fieldfare.gateway.routes.settling import Settling
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
 from fieldfare.gateway.settings import ANY
-from fieldfare.gateway.transports.beats import Beats
+from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import DiskFullError, StorageError
 
@@ -52,36 +54,8 @@ logger = logging.getLogger("fieldfare.gateway")
 
 
 def create_app(gateway: Gateway) -> Starlette:
-    """The ASGI application over a gateway; its lifespan starts and closes the gateway."""
-    g, settings = gateway, gateway.settings
-    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
-    filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
-    deliveries = DeliveryFinder(g.subscriptions, g.pump, g.unused)
-    positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
-    settling = Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s)
-    routes = routes_of(
-        EventRoutes(
-            *(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, g.delayed),
-            *(limits, settings.delay_max_s),
-        ),
-        DelayedRoutes(g.subscriptions, g.delayed),
-        SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.unused, g.metrics, g.bodies, g.space_removal),
-            settings.bulk_max_subscriptions,
-        ),
-        MessageRoutes(
-            *(deliveries, g.pump, positions, settling, g.bodies, g.metrics),
-            *(Beats(settings.heartbeat_s), g.quotas, settings),
-        ),
-        DeliveryRoutes(
-            deliveries, g.places, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load
-        ),
-        filters,
-        QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
-        ServiceRoutes(g.figures, g.maintenance, g.metrics),
-        KeyRoutes(g.keyring, g.subscriptions, g.bodies),
-        QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
-    )
+    """Create the ASGI application of a gateway; its lifespan starts and closes the gateway."""
+    settings = gateway.settings
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -89,18 +63,18 @@ def create_app(gateway: Gateway) -> Starlette:
         try:
             yield
         finally:
-            filters.close()
             await gateway.close()
 
     app = Starlette(
-        routes=routes,
+        routes=_routes(gateway),
         lifespan=lifespan,
         exception_handlers={
             HttpProblem: problem_response,
             HTTPException: http_exception_response,
             StorageError: _storage_error_response,
-            OSError: _storage_error_response,  # of files that storage reads: too many are open, a disk dies
+            OSError: _storage_error_response,  # from storage: too many open files, a failing disk
             WriterClosed: _closing_response,
+            ThreadsClosed: _closing_response,
             ClientDisconnect: _gone_response,
             Exception: internal_error_response,
         },
@@ -110,7 +84,7 @@ def create_app(gateway: Gateway) -> Starlette:
     app.add_middleware(Audited, audit=gateway.audit)
     app.add_middleware(Identified, keyring=gateway.keyring, key_watch=gateway.key_watch)
     if settings.cors_origins:
-        app.add_middleware(Caught)
+        app.add_middleware(ErrorMiddleware)
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
@@ -119,8 +93,62 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_private_network=True,
             expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
         )
-    app.add_middleware(Door, settings=settings)
+    app.add_middleware(RequestGuard, settings=settings)
     return app
+
+
+def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
+    """Return the routes over the parts of a gateway."""
+    settings = g.settings
+    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+    filters = FilterRoutes(g.subscriptions, g.log, g.bodies, g.help_threads, settings.filter_max_bytes)
+    finder = DeliveryFinder(g.subscriptions, g.deliveries, g.unused)
+    positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
+    settling = Settling(finder, g.deliveries, positions, g.metrics, settings.ack_deadline_s)
+    return routes_of(
+        EventRoutes(
+            subscriptions=g.subscriptions,
+            appender=g.appender,
+            bodies=g.bodies,
+            load=g.load,
+            quotas=g.quotas,
+            matching_time=g.matching_time,
+            metrics=g.metrics,
+            delayed=g.delayed,
+            limits=limits,
+            delay_max_s=settings.delay_max_s,
+        ),
+        DelayedRoutes(g.subscriptions, g.delayed),
+        SubscriptionRoutes(
+            subscriptions=g.subscriptions,
+            deliveries=g.deliveries,
+            replays=g.replays,
+            pushes=g.pushes,
+            unused=g.unused,
+            metrics=g.metrics,
+            bodies=g.bodies,
+            space_removal=g.space_removal,
+            warnings=FilterWarnings(g.log),
+            bulk_max_subscriptions=settings.bulk_max_subscriptions,
+        ),
+        MessageRoutes(
+            finder=finder,
+            deliveries=g.deliveries,
+            positions=positions,
+            settling=settling,
+            bodies=g.bodies,
+            metrics=g.metrics,
+            beats=Heartbeats(settings.heartbeat_s),
+            quotas=g.quotas,
+            settings=settings,
+        ),
+        DeliveryRoutes(finder, g.places, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
+        filters,
+        QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
+        ServiceRoutes(g.figures, g.maintenance, g.metrics),
+        KeyRoutes(g.keyring, g.subscriptions, g.bodies),
+        QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
+    )
 
 
 def routes_of(
@@ -135,12 +163,12 @@ def routes_of(
     keys: KeyRoutes,
     quotas: QuotaRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
-    """The paths, what answers there, and who may ask."""
+    """Return the routes: paths, handlers and required rights."""
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
     publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
     manage = Right.MANAGE
-    # They are looked at in this order: what is asked most often comes first.
+    # Routes are tried in this order: the most frequent come first.
     return [
         GuardedRoute(space + "/events", events.publish, ["POST"], publish),
         GuardedRoute(subscription + "/pull", messages.pull, ["POST"], subscribe, lasting=True),
@@ -160,7 +188,7 @@ def routes_of(
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),
         GuardedRoute(subscription + "/dead-letters/retry", delivery.retry_dead_letters, ["POST"], subscribe),
-        # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
+        # Before the GET route, which also accepts HEAD: a HEAD request must not take messages.
         GuardedRoute(subscription + "/stream", messages.head_of_stream, ["HEAD"], subscribe),
         GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
         GuardedRoute(subscription + SOCKET, messages.no_socket, ["GET"], subscribe),
@@ -195,13 +223,13 @@ _NO_CHANGE = frozenset(
         *("check_filter", "explain_filter", "test_filter", "convert_filter"),
     )
 )
-"""Routes, by what answers there: a path may end like any of them, for clients name subscriptions."""
+"""Routes that are not audited, by handler name: paths end in client-chosen names, so they cannot be used."""
 
 _WAITING = frozenset({"pull", "stream"})
 
 
 class Timed:
-    """ASGI middleware: how long each route's requests take; what they held is given back after them."""
+    """ASGI middleware that measures each route's request times, and then releases the bodies' memory."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, bodies: Bodies) -> None:
         self._app = app
@@ -230,10 +258,11 @@ class Timed:
                 timer.stop(name, status)
 
 
-class Caught:
-    """ASGI middleware: answers where a request fails, inside of what allows for pages of other origins.
+class ErrorMiddleware:
+    """ASGI middleware that responds to failed requests, inside the CORS middleware.
 
-    Starlette does that outside of everything, and a browser would keep such an answer from its page.
+    Starlette's own handler is outside it, so its response has no CORS headers and browsers withhold it from
+    pages.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -257,7 +286,7 @@ class Caught:
 
 
 class Audited:
-    """ASGI middleware: what changes more than events and acks, and what of it is refused, is written down."""
+    """ASGI middleware that writes to the audit log all changes but events and acks, refused ones included."""
 
     def __init__(self, app: ASGIApp, audit: Audit) -> None:
         self._app = app
@@ -265,8 +294,8 @@ class Audited:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         changes = scope["type"] == "http" and scope["method"] in _CHANGING
-        # Whoever has no key could fill the record with his attempts.
-        if not changes or in_scope(scope) is NOBODY:
+        # Attempts without a key are left out: they could fill the audit log.
+        if not changes or in_scope(scope) is ANONYMOUS:
             await self._app(scope, receive, send)
             return
 
@@ -283,29 +312,31 @@ class Audited:
 
 
 def _route_name(scope: Scope) -> str:
-    """The name of what answers, once the route is found."""
+    """Return the name of a request's handler, "none" before the route is found."""
     return getattr(scope.get("endpoint"), "__name__", "none")
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:
     logger.error("storage failed: %s", error, exc_info=error if isinstance(error, OSError) else None)
     if isinstance(error, DiskFullError) or getattr(error, "errno", None) == errno.ENOSPC:
-        detail = "The disk is full: nothing of this request was done. It is taken again when there is space."
+        detail = "The disk is full: nothing was stored. Free disk space, then send the request again."
         return HttpProblem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()
-    detail = "The service's storage cannot be used at the moment; its log says more."
+    detail = "The service's storage failed: see the service's log, and try again later."
     return HttpProblem(503, "storage", detail, headers={"Retry-After": "1"}).response()
 
 
 async def _closing_response(request: Request, error: Exception) -> Response:
-    detail = "The gateway is stopping; nothing of this request was done."
+    detail = "The gateway is stopping, and nothing was stored: send the request again."
     return HttpProblem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
 
 
 async def _gone_response(request: Request, error: Exception) -> Response:
-    """Nobody reads this: the client went away, or was cut off, before its request was complete.
+    """Respond to a request whose client disconnected, or was cut off, before it was complete.
 
-    But where its key was revoked meanwhile.
+    No client reads this, except where its key was revoked meanwhile.
     """
     if in_scope(request.scope).has_ended:
         return invalid_key().response()
-    return HttpProblem(400, "incomplete", "The request's body did not come to its end.").response()
+    return HttpProblem(
+        400, "incomplete", "The request's body ended before it was complete: send it again."
+    ).response()

@@ -1,7 +1,8 @@
-"""What one gateway process holds: put together here, once; each part is given what it uses."""
+"""The parts of one gateway process, which are built here; each part gets only what it uses."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -11,31 +12,34 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.admission.tls import Certificates, caller_context
-from fieldfare.gateway.delivery.match_tail import MatchTail
-from fieldfare.gateway.delivery.pasts import Pasts
-from fieldfare.gateway.delivery.pump import Pump
-from fieldfare.gateway.delivery.rations import Rations
+from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
+from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.delivery.replays import Replays
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.maintenance.background import Background
+from fieldfare.gateway.maintenance.figures import Figures
+from fieldfare.gateway.maintenance.restored import make_consistent
+from fieldfare.gateway.maintenance.rounds import Maintenance
+from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
+from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
-from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.upkeep.background import Background
-from fieldfare.gateway.upkeep.figures import Figures
-from fieldfare.gateway.upkeep.maintenance import Maintenance
-from fieldfare.gateway.upkeep.restored import make_consistent
-from fieldfare.gateway.upkeep.unused import Unused
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import DEFAULT_SPACE
+from fieldfare.model import DEFAULT_SPACE, Offsets
+from fieldfare.runtimes.process.logs import reopen_log
 from fieldfare.storage import (
-    Registry,
     open_delayed,
     open_event_log,
     open_keys,
@@ -44,97 +48,170 @@ from fieldfare.storage import (
 )
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.keys import KeyStore
+from fieldfare.storage.match_log import spent_by_space
 from fieldfare.storage.quarantine import Quarantine
+from fieldfare.storage.registry import SpaceStore
+from fieldfare.storage.sqlite.first_page import save_first_page
 
 if TYPE_CHECKING:
     from fieldfare.gateway.admission.token_keys import KeyWatch
     from fieldfare.gateway.admission.tokens import WebTokens
 
 
+logger = logging.getLogger("fieldfare.gateway")
+
+
+READERS = 9
+READERS_EACH = 6
+"""Threads that read the log, the match log and replays for deliveries; further reads wait. `READERS_EACH` may
+read for one space at a time, so that others find a thread free.
+
+These have threads of their own: each writer (a slow append must not delay a change), the followers of the
+match log (they wait for its next block), compilation of filters and help with them (a large request computes
+for long, and help must not delay subscriptions), name servers and servers of token keys (they may hang).
+"""
+
+
 class Gateway:
-    """The parts of one gateway process, on one data directory. No part knows it.
+    """The parts of one gateway process, on one data directory. No part has a reference to this object.
 
     Parameters
     ----------
     settings
-        Its knobs; ``settings.data`` is created if it is not there.
+        The gateway's settings; the directory ``settings.data`` is created if it does not exist.
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         self.certificates = Certificates.open(settings)
-        data = settings.folder
-        self._open(data)
+        self._open(settings.folder)
+        matched = make_consistent(settings, self.log, self.registry, self.match_log)
+        self._make_admission(settings)
+        self._make_subscriptions(settings)
+        self._make_delivery(settings, matched)
+        self._make_maintenance(settings)
+
+    def _make_admission(self, settings: GatewaySettings) -> None:
+        """Create access control, quotas and limits."""
         first_key = settings.admin_key_file
         admin_digest = None if first_key is None else read_admin_key(first_key)
         tokens, self.key_watch = _tokens(
             settings, self._keys, lambda name: self.subscriptions.has_space(name)
         )
         self.keyring = Keyring(self._keys, admin_digest, tokens)
-        self.audit = Audit(data.audit_log)
-        matched = make_consistent(settings, self.log, self.registry, self.match_log)
-
+        self.audit = Audit(settings.folder.audit_log)
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
         self.quotas = _quotas(settings, self.registry)
+        self.matching_time = MatchingTime(self.quotas)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
+        self.help_threads = FairExecutor(2, 1, "fieldfare-filter-help")
 
+    def _make_subscriptions(self, settings: GatewaySettings) -> None:
+        """Create the writer, and the subscriptions that it stores."""
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.places = LogPlaces(self.log, lambda: self.writer.log_ends)
         self.subscriptions = Subscriptions(
-            *(self.registry, self.writer, self.places, self.quotas),
+            registry=self.registry,
+            writer=self.writer,
+            places=self.places,
+            quotas=self.quotas,
             filter_max_bytes=settings.filter_max_bytes,
             pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
             refuse_address=self._refuse_address,
         )
 
-        broken: set[tuple[int, tuple[int, int]]] = set()
-        self.match_log.on_broken = lambda error: broken.add((error.partition, error.block))
-        log, registry, writer, metrics = self.log, self.registry, self.writer, self.metrics
-        self.tail = MatchTail(
+    def _make_delivery(self, settings: GatewaySettings, matched: Offsets) -> None:
+        """Create the delivery from the match log to subscribers, and the queue of delayed events."""
+        self.readers = FairExecutor(READERS, READERS_EACH, "fieldfare-readers")
+        self._broken: set[tuple[int, tuple[int, int]]] = set()
+        self.match_log.on_broken = lambda error: self._broken.add((error.partition, error.block))
+        self.tail = MatchLogFollower(
             self.match_log,
-            log,
-            lambda: writer.log_ends,
+            self.log,
+            lambda: self.writer.log_ends,
             matched,
+            self.readers,
             poll_s=settings.poll_ms / 1000,
             on_broken=self.match_log.on_broken,
         )
-        self.pasts = Pasts(data, log, registry, writer.floor)
-        self.records = RecordCache(log, settings.record_cache_bytes)
-        self.pump = Pump(
-            *(log, registry, self.tail, self.pasts, self.records, Rations(self.quotas), writer, metrics),
+        self.tail.call_on_found(self._charge_matching)
+        self.replays = Replays(settings.folder, self.log, self.registry, self.writer.floor, self.readers)
+        self.records = RecordCache(self.log, settings.record_cache_bytes, self.readers)
+        self.deliveries = DeliveryService(
+            log=self.log,
+            registry=self.registry,
+            tail=self.tail,
+            replays=self.replays,
+            records=self.records,
+            rate_limiter=DeliveryRateLimiter(self.quotas),
+            writer=self.writer,
+            metrics=self.metrics,
             window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
-
         self.pushes = self._make_pushes()
+        self.appender = Appender(self.writer, self.records, self.metrics)
         self.delayed = Delayed(
-            *(open_delayed(data.delayed_url), writer, self.records, metrics, self.subscriptions.is_there),
+            store=open_delayed(settings.folder.delayed_url),
+            appender=self.appender,
+            is_there=self.subscriptions.is_there,
             max_bytes=settings.delayed_max_bytes,
         )
+
+    def _make_maintenance(self, settings: GatewaySettings) -> None:
+        """Create the background work: retention, metrics, removal of spaces and unused subscriptions."""
         self._count_stored()
-        matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
-            *(self._count_stored, self.delayed),
+            settings=settings,
+            log=self.log,
+            registry=self.registry,
+            keys=self._keys,
+            match_log=self.match_log,
+            quarantine=self.quarantine,
+            tail=self.tail,
+            replays=self.replays,
+            floor=self.writer.floor,
+            broken=self._broken,
+            metrics=self.metrics,
+            count_stored=self._count_stored,
+            delayed=self.delayed,
         )
         self.figures = Figures(
-            *(settings, log, quarantine, tail, writer, self.subscriptions),
-            *(self.pump, self.pushes, self.maintenance, self.load, metrics),
+            settings=settings,
+            log=self.log,
+            quarantine=self.quarantine,
+            tail=self.tail,
+            writer=self.writer,
+            subscriptions=self.subscriptions,
+            deliveries=self.deliveries,
+            pushes=self.pushes,
+            maintenance=self.maintenance,
+            load=self.load,
+            metrics=self.metrics,
         )
-        self.unused = Unused(registry, self.subscriptions, self.pump, self.pushes, self.audit, metrics)
-        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump, self.delayed)
+        registry, subscriptions = self.registry, self.subscriptions
+        self.unused = Unused(registry, subscriptions, self.deliveries, self.pushes, self.audit, self.metrics)
+        self.space_removal = SpaceRemoval(
+            registry, subscriptions, self.keyring, self.deliveries, self.delayed
+        )
         self.background = Background(
-            *(settings, self.figures, self.maintenance, self.pump, self.unused), self.certificates
+            settings=settings,
+            figures=self.figures,
+            maintenance=self.maintenance,
+            deliveries=self.deliveries,
+            unused=self.unused,
+            certificates=self.certificates,
         )
 
     def _open(self, data: DataFolder) -> None:
-        """Open what is durable."""
+        """Open the stores, and create the folders and the default space if they are missing."""
         for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
         self.log = open_event_log(data.log_url)
         self.registry = open_registry(data.registry_url)
+        self.registry.mend_vanished()
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
         self._keys = open_keys(data.registry_url)
@@ -142,45 +219,76 @@ class Gateway:
         self.quarantine = Quarantine(data.quarantine)
 
     async def start(self) -> None:
-        """Begin to work, on the running event loop."""
+        """Start all parts on the running event loop."""
         self.audit.start()
         if self.key_watch is not None:
             self.key_watch.start()
         self.writer.start()
         self.delayed.start()
-        self.pump.start()
+        self.deliveries.start()
         self.space_removal.start()
         self.pushes.start()
         self.background.start()
 
+    def stop_requests(self) -> None:
+        """End everything that keeps requests open: streams, compilation of filters, help with filters."""
+        self.deliveries.end_sessions()
+        self.subscriptions.stop()
+        self.help_threads.stop()
+
+    def reload(self) -> None:
+        """Reread the files that settings name, and reopen the log files; call this on a thread.
+
+        An unusable file is reported, and its previous content stays in use. Signing keys of tokens are reread
+        automatically.
+        """
+        first_key = self.settings.admin_key_file
+        try:
+            if first_key is not None:
+                self.keyring.replace_admin(read_admin_key(first_key))
+        except UnusableFile as error:
+            logger.warning("the new admin key cannot be used, the old one stays in use: %s", error)
+        if self.certificates is not None:
+            self.certificates.renew()
+        reopen_log()
+        self.audit.reopen()
+
     async def close(self) -> None:
-        """End the sessions, finish what is queued, save the cursors."""
+        """End the sessions, finish queued work, and save the cursors."""
         await self.background.close()
         if self.key_watch is not None:
             await self.key_watch.close()
         await self.pushes.close()
         self.names.close()
         await self.space_removal.close()
-        await self.pump.close()
+        await self.deliveries.close()
         await self.delayed.close()
         await self.writer.close()
+        self.help_threads.close()
         self.subscriptions.close()
-        self.records.close()
-        self.pasts.close()
+        self.readers.close()
         self.log.close()
         self.registry.close()
         self._keys.close()
         self.audit.close()
+        for path in self.settings.folder.databases:
+            save_first_page(path)
+
+    def _charge_matching(self, found: ReadResult) -> None:
+        """Charge the spaces for the matching time that a block of the match log records."""
+        spent_ms = {} if found.block is None else spent_by_space(found.block.extra)
+        self.matching_time.matched(found.partition, found.end, spent_ms)
+        self.metrics.matching_time.inc(sum(spent_ms.values()) / 1000)
 
     def _count_stored(self) -> None:
-        """Tell the quotas what each space has on disk."""
+        """Update the quotas with each space's bytes on disk."""
         self.quotas.count_stored(self._stored_bytes)
         matches = Counter(self.match_log.sizes())
-        matches.update(self.pasts.sizes())
+        matches.update(self.replays.sizes())
         self.quotas.count_matches(matches)
 
     def _stored_bytes(self) -> Mapping[str, int]:
-        """How many bytes of events each space has, in the log and waiting for it."""
+        """Return the bytes of each space's events, in the log and delayed."""
         stored = Counter(self.delayed.stored_bytes())
         stored.update(self.log.sizes())
         return stored
@@ -197,7 +305,10 @@ class Gateway:
             tls=caller_context(settings.webhook_ca_file),
         )
         return Pushes(
-            *(self.pump, self.subscriptions, self.metrics, sender),
+            deliveries=self.deliveries,
+            subscriptions=self.subscriptions,
+            metrics=self.metrics,
+            sender=sender,
             requests_max=settings.webhook_requests_max,
             ack_deadline_s=settings.ack_deadline_s,
             timeout_s=settings.webhook_timeout_s,
@@ -205,16 +316,16 @@ class Gateway:
         )
 
     def _refuse_address(self, url: str) -> str | None:
-        """Why no subscription may have an address, as far as one can say before it is called."""
+        """Return why a push address is not allowed, as far as that is known before a request; else None."""
         if self.settings.webhook_requests_max == 0:
-            return "this service sends messages to no address"
+            return "push addresses are turned off in this service (FIELDFARE_WEBHOOK_REQUESTS_MAX is 0)"
         return self.rules.first_look(Target.parse(url))
 
 
 def _tokens(
     settings: GatewaySettings, keys: KeyStore, has_space: Callable[[str], bool]
 ) -> tuple[WebTokens | None, KeyWatch | None]:
-    """Who finds those who come with tokens, and what keeps the keys that those are signed with."""
+    """Return the verifier of tokens and the watch on their signing keys; None without a token issuer."""
     if settings.jwt_issuer is None:
         return None, None
     # Cryptography takes a quarter of a second to load.
@@ -236,8 +347,8 @@ def _tokens(
     return tokens, watch
 
 
-def _quotas(settings: GatewaySettings, registry: Registry) -> Quotas:
-    """What spaces may, and how much they keep."""
+def _quotas(settings: GatewaySettings, registry: SpaceStore) -> Quotas:
+    """Return the quotas of all spaces."""
     quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
     for space in registry.stored_spaces():
         quotas.configure(space.key, space.quotas)

@@ -1,4 +1,4 @@
-"""Filters as clients send them: compiled, or why they are not taken."""
+"""Validation and compilation of filters as clients send them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fieldfare.filters.encrypted import ENCRYPTED, EncryptedFilter, compile_encr
 from fieldfare.filters.filter import DIALECTS
 
 ENCRYPTED_TIMES = 8
-"""So many times the bytes of another filter an encrypted one may have: a condition is a row of numbers, in
-each of the epochs that stand side by side."""
+"""Maximum size of an encrypted filter as a multiple of a plain one's; a larger one is refused. Each condition
+is a row of numbers for every current epoch of the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedFilter:
-    """Why a subscription was not taken, and the place in its filter."""
+    """The reason why a subscription was refused, with the place in its filter."""
 
     detail: str
     pointer: str
@@ -40,7 +40,7 @@ class RefusedFilter:
 
 
 def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | RefusedFilter:
-    """A filter as a client sends it, compiled; or why it is not taken."""
+    """Compile a filter as a client sends it, or return why it is refused."""
     refused = refuse_text(filter, dialect, max_bytes)
     if refused is not None:
         return refused
@@ -57,10 +57,10 @@ def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | Refus
 def compile_in_space(
     filter: Any, dialect: Any, max_bytes: int, dimensions: int | None
 ) -> Filter | EncryptedFilter | RefusedFilter:
-    """The same for a space; ``dimensions`` are those of its vectors if it is encrypted.
+    """Compile a filter for a space, or return why it is refused.
 
-    A filter that is not encrypted would say here what it looks for, and is taken to mean no harm: its text is
-    in no error.
+    ``dimensions`` are those of the space's vectors if it is encrypted, else None. An unencrypted filter sent
+    to an encrypted space is assumed to be a mistake, so its text is not in the error.
     """
     if dimensions is None:
         if dialect == ENCRYPTED:
@@ -73,9 +73,9 @@ def compile_in_space(
     most = ENCRYPTED_TIMES * max_bytes
     if len(text) > most:
         return RefusedFilter(
-            f"the filter has {len(text)} bytes; at most {most} are taken of an encrypted one",
+            f"the filter has {len(text)} bytes; the maximum for an encrypted filter is {most}",
             "/filter",
-            hint="Make several subscriptions of its alternatives, or drop old epochs of the key.",
+            hint="Create one subscription for each alternative of the filter, or drop old epochs of the key.",
         )
     try:
         found = compile_encrypted(filter)
@@ -84,14 +84,14 @@ def compile_in_space(
         return RefusedFilter(first.message, "/filter", hint=first.hint)
     if found.dimensions not in (0, dimensions):
         detail = (
-            f"the filter has rows of {found.dimensions} numbers, and the space's vectors have {dimensions}"
+            f"the filter's rows have {found.dimensions} numbers, but the space's vectors have {dimensions}"
         )
         return RefusedFilter(detail, "/filter", hint="the filter was encrypted with the key of another space")
     return found
 
 
 def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | None:
-    """Why a filter is not even looked at: its type, its dialect, its length."""
+    """Return why a filter is refused by its type, dialect or length alone; None if it is not."""
     if dialect not in DIALECTS:
         return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
     is_json = DIALECTS[dialect].is_json and isinstance(filter, dict | list)
@@ -100,8 +100,8 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
     text = msgspec.json.encode(filter) if is_json else filter.encode("utf-8", "surrogatepass")
     if len(text) > max_bytes:
         return RefusedFilter(
-            f"the filter has {len(text)} bytes; at most {max_bytes} are taken",
+            f"the filter has {len(text)} bytes; the maximum is {max_bytes}",
             "/filter",
-            hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
+            hint="Write many values of one attribute as one IN (...), or create several subscriptions.",
         )
     return None

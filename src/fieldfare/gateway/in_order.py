@@ -1,13 +1,13 @@
-"""Records that arrive before the one that they follow wait for it, for a short time.
+"""Ordering of pipelined records: one that arrives before its predecessor waits for it, for a short time.
 
-A publisher that has several requests under way cannot say which of them arrives first.
+A publisher with several requests in flight cannot control which of them arrives first.
 
-    append ──▶ appended, or a repeat ──▶ who follows it is tried
-         └──▶ out of order ──▶ waits for the one before it. When that was refused, or is kept for later, or
-                               HOLD_S later, the publisher is told, and so are those that wait behind
+    append ──▶ appended, or a repeat ──▶ its followers are tried
+         └──▶ out of order ──▶ wait for the predecessor. When that is refused, or is delayed, or after
+                               HOLD_S, the publisher gets an error, and so do the followers
 
-The log alone says what is in order; here is only who waits. What waits is a task on the event loop and its
-record: no thread, and no more records than `HELD_MAX`, of which each space has its share.
+Only the log decides the order; this module only keeps the waiting records. Each is a task on the event loop
+with its record, without a thread. At most `HELD_MAX` records wait, and each space has a fair share of these.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from fieldfare.gateway.turns import SharedRoom
+from fieldfare.gateway.fair_queue import SharedCapacity
 from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder
 
 HOLD_S = 2.0
-"""So long one waits for the one before it. Up: a slower or lost packet costs no second sending; what will
-never be in order takes room for longer."""
+"""Maximum seconds that a record waits for its predecessor; then it is refused as out of order. Up: a slow or
+lost packet causes no resend; records that can never be in order take room for longer."""
 
 HELD_MAX = 1_000
 
 _Key = tuple[str, str, int]
-"""A space, a producer, and the sequence that somebody follows."""
+"""A space, a producer, and the sequence number of a predecessor."""
 
 
 @dataclass(eq=False, slots=True)
-class _Behind:
-    """Who follows another one, from before it is tried: what it follows may be appended meanwhile."""
+class _Successor:
+    """A record that follows another; registered before its append, as the other may arrive during it."""
 
     sequence: int
     has_come: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class RecordOutOfOrder(Exception):
-    """The newest of a record's producer is another one than the record follows; nothing was appended.
+    """The producer's newest record is not the one that this record follows; nothing was appended.
 
     Attributes
     ----------
     newest
-        That one's sequence; `FIRST` where none is known.
+        The sequence number of the producer's newest record; `FIRST` if none is known.
     has_waited
-        Whether it was early, and waited for as long as may be.
+        Whether the record was early, and waited for `HOLD_S` seconds.
     is_behind_later
-        Whether it follows one that was published for later, which never is before it in the log.
+        Whether it follows a delayed record, which is never before it in the log.
     """
 
     def __init__(self, newest: int, *, has_waited: bool = False, is_behind_later: bool = False) -> None:
@@ -57,29 +57,29 @@ class RecordOutOfOrder(Exception):
         self.is_behind_later = is_behind_later
 
 
-class KeptInOrder:
-    """Appends records, each behind the one that it follows; used on one event loop.
+class OrderedAppender:
+    """Appends records in order, each after its predecessor; used on one event loop.
 
     Parameters
     ----------
     append
-        Tries to append one.
+        Tries to append a record.
 
     Attributes
     ----------
     is_for_later
-        Says of a space, a producer and a sequence whether that was published for later.
+        Returns whether the record of a space, a producer and a sequence number is delayed.
     """
 
     def __init__(self, append: Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]) -> None:
         self._append = append
         self.is_for_later: Callable[[str, str, int], Awaitable[bool]] = _never
-        self._waiting: dict[_Key, dict[_Behind, None]] = {}
-        """In the order in which they came, until they are told."""
-        self._room = SharedRoom(HELD_MAX)
+        self._waiting: dict[_Key, dict[_Successor, None]] = {}
+        """Followers by predecessor, in the order of arrival, until the predecessor's outcome is known."""
+        self._room = SharedCapacity(HELD_MAX)
 
     async def append(self, record: NewRecord) -> Appended:
-        """Append one; RecordOutOfOrder when the one that it follows has not come in time."""
+        """Append a record; raise RecordOutOfOrder if its predecessor does not come in time."""
         if record.producer is None or record.sequence is None:
             return _appended(await self._append(record))
         own = (record.space, record.producer, record.sequence)
@@ -96,19 +96,19 @@ class KeptInOrder:
         return place
 
     def refused(self, space: str, producer: str, sequence: int) -> None:
-        """A request of this number was refused for good, or is kept for later: nobody need wait for it."""
+        """Fail the followers of a record that was permanently refused, or is delayed."""
         self._tell((space, producer, sequence), has_come=False)
 
     async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended:
         until_s = asyncio.get_running_loop().time() + HOLD_S
         while True:
-            follower = _Behind(sequence)
+            follower = _Successor(sequence)
             self._waiting.setdefault(key, {})[follower] = None
             try:
                 place = await self._append(record)
                 if isinstance(place, Appended):
                     return place
-                if place.newest > key[2]:  # Another one has followed that: this never will be in order.
+                if place.newest > key[2]:  # another record has followed that one: this can never be in order
                     raise RecordOutOfOrder(place.newest)
                 try:
                     has_come = await self._has_come(key, follower.has_come, until_s)
@@ -122,21 +122,21 @@ class KeptInOrder:
 
     async def _has_come(self, key: _Key, future: asyncio.Future[bool], until_s: float) -> bool:
         space = key[0]
-        if future.done():  # while this one was tried
+        if future.done():  # during this record's append
             return future.result()
         if not self._room.fits(space, 1):
             return False
         self._room.take(space, 1)
         try:
             if await self.is_for_later(*key) and not future.done():
-                return False  # it is appended under another number
+                return False  # it will be appended under another number
             async with asyncio.timeout_at(until_s):
                 return await future
         finally:
             self._room.give_back(space, 1)
 
     def _tell(self, key: _Key, has_come: bool) -> None:
-        """Have who follows it tried, or give up; and who follows that one: all go to disk together."""
+        """Have all direct and indirect followers tried or refused; tried ones go to disk together."""
         space, producer, sequence = key
         ahead = [sequence]
         while ahead:
@@ -145,7 +145,7 @@ class KeptInOrder:
                     follower.has_come.set_result(has_come)
                     ahead.append(follower.sequence)
 
-    def _forget(self, key: _Key, follower: _Behind) -> None:
+    def _forget(self, key: _Key, follower: _Successor) -> None:
         others = self._waiting.get(key)
         if others is not None:
             others.pop(follower, None)

@@ -1,4 +1,4 @@
-"""Figures: Prometheus metrics, and the short summary that ``fieldfare top`` shows."""
+"""Prometheus metrics, and the short summary that ``fieldfare top`` shows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from fieldfare.storage.match_log import GIVEN_UP, MatchBlock
 
 RATE_WINDOW_S = 5.0
+LATENCY_WINDOW_S = 60.0
+"""Seconds that a block counts for the percentiles; older blocks are dropped, such as those of a slow
+start."""
+
 LATENCY_BLOCKS = 512
+"""Maximum blocks in the percentiles; beyond it the oldest are dropped."""
+
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """What one gateway counts, from its start on. Each gateway has its own collection."""
+    """The metrics of one gateway, counted from its start. Each gateway has its own collection."""
 
     def __init__(self) -> None:
         self.collection = registry = CollectorRegistry()
@@ -35,49 +41,46 @@ class Metrics:
         self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
         self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)
         self.matches = Counter("fieldfare_matches", "Matches found.", registry=registry)
+        self.matching_time = Counter("fieldfare_matching_seconds", "CPU time of matching.", registry=registry)
         self.given_up = Counter(
             "fieldfare_given_up",
-            "Events that a subscription's filter was not evaluated for: too much work.",
+            "Evaluations of a filter that were skipped, as they exceeded the work limit.",
             registry=registry,
         )
         self.given_up_by: dict[int, int] = {}
-        self.delivered = Counter("fieldfare_deliveries", "Messages given to subscribers.", registry=registry)
+        self.delivered = Counter("fieldfare_deliveries", "Messages delivered.", registry=registry)
         self.acked = Counter("fieldfare_acks", "Messages acknowledged.", registry=registry)
         self.given_up_messages = Counter(
-            "fieldfare_given_up_messages",
-            "Messages given up: after their last attempt, or because a reader said so.",
-            registry=registry,
+            "fieldfare_given_up_messages", "Messages that became dead letters.", registry=registry
         )
         self.over = Counter(
-            "fieldfare_expired_messages", "Messages not given: the event's time was over.", registry=registry
+            "fieldfare_expired_messages", "Messages of expired events, not delivered.", registry=registry
         )
         self.expired_subscriptions = Counter(
-            "fieldfare_expired_subscriptions", "Subscriptions removed: nobody used them.", registry=registry
+            "fieldfare_expired_subscriptions", "Subscriptions removed as unused.", registry=registry
         )
         self.push = PushMetrics(registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
-        self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
+        self.subscriptions = Gauge("fieldfare_subscriptions", "Subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
-        self.delayed = Gauge(
-            "fieldfare_delayed_records", "Records that wait for their time.", registry=registry
-        )
+        self.delayed = Gauge("fieldfare_delayed_records", "Delayed records.", registry=registry)
         self.queued_bytes = Gauge(
             "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
         )
         self.set_aside = Gauge(
-            "fieldfare_set_aside_blocks",
-            "Broken blocks of the match log that were set aside.",
-            registry=registry,
+            "fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.", registry=registry
         )
+        notes = "Corruption notes: damaged files and unusable rows."
+        self.corruption = Gauge("fieldfare_corruption_notes", notes, registry=registry)
         self.match_latency = Histogram(
             "fieldfare_match_latency_seconds",
-            "From append to match, one observation a match-log block.",
+            "Time from append to match, observed once per block of the match log.",
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
         self.request_time = Histogram(
             "fieldfare_request_seconds",
-            "Time of HTTP requests; streams and waiting pulls are not counted.",
+            "Duration of HTTP requests, without streams and waiting pulls.",
             ["route", "status"],
             buckets=_LATENCY_BUCKETS,
             registry=registry,
@@ -86,22 +89,24 @@ class Metrics:
         self.matches_total = 0
         self.delivered_total = 0
         self._samples: deque[tuple[float, int, int]] = deque()
-        self._latencies: deque[tuple[float, int]] = deque(maxlen=LATENCY_BLOCKS)
+        self._now_s = 0.0
+        self._latencies: deque[tuple[float, float, int]] = deque(maxlen=LATENCY_BLOCKS)
+        """Time in seconds when a block was seen, its latency in milliseconds, its number of events."""
 
     def appended(self, events: int, size_bytes: int) -> None:
-        """A record was appended."""
+        """Count an appended record."""
         self.events_total += events
         self.events.inc(events)
         self.records.inc()
         self.bytes.inc(size_bytes)
 
     def given(self, messages: int) -> None:
-        """Messages were given to a subscriber."""
+        """Count messages that were delivered to a subscriber."""
         self.delivered_total += messages
         self.delivered.inc(messages)
 
     def block_seen(self, block: MatchBlock) -> None:
-        """A block of the match log appeared."""
+        """Count a new block of the match log."""
         events = int(np.sum(block.counts))
         self.matches_total += block.matches
         self.matches.inc(block.matches)
@@ -116,16 +121,19 @@ class Metrics:
         if matched_ms is not None and appended_ms is not None:
             latency_ms = max(0.0, float(matched_ms) - float(appended_ms))
             self.match_latency.observe(latency_ms / 1000)
-            self._latencies.append((latency_ms, events))
+            self._latencies.append((self._now_s, latency_ms, events))
 
     def sample(self, now_s: float) -> None:
-        """Remember the counts, for rates."""
+        """Record the counts, for rates, and drop latencies older than `LATENCY_WINDOW_S`."""
+        self._now_s = now_s
+        while self._latencies and now_s - self._latencies[0][0] > LATENCY_WINDOW_S:
+            self._latencies.popleft()
         self._samples.append((now_s, self.events_total, self.matches_total))
         while len(self._samples) > 2 and now_s - self._samples[1][0] >= RATE_WINDOW_S:
             self._samples.popleft()
 
     def rates(self) -> tuple[float, float]:
-        """Events and matches a second, over the last seconds."""
+        """Return events and matches per second, over about the last `RATE_WINDOW_S` seconds."""
         if len(self._samples) < 2:
             return 0.0, 0.0
         first, last = self._samples[0], self._samples[-1]
@@ -133,43 +141,45 @@ class Metrics:
         return (last[1] - first[1]) / elapsed_s, (last[2] - first[2]) / elapsed_s
 
     def match_latency_ms(self) -> dict[str, float | None]:
-        """Median and 99th percentile from append to match, over the newest blocks, by event."""
+        """Return median and 99th percentile from append to match, over the last minute's blocks, by event."""
         if not self._latencies:
             return {"p50": None, "p99": None}
-        latencies, events = map(np.asarray, zip(*sorted(self._latencies), strict=True))
+        latencies, events = map(np.asarray, zip(*sorted(each[1:] for each in self._latencies), strict=True))
         below = np.cumsum(events)
         places = np.searchsorted(below, (0.5 * below[-1], 0.99 * below[-1]))
         p50, p99 = latencies[np.minimum(places, len(latencies) - 1)]
         return {"p50": float(p50), "p99": float(p99)}
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.collection)
 
 
 class PushMetrics:
-    """What is sent to push addresses."""
+    """The metrics of requests to push addresses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "fieldfare_push_requests",
-            "Requests to push addresses, by what came of them.",
+            "Requests to push addresses, by outcome.",
             ["outcome"],
             registry=registry,
         )
         self.subscriptions = Gauge(
-            "fieldfare_pushed_subscriptions", "Subscriptions whose messages are sent.", registry=registry
+            "fieldfare_pushed_subscriptions", "Subscriptions with a push address.", registry=registry
         )
         self.under_way = Gauge(
-            "fieldfare_push_requests_under_way", "Requests to push addresses under way.", registry=registry
+            "fieldfare_push_requests_under_way", "Open requests to push addresses.", registry=registry
         )
         self.broken = Gauge(
-            "fieldfare_broken_push_addresses", "Push addresses left alone for now.", registry=registry
+            "fieldfare_broken_push_addresses",
+            "Push addresses whose circuit breaker is open.",
+            registry=registry,
         )
 
 
 class RequestTimer:
-    """Measures one request for `Metrics.request_time`."""
+    """A timer of one request, for `Metrics.request_time`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Places in the log as clients name them: a position, a time, its earliest or its latest event."""
+"""Places in the log as clients name them: a position, a time, or the earliest or latest event."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fieldfare.model import Offsets, Position, positions_of
 from fieldfare.storage.event_log import EventReader, starts_of
 
 AHEAD_MAX_MS = 1_000
-"""A clock that is ahead of this one's by no more is not said to speak of the future."""
+"""Milliseconds that a time may be ahead of this machine's clock; a later one counts as future."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d", re.ASCII)
 _MEANT_AS_TIME = re.compile(r"(\d{4})-\d\d-\d\d([Tt ]|$)", re.ASCII)
 
 
 class LogPlaces:
-    """Finds them; every verb but `log_ends` reads the log: it is not to be called on the event loop.
+    """Conversion of places in the log to keys. It reads the log: call it on a thread.
 
     Parameters
     ----------
     log
         The log.
     log_ends
-        The ends of its partitions, as far as the writer has moved them.
+        Returns the ends of the log's partitions, as known to the writer.
     """
 
     def __init__(self, log: EventReader, log_ends: Callable[[], Offsets]) -> None:
@@ -35,21 +35,21 @@ class LogPlaces:
         self._log_ends = log_ends
 
     def keys(self, text: str, name: str, *, no_future: bool = False) -> list[int]:
-        """Where that is, in each partition that it speaks of: nowhere that retention has taken.
+        """Return the keys of a place, one for each partition named; never before what retention has left.
 
         Parameters
         ----------
         text
-            What the client says: earliest, latest, a position (of each partition one, at most) or a time.
+            The client's text: earliest, latest, a time, or positions (at most one per partition).
         name
-            The member of the request's body that says it.
+            The member of the request's body that has the text.
         no_future
-            Whether a time that has not come is refused.
+            Whether a future time is refused.
 
         Raises
         ------
         HttpProblem
-            It is no place, or beyond the log's end.
+            The text is no place, or a position is beyond the log's end.
         """
         pointer = f"/{name}"
         starts = starts_of(self._log)
@@ -59,15 +59,13 @@ class LogPlaces:
             return keys_at(self._log_ends())
         if (time_ms := _time_ms(text)) is not None:
             if no_future and time_ms > time.time_ns() // 1_000_000 + AHEAD_MAX_MS:
-                detail = (
-                    f"{name} is {text}, which has not come yet; a subscription without {name} begins now."
-                )
+                detail = f"{name} is {text}, which is in the future: leave {name} out to begin now."
                 raise HttpProblem(400, "bad-position", detail, pointer=pointer)
             return keys_at(tuple(partition.first_since(time_ms) for partition in self._log.partitions))
         meant = _MEANT_AS_TIME.match(text)
         if meant is not None and int(meant[1]) >= len(starts):
             detail = (
-                f"{name} is {text[:40]!r}; a time has a date that there is, seconds and a zone, such as"
+                f"{name} is {text[:40]!r}; a time needs a valid date, seconds and a time zone, such as"
                 " 2026-07-01T12:00:00Z or 2026-07-01T14:00:00+02:00."
             )
             raise HttpProblem(400, "bad-position", detail, pointer=pointer)
@@ -82,26 +80,29 @@ class LogPlaces:
         return [max(key, key_at(place.partition, starts[place.partition])) for key, place in places]
 
     def _keys_of(self, text: str) -> list[int]:
-        """The keys of a position, or one of several partitions each, at the log's end at most."""
+        """Return the keys of positions, one per partition; raise ValueError for one beyond the log's end."""
         keys: dict[int, int] = {}
         ends = self._log_ends()
-        if text.count(",") > len(ends):  # before a megabyte of them is looked at
-            raise ValueError(f"{text[:80]!r}... names more places than the log has partitions")
+        if text.count(",") > len(ends):  # before a megabyte of them is parsed
+            raise ValueError(f"{text[:80]!r}... names more positions than the log has partitions")
         for position in positions_of(text):
             key, partition = key_of(position), position.partition
             if partition >= len(ends):
-                raise ValueError(f"the log's last partition is {len(ends) - 1}; {position} names another")
+                raise ValueError(
+                    f"there is no partition {position.partition}, which {position} names: the last one is"
+                    f" {len(ends) - 1}"
+                )
             if partition in keys:
                 raise ValueError(f"{text[:80]!r} names a partition twice")
             if key > key_at(partition, ends[partition]):
                 end = Position(partition, ends[partition], 0)
-                raise ValueError(f"{position} lies beyond the log's end, {end}")
+                raise ValueError(f"{position} is past the log's end, {end}")
             keys[partition] = key
         return list(keys.values())
 
 
 def _time_ms(text: str) -> int | None:
-    """A time as RFC 3339 writes it, in milliseconds since 1970; None for what is none."""
+    """Convert an RFC 3339 time to milliseconds since 1970; return None for any other text."""
     if not _TIME.match(text) or len(text) > 40:
         return None
     try:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import Scope
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -18,7 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 
 TITLES = {
     400: "Bad request",
-    401: "Who are you?",
+    401: "Unauthorized",
     404: "Not found",
     403: "Forbidden",
     405: "Method not allowed",
@@ -33,11 +34,12 @@ TITLES = {
     500: "Internal error",
     501: "Not implemented",
     503: "Not available",
+    505: "HTTP version not supported",
 }
 
 
 class HttpProblem(Exception):
-    """An error to be told to the client.
+    """An error to report to the client.
 
     Parameters
     ----------
@@ -46,11 +48,12 @@ class HttpProblem(Exception):
     name
         The problem's kind, in words joined by hyphens; it becomes the ``type`` URI.
     detail
-        One sentence for a person: what is wrong and what would be right.
+        One sentence for a person: what is wrong, and what is allowed.
     headers
         Extra response headers.
     place
-        Further members that name the place: index, line, column, pointer, hint, refused...
+        Further members of the document, which locate the error: index, line, column, pointer, hint,
+        refused...
     """
 
     def __init__(
@@ -88,13 +91,28 @@ class HttpProblem(Exception):
 
 
 async def problem_response(request: Request, error: Exception) -> Response:
-    """Starlette's handler for `HttpProblem`."""
+    """Handle `HttpProblem` for Starlette."""
     assert isinstance(error, HttpProblem)
-    return error.response()
+    return response_to(request.scope, error)
+
+
+def response_to(scope: Scope, problem: HttpProblem) -> Response:
+    """Return the response for a problem; for a browser's EventSource, one after which it reconnects.
+
+    EventSource gives up permanently at any status but 200, even for temporary problems (429, 503).
+    """
+    headers = dict(scope["headers"])
+    is_stream = headers.get(b"accept") == b"text/event-stream" and b"ack=auto" in scope["query_string"]
+    if not (is_stream and problem.status in (429, 503)):
+        return problem.response()
+    wait_s = problem.headers.get("Retry-After", "1")
+    body = f": {problem.detail}\nretry: {1000 * int(wait_s) if wait_s.isdigit() else 1000}\n\n"
+    more = {"Connection": "close", "Cache-Control": "no-store"}
+    return Response(body, headers=more, media_type="text/event-stream")
 
 
 async def http_exception_response(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405 (an unknown route, a wrong method), told in our form."""
+    """Convert Starlette's own 404 and 405 (unknown route, wrong method) to problem documents."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 404:
@@ -103,7 +121,7 @@ async def http_exception_response(request: Request, error: Exception) -> Respons
         )
     elif error.status_code == 405:
         allowed = ", ".join(_methods_of(request))
-        detail = f"{path} does not take {request.method}; it takes {allowed}."
+        detail = f"{path} does not support {request.method}: use {allowed}."
         problem = HttpProblem(405, "wrong-method", detail, headers={"Allow": allowed})
     else:
         problem = HttpProblem(error.status_code, "http", str(error.detail), headers=error.headers)
@@ -111,7 +129,7 @@ async def http_exception_response(request: Request, error: Exception) -> Respons
 
 
 def _methods_of(request: Request) -> list[str]:
-    """What the request's path takes: there is a route for each of its methods."""
+    """Return the methods of the request's path, each of which has its own route."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -120,6 +138,6 @@ def _methods_of(request: Request) -> list[str]:
 
 
 async def internal_error_response(request: Request, error: Exception) -> Response:
-    """A fault of ours: the client hears that much, the log has the traceback."""
+    """Respond to an unexpected exception with Problem 500, and log the traceback."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return HttpProblem(500, "internal", "The gateway failed at this request; its log says more.").response()
+    return HttpProblem(500, "internal", "The gateway failed with an internal error: see its log.").response()

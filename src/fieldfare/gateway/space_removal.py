@@ -1,14 +1,13 @@
-"""Spaces are deleted: gone at once and for good, and what is left of them bit by bit.
+"""Deletion of spaces: immediate and final for clients; the data is removed step by step.
 
-    the registry forgets the name, and revokes the keys ──▶ nobody gets in, streams of keys end
-    what it published for later goes ──────────────────────▶ nothing more of it comes
-    its subscriptions go, some hundred a transaction ─────▶ their streams and pulls end, the index drops them
+    the registry drops the name, and revokes the keys ──▶ no access any more, streams of keys end
+    its delayed events are removed ──────────────────────▶ none of them is delivered
+    its subscriptions are removed in batches ────────────▶ their streams and pulls end, the index drops them
     the registry notes that all is done
 
-A kill between any two of these changes nothing that was answered: the first is one transaction, and who
-starts next goes on with what it left. What is kept under the space's key, which no space ever gets again,
-goes as if it had been removed by hand: cursors and dead letters with the history, events and matches with
-retention.
+A kill between any two steps breaks no promise: the first step is one transaction, and the next gateway
+resumes the others. Data under the space's key, which no other space ever gets, is removed as in other spaces:
+cursors and dead letters with the history, events and matches with retention.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import asyncio
 import logging
 
 from fieldfare.gateway.admission.keyring import Keyring
-from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.registry import Registry
+from fieldfare.storage.registry import SpaceStore
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -30,51 +29,51 @@ AGAIN_S = 2.0
 
 
 class SpaceRemoval:
-    """Deletes spaces.
+    """Deletes spaces, and completes deletions that an earlier gateway left unfinished.
 
     Parameters
     ----------
     registry
-        Says what an earlier gateway has left.
-    subscriptions, keyring, pump, delayed
-        Have what belongs to a space.
+        Knows the unfinished deletions.
+    subscriptions, keyring, deliveries, delayed
+        Hold the parts of a space.
     """
 
     def __init__(
         self,
-        registry: Registry,
+        registry: SpaceStore,
         subscriptions: Subscriptions,
         keyring: Keyring,
-        pump: Pump,
+        deliveries: DeliveryService,
         delayed: Delayed,
     ) -> None:
         self._unfinished = registry.unfinished_spaces()
         self._subscriptions = subscriptions
         self._keyring = keyring
-        self._pump = pump
+        self._deliveries = deliveries
         self._delayed = delayed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Go on with what an earlier gateway has left."""
+        """Resume the deletions that an earlier gateway left unfinished."""
         for key in self._unfinished:
             self._finish_soon(key)
 
     async def close(self) -> None:
-        """Leave the rest to the next one."""
+        """Stop; the next gateway resumes unfinished deletions."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def delete(self, name: str) -> None:
-        """Delete a space; Problem when there is none, or it must stay.
+        """Delete a space; raise a problem if it is unknown, or the default space.
 
-        On return nobody gets in any more, and, unless the disk fails, all that was open there has ended.
+        On return all access to it is refused and, unless the disk fails, its streams and pulls have ended.
         """
-        async with self._keyring.changing:  # or a key of it could be made behind its end
+        async with self._keyring.changing:  # else a key could be created after it is gone
             key = await self._subscriptions.delete_space(name)
             self._keyring.end_space(name)
-        # Nobody need wait to the end: it is done all the same.
+        # A cancelled request does not stop the removal.
         await asyncio.wait((self._finish_soon(key),))
 
     def _finish_soon(self, key: str) -> asyncio.Task[None]:
@@ -92,10 +91,10 @@ class SpaceRemoval:
             except WriterClosed:
                 return
             except StorageError as error:
-                logger.error("what is left of the space %s cannot be removed yet: %s", key, error)
+                logger.error("the deleted space %s could not be removed completely; retrying: %s", key, error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             for number in removed:
-                self._pump.deleted(number)
+                self._deliveries.deleted(number)
             if not removed:
                 return

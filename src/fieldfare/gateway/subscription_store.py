@@ -1,13 +1,14 @@
-"""Subscriptions that were found good into the registry, as far as the quotas of their space allow.
+"""Storing of valid subscriptions in the registry, as far as the quotas of their space allow.
 
-This is done on the writer's thread of changes, and nowhere else: what is counted here is what stands.
+This runs on the writer's thread of changes only, so its counts are exact.
 """
 
 from __future__ import annotations
 
+import enum
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from typing import Any
@@ -17,48 +18,80 @@ import msgspec
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import Offsets, Position, Subscription, positions_text, space_name
-from fieldfare.storage.registry import Configure, Conflict, Put, Registry, Remove
+from fieldfare.storage.registry import Configure, Conflict, Put, Remove, SubscriptionStore
 
 HELD = ("subscriptions", "filter_cost")
-"""The quotas of what a space subscribes to."""
+"""The quotas that limit a space's subscriptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A subscription that may be stored: which of a request's, and whether the client chose its id.
+class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A subscription as a client requests it.
 
-    ``start`` says in words where it is to begin, if not now.
+    One of a list may have members of any type: each is validated on its own.
+
+    Attributes
+    ----------
+    filter
+        The filter's text; in a dialect that is JSON the JSON itself, or its text.
+    dialect
+        The filter's dialect.
+    id
+        The id; without one the service chooses it.
+    delivery
+        Delivery settings; those that are missing keep their values, or are the defaults.
+    start
+        Where a new subscription begins: earliest, latest, a position, or a time of publishing. Events that
+        the log holds from there on are matched, too. Not in requests for several. Without it, it begins now.
     """
 
-    put: Put
-    is_named: bool
-    index: int = 0
+    filter: str | dict[str, Any] | list[Any]
+    dialect: str = "sql"
+    id: str | None = None
+    delivery: dict[str, Any] | None = None
     start: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A subscription after a put, and whether the put made or changed it, or found another filter."""
+class Outcome(enum.Enum):
+    """The effect of a put on a subscription; `DIFFERS` means that it would be replaced, but must not be."""
 
-    subscription: Subscription
-    created: bool
-    replaced: bool
-    differs: bool = False
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    DIFFERS = "differs"
 
 
 @dataclass(slots=True)
-class PutResult:
-    """What becomes of a request; of many subscriptions it tells those that are refused, of one why."""
+class PutRequest:
+    """A request to store subscriptions, and its result.
 
-    good: list[Checked] = field(default_factory=list)
+    Attributes
+    ----------
+    bodies
+        The requested subscriptions.
+    replace
+        Whether existing subscriptions are replaced; otherwise an existing id is a conflict.
+    is_bulk
+        Whether the request is a list, whose items are refused one by one.
+    puts
+        The valid subscriptions, by index in `bodies`; emptied by `store`.
+    stored
+        The subscriptions after the request, and its effect on each.
+    refused
+        The index of each refused item of a list, and the reason as JSON.
+    problem
+        The problem of a request that is no list.
+    """
+
+    bodies: Sequence[SubscriptionBody]
+    replace: bool
+    is_bulk: bool = False
+    puts: dict[int, Put] = field(default_factory=dict)
+    stored: list[tuple[Subscription, Outcome]] = field(default_factory=list)
     refused: list[tuple[int, msgspec.Raw]] = field(default_factory=list)
     problem: HttpProblem | None = None
-    stored: list[Stored] = field(default_factory=list)
-    is_bulk: bool = False
-    replace: bool = False
 
     def refuse(self, index: int, id: Any, document: Mapping[str, Any], problem: HttpProblem) -> None:
-        """One of many is not taken, as its document says; of one that is the whole answer."""
+        """Refuse a subscription: with its document if it is one of many, else with a problem."""
         if self.is_bulk:
             raw = msgspec.Raw(msgspec.json.encode({"index": index, "id": id, **document}))
             self.refused.append((index, raw))
@@ -66,29 +99,31 @@ class PutResult:
             self.problem = problem
 
     def refuse_for(self, quotas: Quotas, space: str, quota: str, index: int, id: Any) -> None:
-        """One is not taken because its space has as much as it may."""
+        """Refuse a subscription because its space has reached a quota."""
         document = {"detail": quotas.detail(space, quota), **quotas.figures(space, quota)}
         self.refuse(index, id, document, quotas.problem(space, quota))
 
 
 def make_up_id() -> str:
-    """An id for a subscription that came without one."""
+    """Return a random id for a subscription that came without one."""
     return f"sub-{secrets.token_hex(16)}"
 
 
-def store(registry: Registry, quotas: Quotas, space: str, result: PutResult, ends: Offsets) -> list[Stored]:
-    """Create what is new; then, where asked, replace what exists with another filter.
+def store(
+    registry: SubscriptionStore, quotas: Quotas, space: str, request: PutRequest, ends: Offsets
+) -> list[tuple[Subscription, Outcome]]:
+    """Create new subscriptions; then, if the request replaces, change existing ones that differ.
 
-    An id that was made up is never one that exists: whoever that belongs to asked for nothing.
+    A generated id that already exists is replaced by another: its owner's subscription must not change.
     """
     now_ms = time.time_ns() // 1_000_000
-    _leave_out_what_is_too_much(registry, quotas, space, result)
-    puts = [each.put for each in result.good]
-    is_named = [each.is_named for each in result.good]
-    result.good.clear()  # to free all this takes long, so it is freed here, on the thread
+    _refuse_over_quota(registry, quotas, space, request)
+    puts = list(request.puts.values())
+    is_named = [request.bodies[index].id is not None for index in request.puts]
+    request.puts, request.bodies = {}, ()  # freed here on the thread, as that takes long
     used = quotas.used(space)
     answers = registry.apply(puts, ends, now_ms)
-    stored: list[Stored] = []
+    stored: list[tuple[Subscription, Outcome]] = []
     others: list[int] = []
     for index, answer in enumerate(answers):
         while isinstance(answer, Conflict) and not is_named[index]:
@@ -96,28 +131,30 @@ def store(registry: Registry, quotas: Quotas, space: str, result: PutResult, end
             answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
             held = answer.existing
-            put = puts[index] = _keeping_secrets(puts[index], held)
+            put = puts[index] = _with_kept_secrets(puts[index], held)
             differs = (held.filter, held.dialect) != (put.filter, put.dialect)
             differs |= put.delivery not in (None, held.delivery)
-            stored.append(Stored(held, created=False, replaced=False, differs=differs))
+            stored.append((held, Outcome.DIFFERS if differs else Outcome.UNCHANGED))
             if differs:
                 others.append(index)
         else:
             assert isinstance(answer, Subscription)
-            stored.append(Stored(answer, created=True, replaced=False))
+            stored.append((answer, Outcome.CREATED))
             used.subscriptions += 1
             used.filter_cost += answer.cost
-    if result.replace and others:
-        changes = [_replacing(stored[index].subscription, puts[index]) for index in others]
+    if request.replace and others:
+        changes = [_replacing(stored[index][0], puts[index]) for index in others]
         for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
             assert isinstance(answer, Subscription)
-            used.filter_cost += answer.cost - stored[index].subscription.cost
-            stored[index] = Stored(answer, created=False, replaced=True)
+            used.filter_cost += answer.cost - stored[index][0].cost
+            stored[index] = answer, Outcome.REPLACED
     return stored
 
 
-def remove(registry: Registry, quotas: Quotas, space: str, id: str, ends: Offsets) -> Subscription | None:
-    """Remove a subscription; None when there is none."""
+def remove(
+    registry: SubscriptionStore, quotas: Quotas, space: str, id: str, ends: Offsets
+) -> Subscription | None:
+    """Remove a subscription and return it; None if there is none."""
     removed = registry.apply([Remove(space, id)], ends, time.time_ns() // 1_000_000)[0]
     if removed is None:
         return None
@@ -129,9 +166,9 @@ def remove(registry: Registry, quotas: Quotas, space: str, id: str, ends: Offset
 
 
 def remove_unused(
-    registry: Registry, quotas: Quotas, subscription: Subscription, ends: Offsets
+    registry: SubscriptionStore, quotas: Quotas, subscription: Subscription, ends: Offsets
 ) -> Subscription | None:
-    """Remove a subscription that nobody uses; None when it was changed or removed meanwhile."""
+    """Remove an unused subscription and return it; None if it was changed or removed meanwhile."""
     existing = registry.get(subscription.space, subscription.id)
     if existing is None or (existing.revision, existing.delivery) != (
         subscription.revision,
@@ -141,8 +178,10 @@ def remove_unused(
     return remove(registry, quotas, subscription.space, subscription.id, ends)
 
 
-def pause(registry: Registry, subscription: Subscription, because: str, ends: Offsets) -> Subscription | None:
-    """Pause what is sent to a subscription's address; None when it is not sent there any more."""
+def pause(
+    registry: SubscriptionStore, subscription: Subscription, because: str, ends: Offsets
+) -> Subscription | None:
+    """Pause the pushes of a subscription; None if it is removed, paused, or has another address now."""
     existing = registry.get(subscription.space, subscription.id)
     if existing is None or existing.number != subscription.number or existing.delivery.paused:
         return None
@@ -156,52 +195,53 @@ def pause(registry: Registry, subscription: Subscription, because: str, ends: Of
     return paused
 
 
-def _leave_out_what_is_too_much(registry: Registry, quotas: Quotas, space: str, result: PutResult) -> None:
-    """Of many the first that fit are taken; what makes a space's filters cheaper always fits."""
-    most = {"subscriptions": len(result.good), "filter_cost": sum(each.put.cost for each in result.good)}
+def _refuse_over_quota(registry: SubscriptionStore, quotas: Quotas, space: str, request: PutRequest) -> None:
+    """Refuse subscriptions over the quotas, keeping the first that fit; cheaper replacements always fit."""
+    puts = request.puts
+    most = {"subscriptions": len(puts), "filter_cost": sum(put.cost for put in puts.values())}
     if all(quotas.fits(space, name, most[name]) for name in HELD):  # even if none of them replaces another
         return
-    standing = registry.costs(space, [each.put.id for each in result.good])
-    taken: list[Checked] = []
+    standing = registry.costs(space, [put.id for put in puts.values()])
+    taken: dict[int, Put] = {}
     more = dict.fromkeys(HELD, 0)
-    for each in result.good:
-        cost = standing.get(each.put.id)
+    for index, put in puts.items():
+        cost = standing.get(put.id)
         if cost is None:
-            wants = {"subscriptions": 1, "filter_cost": each.put.cost}
+            wants = {"subscriptions": 1, "filter_cost": put.cost}
         else:
-            wants = {"subscriptions": 0, "filter_cost": each.put.cost - cost if result.replace else 0}
+            wants = {"subscriptions": 0, "filter_cost": put.cost - cost if request.replace else 0}
         full = [
             name
             for name in HELD
             if wants[name] > 0 and not quotas.fits(space, name, more[name] + wants[name])
         ]
         if full:
-            result.refuse_for(quotas, space, full[0], each.index, each.put.id)
+            request.refuse_for(quotas, space, full[0], index, put.id)
             continue
-        taken.append(each)
+        taken[index] = put
         for name in HELD:
             more[name] += wants[name]
-    result.good[:] = taken
+    request.puts = taken
 
 
 def _replacing(held: Subscription, put: Put) -> Put | Configure:
-    """What makes of a subscription that stands what is asked for; the same filter takes no revision."""
+    """Return the change from a subscription to the requested one; the same filter needs no revision."""
     if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
         return Configure(put.space, put.id, put.delivery)
     return replace_fields(put, if_absent=False)
 
 
-def _keeping_secrets(put: Put, held: Subscription) -> Put:
-    """What is secret of an address stays where nothing is said of it: nobody can read it to send it again."""
+def _with_kept_secrets(put: Put, held: Subscription) -> Put:
+    """Keep a push address's secrets that a put omits, as clients cannot read them to resend them."""
     if put.delivery is None or put.delivery.push is None:
         return put
-    push = put.delivery.push.kept(held.delivery.push)
+    push = put.delivery.push.merged_with(held.delivery.push)
     return replace_fields(put, delivery=replace_fields(put.delivery, push=push))
 
 
 def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
-    """A subscription as clients see it; of its delivery, what was set."""
-    delivery, because = subscription.delivery.shown(), subscription.delivery.paused_because
+    """Return a subscription's document for clients, with the delivery settings that were set."""
+    delivery, because = subscription.delivery.to_public(), subscription.delivery.paused_because
     return {
         "id": subscription.id,
         "space": space_name(subscription.space),

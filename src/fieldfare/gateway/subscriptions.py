@@ -1,56 +1,58 @@
-"""Subscriptions: checked and compiled here, written by the writer's thread of changes."""
+"""Spaces and subscriptions: validated and compiled here, stored by the writer's thread of changes."""
 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
+from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.fair_queue import NO_SPACE, SharedCapacity
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_in_space
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
     HELD,
-    Checked,
-    PutResult,
-    Stored,
+    Outcome,
+    PutRequest,
+    SubscriptionBody,
     make_up_id,
     pause,
     remove,
     remove_unused,
     store,
 )
-from fieldfare.gateway.turns import NOBODY, SharedRoom
+from fieldfare.gateway.text import nearest
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import (
-    DEFAULT_SPACE,
-    DeliverySettings,
-    Offsets,
-    Subscription,
-    space_name,
-)
+from fieldfare.model import DEFAULT_SPACE, DeliverySettings, Offsets, Subscription, space_name
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Put, Registry, Remove, SpaceEncryption
+from fieldfare.storage.registry import (
+    Configure,
+    Put,
+    Remove,
+    ReplayStore,
+    SpaceEncryption,
+    SpaceStore,
+    SubscriptionStore,
+)
 
-REMOVED_AT_ONCE = 500
-COMPILE_AT_ONCE = 50
-HELD_AT_ONCE = 500
+REMOVED_BATCH_SIZE = 500
+COMPILE_STEP_S = 0.02
+"""Seconds that a request compiles filters before requests of other spaces have their turn."""
+HELD_BATCH_SIZE = 500
 COMPILED_HERE_MAX = 600
-"""Bytes of a request whose filter is compiled in less time than a thread takes to be asked and heard."""
+"""Bytes from which a request's filters are compiled on a thread; below, that would cost more than it
+saves."""
 
-COMPARED_MAX = 25_000
 PAGE_BYTES = 4 << 20
 PAGE_STEP = 200
 HELD_MAX = 100_000
@@ -61,53 +63,38 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
 NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter, digit or _"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one.
-
-    Where ``delivery`` is None nothing is said of it, and where ``start`` is None it begins now.
-    """
-
-    id: Any
-    filter: Any
-    dialect: Any = "sql"
-    delivery: Any = None
-    start: str | None = None
+async def _awaited(work: Awaitable[PutRequest]) -> PutRequest:
+    return await work
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asks to store; with ``replace`` an id that stands for another filter is no conflict."""
-
-    wanted: Sequence[Wanted]
-    replace: bool
-    is_bulk: bool = False
+class SubscriptionRegistry(SpaceStore, SubscriptionStore, ReplayStore, Protocol):
+    """Spaces, subscriptions, and the number of unfinished replays."""
 
 
 class Subscriptions:
-    """Spaces and subscriptions, as HTTP sees them.
+    """Spaces and subscriptions, for the HTTP API.
 
     Parameters
     ----------
     registry, writer
         Reads go to the registry directly, writes through the writer.
     places
-        Find the places that subscriptions begin at.
+        Finds the positions where subscriptions begin.
     quotas
-        Say how much a space may have, and are told what it has.
+        The spaces' limits and usage.
     filter_max_bytes
-        The longest filter.
+        Maximum bytes of a filter; a longer one is refused.
     pasts_max
-        Subscriptions of a space that began in the past and are not matched up to now.
+        Maximum unfinished replays of a space; a further subscription with a start gets 429.
     overloaded
-        Makes the problem that asks a client to come back later, from a word and a sentence.
+        Returns the problem that asks a client to retry later, from a word and a sentence.
     refuse_address
-        Says why messages cannot be sent to an address, if one can tell.
+        Returns why messages cannot be sent to an address, or None as far as that is known.
     """
 
     def __init__(
         self,
-        registry: Registry,
+        registry: SubscriptionRegistry,
         writer: Writer,
         places: LogPlaces,
         quotas: Quotas,
@@ -122,33 +109,37 @@ class Subscriptions:
         self._places = places
         self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
-        self._pasts_max = pasts_max
+        self._replays_max = pasts_max
         stored = registry.stored_spaces()
         self._spaces = {space.name: space.key for space in stored}
         self._encrypted = {space.key: space.encryption for space in stored if space.encryption}
-        # This process is the registry's only writer, so what it has read stays true until it writes.
+        # This process is the registry's only writer, so cached reads stay valid until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
         self._refuse_address = refuse_address
-        self._waiting_requests = SharedRoom(QUEUED_REQUESTS)
-        self._waiting_bytes = SharedRoom(QUEUED_BYTES)
-        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
+        self._waiting_requests = SharedCapacity(QUEUED_REQUESTS)
+        self._waiting_bytes = SharedCapacity(QUEUED_BYTES)
+        self._compiler = FairExecutor(2, 1, "fieldfare-compile")
         held = registry.held()
         for space, has in held.items():
             used = quotas.used(space)
             used.subscriptions, used.filter_cost = has.subscriptions, has.filter_cost
         self.count = sum(has.subscriptions for has in held.values())
 
+    def stop(self) -> None:
+        """Compile nothing more, without waiting for running work: the gateway is stopping."""
+        self._compiler.stop()
+
     def close(self) -> None:
-        self._compiler.shutdown()
+        self._compiler.close()
 
     def spaces(self) -> list[str]:
         return sorted(self._spaces)
 
     def check_space(self, name: str) -> str:
-        """What stands for a space in all that is kept; Problem 404 when there is no such space."""
+        """Return the key of a space, its name in storage; raise Problem 404 for an unknown space."""
         key = self._spaces.get(name)
         if key is None:
             near = nearest(name, self._spaces)
@@ -161,7 +152,7 @@ class Subscriptions:
         return key
 
     async def check_change(self, name: str) -> None:
-        """Problem 404 when there is no such space, 429 when it has made as many changes as it may."""
+        """Raise Problem 404 for an unknown space, 429 if it is over its rate of changes."""
         try:
             self._quotas.check(self.check_space(name), time.monotonic(), CHANGED)
         except HttpProblem as refused:
@@ -177,11 +168,11 @@ class Subscriptions:
         return self._spaces.get(space_name(key)) == key
 
     def encryption(self, key: str) -> SpaceEncryption | None:
-        """What is said of a space if it is encrypted."""
+        """Return the encryption of a space; None if it is not encrypted."""
         return self._encrypted.get(key)
 
     async def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> None:
-        """Create a space; Problem 409 when it exists."""
+        """Create a space; raise Problem 409 if it exists."""
         if not NAME.fullmatch(name):
             raise HttpProblem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
@@ -195,32 +186,32 @@ class Subscriptions:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
         if encryption is not None:
             self._encrypted[key] = encryption
-        self._spaces = {**self._spaces, name: key}  # anew: a thread may be going through the old one
+        self._spaces = {**self._spaces, name: key}  # a copy: a thread may be iterating
 
     async def delete_space(self, name: str) -> str:
-        """Have a space be gone; what stands for what is left of it, which `remove_some` removes."""
+        """Delete a space; return its key, for `remove_some` to remove its subscriptions."""
 
         def delete(ends: Offsets) -> str:
             return self._registry.delete_space(name, _now_ms())
 
         self.check_space(name)
         if name == DEFAULT_SPACE:
-            detail = f"The space {name!r} is always there; its subscriptions can be deleted."
+            detail = f"The space {name!r} cannot be deleted: delete its subscriptions instead."
             raise HttpProblem(409, "default-space", detail)
         try:
             async with self._queued(0):
                 key = await self._writer.change(delete)
-        except UnknownSpaceError:  # somebody else was quicker
+        except UnknownSpaceError:  # another request was faster
             raise _no_space(name) from None
         self._spaces = {each: of for each, of in self._spaces.items() if of != key}
         self._quotas.forget(key)
         return key
 
     async def remove_some(self, key: str) -> list[int]:
-        """Remove some of what is left of a space that is gone: their numbers, none when all is done."""
+        """Remove some subscriptions of a deleted space; return their numbers, none when all are removed."""
 
         def remove_some(ends: Offsets) -> list[Subscription]:
-            some = self._registry.list(key, None, REMOVED_AT_ONCE)
+            some = self._registry.list(key, None, REMOVED_BATCH_SIZE)
             if some:
                 self._registry.apply([Remove(key, each.id) for each in some], ends, _now_ms())
             else:
@@ -229,14 +220,14 @@ class Subscriptions:
 
         removed = await self._writer.change(remove_some, key)
         if not removed:
-            self._quotas.forget(key)  # what was open was still asked for
+            self._quotas.forget(key)  # open streams may have used it until now
         self.count -= len(removed)
         for each in removed:
             self._let_go(key, each.id)
         return [each.number for each in removed]
 
     async def set_quotas(self, name: str, quotas: Mapping[str, float]) -> None:
-        """Have these be all that is set of a space's quotas; Problem 404 when there is no such space."""
+        """Replace all quotas set for a space; raise Problem 404 for an unknown space."""
         key = self.check_space(name)
 
         def change(ends: Offsets) -> None:
@@ -251,10 +242,9 @@ class Subscriptions:
             self._quotas.configure(key, quotas)
 
     async def get(self, space: str, id: str) -> Subscription:
-        """The subscription; Problem 404, with the nearest id there is, when there is none.
+        """Return a subscription; raise Problem 404, with the most similar id, if there is none.
 
-        As it stands on return, and nothing is awaited between: a read that was overtaken by changes is made
-        again.
+        The result is current on return: a read during which something changed is repeated.
         """
         while (found := self._held.get((key := self.check_space(space), id))) is None:
             changes = self._changes
@@ -267,7 +257,7 @@ class Subscriptions:
         return found
 
     async def standing(self, subscription: Subscription) -> Subscription | None:
-        """The same subscription as it stands; None when it is removed, or its space, whoever has its name."""
+        """Return a subscription's current state; None if it or its space was removed, even if recreated."""
         try:
             found = await self.get(space_name(subscription.space), subscription.id)
         except HttpProblem:
@@ -275,14 +265,14 @@ class Subscriptions:
         return found if found.number == subscription.number else None
 
     async def pushed(self) -> AsyncIterator[Subscription]:
-        """Those that have a push address; each as it stands when it is given."""
+        """Yield the subscriptions with a push address, each in its current state."""
         after = ("", "")
         while True:
             changes = self._changes
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
                 if changes == self._changes and self.is_there(each.space):
-                    self._hold(each)  # whoever begins with it asks at once how it stands
+                    self._hold(each)  # the caller soon asks for its state
                     yield each
                     continue
                 now = await self.standing(each)
@@ -293,13 +283,13 @@ class Subscriptions:
             after = (page[-1].space, page[-1].id)
 
     def is_newest(self, subscription: Subscription) -> bool:
-        """Whether this is how a subscription stands, as far as is known: nothing has overtaken it."""
+        """Whether this is a subscription's cached current state, which no later change has replaced."""
         return self._held.get((subscription.space, subscription.id)) is subscription
 
     def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
-        """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more.
+        """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
 
-        ``space`` is what `check_space` gave. It is read here: not to be called on the event loop.
+        ``space`` is a key from `check_space`. It reads the registry: call it on a thread.
         """
         found: list[Subscription] = []
         size_bytes = 0
@@ -314,125 +304,136 @@ class Subscriptions:
             return found, found[-1].id
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
-    async def put(self, space: str, size_bytes: int, read: Callable[[], Asked]) -> PutResult:
-        """Store what is asked for, each judged for itself.
+    async def put(
+        self,
+        space: str,
+        size_bytes: int,
+        read: Callable[[], PutRequest],
+        unless_gone: Callable[[Awaitable[PutRequest]], Awaitable[PutRequest]] = _awaited,
+    ) -> PutRequest:
+        """Store the requested subscriptions, each validated separately.
 
         Parameters
         ----------
         space, size_bytes
-            Where, and how large the request is.
+            The space's name, and the size of the request.
         read
-            Gives what is asked for, or raises a Problem. Of a large request this is done on a thread, and
-            so is everything that is made of it: even to free it takes long.
+            Returns the request, or raises a problem. For a large request it runs on a thread, as does all
+            work with its subscriptions, since even freeing those takes long.
+        unless_gone
+            Awaits long work; raises if the client disconnects. Nothing is stored then.
         """
         key = self.check_space(space)
         async with self._queued(size_bytes, key):
-            result = PutResult()
             full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
-            steps = self._judge(key, read, result, full)
+            steps = self._judge(key, read, full)
             if size_bytes < COMPILED_HERE_MAX and full is None:
-                for _ in steps:
-                    pass
+                request = next(filter(None, steps))
             else:
-                loop = asyncio.get_running_loop()
-                while await loop.run_in_executor(self._compiler, next, steps, True) is None:
-                    pass  # so that requests beside this one are served
-            self._spend(key, max(1, len(result.good) + len(result.refused)))
-            if result.problem is not None:
-                raise result.problem
-            if result.good:
-                work = partial(self._store, key, result)
+                request = await unless_gone(self._compile(key, steps))
+            self._spend(key, max(1, len(request.puts) + len(request.refused)))
+            if request.puts:
+                work = partial(self._store, key, request)
                 try:
-                    result.stored = await self._writer.change(work, key)
+                    request.stored = await self._writer.change(work, key)
                 except UnknownSpaceError:  # it was deleted meanwhile
                     raise _no_space(space) from None
-                await self._take_in(result.stored)
-            if result.problem is not None:
-                raise result.problem
-        return result
+                created = sum(outcome is Outcome.CREATED for _, outcome in request.stored)
+                await self._absorb([subscription for subscription, _ in request.stored], created)
+            if request.problem is not None:
+                raise request.problem
+        return request
 
-    def _store(self, space: str, result: PutResult, ends: Offsets) -> list[Stored]:
-        """On the thread of changes: store what was found good, and let it begin where it is asked to."""
-        first = result.good[0]
-        if first.start is None or result.is_bulk:
-            return store(self._registry, self._quotas, space, result, ends)
-        put = first.put
-        if (existing := self._registry.get(put.space, put.id)) is None or not first.is_named:
+    async def _compile(self, space: str, steps: Generator[PutRequest | None]) -> PutRequest:
+        """Run the steps on a thread, each in its space's turn, so that other requests are served between."""
+        while (request := await self._compiler.run(space, _step, steps)) is None:
+            pass
+        return request
+
+    def _store(self, space: str, request: PutRequest, ends: Offsets) -> list[tuple[Subscription, Outcome]]:
+        """Store the valid subscriptions, with the requested start; runs on the thread of changes."""
+        body = request.bodies[0]
+        if body.start is None or request.is_bulk:
+            return store(self._registry, self._quotas, space, request, ends)
+        put = request.puts[0]
+        if (existing := self._registry.get(put.space, put.id)) is None or body.id is None:
             self._quotas.check_room(put.space, "stored_match_bytes")
-            # Also what begins now is read to its end, for it must not begin anew when it is asked for again.
-            keys = self._places.keys(first.start, "start", no_future=True)
-            if self._registry.count_open_pasts(put.space) >= self._pasts_max:
+            # Even a start of "latest" is resolved to positions, so that a repeated request cannot move it.
+            keys = self._places.keys(body.start, "start", no_future=True)
+            if self._registry.count_open_replays(put.space) >= self._replays_max:
                 detail = (
-                    f"The space has {self._pasts_max} subscriptions that began in the past and are not"
-                    " matched up to now; try again later."
+                    f"The space has {self._replays_max} subscriptions whose replay is unfinished, the"
+                    " maximum: try again later."
                 )
                 raise self._overloaded("pasts", detail)
-            result.good[0] = replace_fields(
-                first, put=replace_fields(put, start=tuple(map(position_of, keys)))
-            )
+            request.puts[0] = replace_fields(put, start=tuple(map(position_of, keys)))
         elif (existing.filter, existing.dialect) != (put.filter, put.dialect):
             detail = (
-                f"There is a subscription {put.id!r} with another filter, and start is of new ones only;"
-                " delete it first, or replace its filter without start."
+                f"The subscription {put.id!r} exists with another filter, and start is only for new ones:"
+                " delete it first, or send the filter without start."
             )
             raise HttpProblem(409, "subscription-exists", detail, pointer="/start")
-        return store(self._registry, self._quotas, space, result, ends)
+        return store(self._registry, self._quotas, space, request, ends)
 
-    async def _take_in(self, stored: Sequence[Stored]) -> None:
+    async def _absorb(self, changed: Sequence[Subscription], created: int = 0) -> None:
         self._changes += 1
+        self.count += created
         changes = self._changes
-        for at, each in enumerate(stored):
-            if at % HELD_AT_ONCE == HELD_AT_ONCE - 1:
+        for at, each in enumerate(changed):
+            if at % HELD_BATCH_SIZE == HELD_BATCH_SIZE - 1:
                 await asyncio.sleep(0)
-            self.count += each.created
             if changes == self._changes:
-                self._hold(each.subscription)
-            else:  # overtaken by a change that may be of this one: it is read again
-                self._let_go_of(each.subscription.space, each.subscription.id)
+                self._hold(each)
+            else:  # a later change may be of this one: it will be read again
+                self._release_held(each.space, each.id)
 
     def _judge(
-        self, space: str, read: Callable[[], Asked], result: PutResult, full: str | None
-    ) -> Iterator[None]:
-        """Check and compile what is asked for; some at a time.
+        self, space: str, read: Callable[[], PutRequest], full: str | None
+    ) -> Generator[PutRequest | None]:
+        """Validate and compile the requested subscriptions, in steps; yield the request after the last.
 
-        Where a quota is ``full`` only what stands is looked at: it may be replaced by something smaller.
+        If a quota is ``full``, consider only existing ids: a cheaper replacement may still fit.
         """
         try:
-            asked = read()
+            request = read()
         except HttpProblem as problem:
-            result.problem = problem.with_traceback(None)
+            yield PutRequest((), replace=False, problem=problem.with_traceback(None))
             return
-        result.is_bulk, result.replace = asked.is_bulk, asked.replace
         seen: set[str] = set()
         standing: Container[str] = ()
         if full is not None:
-            named = [each.id for each in asked.wanted if isinstance(each.id, str) and NAME.fullmatch(each.id)]
-            standing = self._registry.costs(space, named)
-        for index, wanted in enumerate(asked.wanted):
-            if index and index % COMPILE_AT_ONCE == 0:
-                yield
-            if full is not None and not (isinstance(wanted.id, str) and wanted.id in standing):
-                result.refuse_for(self._quotas, space, full, index, wanted.id)
+            ids = (body.id for body in request.bodies)
+            standing = self._registry.costs(space, [id for id in ids if _is_name(id)])
+        begun_s = time.monotonic()
+        for index, body in enumerate(request.bodies):
+            if time.monotonic() - begun_s > COMPILE_STEP_S:
+                yield None
+                begun_s = time.monotonic()
+            if full is not None and not (isinstance(body.id, str) and body.id in standing):
+                request.refuse_for(self._quotas, space, full, index, body.id)
                 continue
-            found = self._check(space, wanted, index)
-            if asked.is_bulk and wanted.start is not None:
+            found = self._check(space, body)
+            if request.is_bulk and body.start is not None:
                 found = RefusedFilter(
                     "only a subscription that is sent alone may begin in the past", "/start"
                 )
-            if isinstance(found, Checked) and found.is_named and found.put.id in seen:
-                found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
-            if isinstance(found, Checked):
-                seen.add(found.put.id)
-                result.good.append(found)
+            if isinstance(found, Put) and body.id is not None and found.id in seen:
+                found = RefusedFilter(f"the id {found.id!r} is in this request twice", "/id")
+            if isinstance(found, Put):
+                seen.add(found.id)
+                request.puts[index] = found
             else:
                 title = "The subscription was refused"
                 document = found.document()
-                result.refuse(
-                    index, wanted.id, document, HttpProblem(400, "bad-filter", **document, title=title)
+                request.refuse(
+                    index, body.id, document, HttpProblem(400, "bad-filter", **document, title=title)
                 )
+        if not request.puts:
+            request.bodies = ()  # freed here on the thread, as that takes long
+        yield request
 
     async def remove(self, space: str, id: str) -> Subscription:
-        """Remove a subscription; Problem 404 when there is none."""
+        """Remove a subscription; raise Problem 404 if there is none."""
         key = self.check_space(space)
         self._spend(key, 1)
         async with self._queued(0, key):
@@ -445,7 +446,7 @@ class Subscriptions:
         return removed
 
     async def remove_unused(self, subscription: Subscription) -> Subscription | None:
-        """Remove a subscription that nobody uses; None when it was changed or removed meanwhile."""
+        """Remove an unused subscription and return it; None if it was changed or removed meanwhile."""
         work = partial(remove_unused, self._registry, self._quotas, subscription)
         removed = await self._writer.change(work, subscription.space)
         if removed is not None:
@@ -454,7 +455,7 @@ class Subscriptions:
         return removed
 
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:
-        """Change some settings of a subscription's delivery; Problem 404 when there is none."""
+        """Change some of a subscription's delivery settings; raise Problem 404 if there is none."""
         key = self.check_space(space)
         self._spend(key, 1)
 
@@ -473,20 +474,20 @@ class Subscriptions:
         if configured is None:
             raise await self._unknown(key, id)
         assert isinstance(configured, Subscription)
-        await self._take_in([Stored(configured, created=False, replaced=False)])
+        await self._absorb([configured])
         return configured
 
     async def pause(self, subscription: Subscription, because: str) -> Subscription | None:
-        """Pause what is sent to the address of a subscription; None when that is not so any more."""
+        """Pause the pushes of a subscription; None if it is removed, paused, or has another address now."""
         paused = await self._writer.change(
             lambda ends: pause(self._registry, subscription, because, ends), subscription.space
         )
         if paused is not None:
-            await self._take_in([Stored(paused, created=False, replaced=False)])
+            await self._absorb([paused])
         return paused
 
     def _changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
-        """Settings with some of them changed; BadSetting names the first that is not taken."""
+        """Return settings with some changed; raise BadSetting for the first invalid one."""
         changed = changed_settings(settings, changes)
         if changed.push is not None and changed.push != settings.push:
             refusal = self._refuse_address(changed.push.url)
@@ -495,20 +496,20 @@ class Subscriptions:
         return changed
 
     async def probe(self) -> None:
-        """Return when the registry can be written."""
+        """Wait until the registry was found to be writable; raise the error if it is not."""
         await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
 
     @asynccontextmanager
-    async def _queued(self, size_bytes: int, space: str = NOBODY) -> AsyncIterator[None]:
-        """While this is open a request has its turn; Problem 429 when too many of its space wait for one.
+    async def _queued(self, size_bytes: int, space: str = NO_SPACE) -> AsyncIterator[None]:
+        """Wait for a request's turn and hold it; raise Problem 429 if too many of its space are waiting.
 
-        Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
-        is as long as somebody likes would keep everybody waiting, and memory too.
+        Requests wait for the compiler and the registry's disk, with their filters in memory. The queue is
+        bounded, to limit both the waiting time and the memory.
         """
         shares = ((self._waiting_requests, 1), (self._waiting_bytes, size_bytes))
         if self._waiting_requests.total and not all(each.fits(space, amount) for each, amount in shares):
-            # How many would tell one space of the others.
-            detail = "Too many changes of subscriptions wait to be made; try again later."
+            # No number in the message: it would tell one space about the others.
+            detail = "Too many changes of subscriptions are waiting: try again later."
             raise self._overloaded("changes", detail)
         for each, amount in shares:
             each.take(space, amount)
@@ -522,32 +523,35 @@ class Subscriptions:
     def _spend(self, key: str, changes: int) -> None:
         self._quotas.spend(key, time.monotonic(), changes_per_s=changes)
 
-    def _check(self, space: str, wanted: Wanted, index: int) -> Checked | RefusedFilter:
-        id, text, dialect = wanted.id, wanted.filter, wanted.dialect
+    def _check(self, space: str, body: SubscriptionBody) -> Put | RefusedFilter:
+        id, text, dialect = body.id, body.filter, body.dialect
         if id is None:
             id = make_up_id()
-        if not isinstance(id, str) or not NAME.fullmatch(id):
+        if not _is_name(id):
             return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
         said = self._encrypted.get(space)
         found = compile_in_space(text, dialect, self._filter_max_bytes, said.dimensions if said else None)
         if isinstance(found, RefusedFilter):
             return found
         delivery = None
-        if wanted.delivery is not None:
+        if body.delivery is not None:
             try:
-                delivery = self._changed(DeliverySettings(), wanted.delivery)
+                delivery = self._changed(DeliverySettings(), body.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
-        put = Put(
-            *(space, id, found.text, dialect, found.compiled),
+        return Put(
+            space=space,
+            id=id,
+            filter=found.text,
+            dialect=dialect,
+            compiled=found.compiled,
             if_absent=True,
             delivery=delivery,
             cost=found.cost,
         )
-        return Checked(put, wanted.id is not None, index, wanted.start)
 
     def _hold(self, subscription: Subscription) -> None:
-        self._let_go_of(subscription.space, subscription.id)
+        self._release_held(subscription.space, subscription.id)
         self._held[(subscription.space, subscription.id)] = subscription
         self._held_bytes += len(subscription.filter)
         while len(self._held) > HELD_MAX or self._held_bytes > HELD_MAX_BYTES:
@@ -556,9 +560,9 @@ class Subscriptions:
 
     def _let_go(self, space: str, id: str) -> None:
         self._changes += 1
-        self._let_go_of(space, id)
+        self._release_held(space, id)
 
-    def _let_go_of(self, space: str, id: str) -> None:
+    def _release_held(self, space: str, id: str) -> None:
         held = self._held.pop((space, id), None)
         if held is not None:
             self._held_bytes -= len(held.filter)
@@ -573,24 +577,20 @@ class Subscriptions:
         return nearest(id, [each.id for each in self._registry.list(space, id[: len(id) // 2], 100)])
 
 
-def nearest(name: str, others: Iterable[str]) -> str | None:
-    """The most similar of some names, if it is similar, and as far as one may look.
+def _is_name(id: Any) -> TypeGuard[str]:
+    return isinstance(id, str) and NAME.fullmatch(id) is not None
 
-    To compare two names takes time by the product of their lengths, and to ask for what is not there is free.
-    """
-    compared: list[str] = []
-    left = COMPARED_MAX
-    for other in others:
-        left -= len(name) * len(other)
-        if left < 0:
-            break
-        compared.append(other)
-    near = difflib.get_close_matches(name, compared, n=1, cutoff=0.7)
-    return near[0] if near else None
+
+def _step(steps: Generator[PutRequest | None]) -> PutRequest | None:
+    """Run one step; after the last one, free what the steps hold on this thread."""
+    request = next(steps)
+    if request is not None:
+        steps.close()
+    return request
 
 
 def _no_space(name: str) -> HttpProblem:
-    """What is said of a space that is not there any more."""
+    """Return the problem for a space that was deleted meanwhile."""
     return HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.")
 
 

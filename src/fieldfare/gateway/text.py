@@ -1,6 +1,9 @@
-"""Bytes of a text: how many, and where they stand for a person."""
+"""Bytes in a text: counts, lines and columns; and the nearest of several names."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -8,19 +11,19 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))
 
 
 def count_bytes(text: bytes, byte: bytes) -> int:
-    """How often a byte comes; ten times as fast as ``bytes.count`` where it comes often."""
+    """Count the occurrences of a byte, ten times as fast as ``bytes.count`` where they are frequent."""
     if len(text) < 4096:
         return text.count(byte)
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte[0]))
 
 
 class Places:
-    """Lines and columns of bytes of a text; asked for in rising order, they cost one look at each byte.
+    """Lines and columns of bytes in a text; lookups in ascending order scan each byte once.
 
     Parameters
     ----------
     text : bytes
-        UTF-8, as far as it is valid.
+        UTF-8, which may have invalid parts.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -31,7 +34,7 @@ class Places:
         self._at, self._line, self._column = 0, 1, 1
 
     def find(self, at: int) -> tuple[int, int]:
-        """Line and column (in characters) of a byte, both counted from 1."""
+        """Return line and column (in characters) of a byte, both counted from 1."""
         if at < self._at:
             self._start()
         passed = self._text[self._at : at]
@@ -46,5 +49,27 @@ class Places:
 
 
 def line_and_column(text: bytes, at: int) -> tuple[int, int]:
-    """Line and column (in characters) of a byte, both counted from 1."""
+    """Return line and column (in characters) of a byte, both counted from 1."""
     return Places(text).find(at)
+
+
+COMPARED_MAX = 25_000
+"""Maximum sum, over the names compared with an unknown one, of the products of the two lengths; further names
+are not compared."""
+
+
+def nearest(name: str, others: Iterable[str]) -> str | None:
+    """Return the most similar of some names, or None if none is similar; compare only up to `COMPARED_MAX`.
+
+    Comparing two names takes time proportional to the product of their lengths, and requests for unknown
+    names cost a client nothing.
+    """
+    compared: list[str] = []
+    left = COMPARED_MAX
+    for other in others:
+        left -= len(name) * len(other)
+        if left < 0:
+            break
+        compared.append(other)
+    near = difflib.get_close_matches(name, compared, n=1, cutoff=0.7)
+    return near[0] if near else None

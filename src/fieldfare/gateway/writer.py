@@ -1,15 +1,14 @@
-"""The threads that write: events to the log, changes to the registry, cursors. None waits for another.
-
+"""The threads that write events to the log, changes to the registry, and cursors. None waits for another.
     append ──▶ read the stamp ──▶ one transaction of the log ─────▶ answers
     change ──▶ read the log's end ──▶ the registry ──▶ raise the stamp ──▶ answers
     cursors ─▶ one transaction of the registry ───────────────────▶ answers
 
-The *stamp* is the registry's revision as of the last change that is durable. It is raised before a change is
-answered and read after the events have arrived, so what is published after the answer meets the change. What
-was acknowledged before a change was asked for has a lower stamp. And a change reads the log's end before it
-gets its revision, so no record before that end meets it: delivery may begin there.
+The *stamp* is the registry's revision as of the last durable change. It is raised before a change is
+answered, and read after events have arrived, so events published after the answer are matched with the
+change. Events that were acknowledged before the change was requested have a lower stamp. A change reads the
+log's end before it gets its revision, so it applies to no record before that end: delivery may begin there.
 
-What waits for a thread has its turn by space (`Turns`): who sends one event waits for no backlog of another.
+Each thread serves the spaces round robin (`FairQueue`), so a single event waits for no other space's backlog.
 """
 
 from __future__ import annotations
@@ -22,39 +21,40 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from fieldfare.delivery.delivery import Mark
-from fieldfare.gateway.in_order import KeptInOrder
-from fieldfare.gateway.turns import NOBODY, SharedRoom, Turns
+from fieldfare.delivery.delivery import CursorSnapshot
+from fieldfare.gateway.fair_queue import NO_SPACE, FairQueue, SharedCapacity
+from fieldfare.gateway.in_order import OrderedAppender
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, OutOfOrder, ends_of
-from fieldfare.storage.registry import Registry
+from fieldfare.storage.registry import CursorStore, SubscriptionHistory
 
 logger = logging.getLogger("fieldfare.gateway.writer")
 
 GROUP_MAX_BYTES = 4 << 20
-"""What comes meanwhile waits for a group to be on disk; smaller ones take more time together."""
+"""Bytes of a group of appends, which ends with the record that reaches it; the others wait until it is on
+disk. Smaller groups take more time in total."""
 GROUP_MAX_CHANGES = 64
 CHANGES_MAX_S = 0.005
-"""So many are answered together, or as many as are made in this time: the first waits for the last, and each
-answer alone costs more."""
+"""`GROUP_MAX_CHANGES` limits the changes answered together, `CHANGES_MAX_S` the seconds until they are
+answered: the first waits for the last, but single answers cost more."""
 
 T = TypeVar("T")
 
 
 class WriterOverloaded(Exception):
-    """More bytes of events wait for the log than may."""
+    """The queue of events that wait for the log is full."""
 
 
 class WriterClosed(Exception):
-    """The gateway is stopping and takes no more work."""
+    """The gateway is stopping and accepts no more work."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """Of one record, or of none: that asks whether the log can be written."""
+    """An append of one record, or of none, which probes whether the log can be written."""
 
     record: NewRecord | None
     future: asyncio.Future[Any]
@@ -65,22 +65,22 @@ class _Append:
 
     @property
     def space(self) -> str:
-        return self.record.space if self.record is not None else NOBODY
+        return self.record.space if self.record is not None else NO_SPACE
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     work: Callable[[Offsets], Any]
     future: asyncio.Future[Any]
-    space: str = NOBODY
+    space: str = NO_SPACE
     size_bytes: int = GROUP_MAX_BYTES // GROUP_MAX_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
 class _Save:
-    cursors: Sequence[tuple[int, Cursor | Mark]]
+    cursors: Sequence[tuple[int, Cursor | CursorSnapshot]]
     future: asyncio.Future[Any]
-    space: str = NOBODY
+    space: str = NO_SPACE
     size_bytes: int = 0
 
 
@@ -89,7 +89,7 @@ _Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class _Thread(Generic[_Operation]):
-    """A thread and its queue. What waits when it is free is one group, which ends at so many bytes."""
+    """A thread and its queue. All waiting operations form a group, of at most about `GROUP_MAX_BYTES`."""
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
@@ -102,7 +102,7 @@ class _Thread(Generic[_Operation]):
         self._thread.start()
 
     async def close(self) -> None:
-        """Finish what is queued, then end the thread."""
+        """Finish queued operations, then end the thread."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -113,11 +113,11 @@ class _Thread(Generic[_Operation]):
             raise WriterClosed
         future = self._loop.create_future()
         self._queue.put(make(future))
-        # The work is done even if the client goes away meanwhile: only its answer is dropped.
+        # The work is done even if the client disconnects: only its response is dropped.
         return await future
 
     def _run(self) -> None:
-        waiting: Turns[_Operation] = Turns()
+        waiting: FairQueue[_Operation] = FairQueue()
         stopping = False
         while not stopping or waiting:
             try:
@@ -139,21 +139,21 @@ class _Thread(Generic[_Operation]):
 
     @abstractmethod
     def _write(self, group: Sequence[_Operation]) -> None:
-        """Do a group's work, and resolve its futures."""
+        """Execute a group of operations, and resolve their futures."""
 
     def _resolve(self, outcomes: Sequence[_Outcome], then: Callable[[], None] | None = None) -> None:
-        """Tell the event loop, which may have ended."""
+        """Set the futures' results on the event loop, if it is still running; then call ``then``."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(_set_results, outcomes, then)
         except RuntimeError:
-            logger.warning("%d answers came after the gateway had ended", len(outcomes))
+            logger.warning("%d results could not be returned, since the gateway had stopped", len(outcomes))
 
 
 class _Changes(_Thread[_Change]):
-    """Changes of the registry, one after the other; those of a group are answered together."""
+    """The thread that changes the registry, one change after the other; a group is answered together."""
 
-    def __init__(self, registry: Registry, log_ends: Callable[[], Offsets]) -> None:
+    def __init__(self, registry: SubscriptionHistory, log_ends: Callable[[], Offsets]) -> None:
         super().__init__("changes")
         self._registry = registry
         self._log_ends = log_ends
@@ -175,7 +175,7 @@ class _Changes(_Thread[_Change]):
 
     def _answer(self, outcomes: list[_Outcome]) -> None:
         try:
-            # Also when one failed: it may have come half way.
+            # Even if a change failed: it may be partly done.
             self.stamp = self._registry.revision()
         except StorageError as error:
             logger.exception("the registry's revision could not be read")
@@ -184,7 +184,7 @@ class _Changes(_Thread[_Change]):
 
 
 class _Appends(_Thread[_Append]):
-    """Appends to the log: all records that wait go in one transaction, with one stamp."""
+    """The thread that appends to the log: a group of records is one transaction, with one stamp."""
 
     def __init__(self, log: EventWriter, ends: Offsets, stamp: Callable[[], int]) -> None:
         super().__init__("appends")
@@ -193,14 +193,18 @@ class _Appends(_Thread[_Append]):
         self._lock = threading.Lock()
         self._appending: int | None = None
         self._is_undecided = False
-        """Whether the last append failed: it may be in the log, or come there, until another succeeds."""
+        """Whether the last append failed: until another succeeds, it may be in the log or get there."""
         self.on_append: Callable[[], None] | None = None
         self.ends = ends
 
     def floor(self) -> int:
-        """A stamp below which no record will be appended that is not in the log yet."""
+        """Return the lowest stamp that a record which is not in the log yet can have."""
         with self._lock:
             return self._stamp() if self._appending is None else self._appending
+
+    async def append(self, record: NewRecord | None) -> Any:
+        """Append a record, without regard to its order; with None, only find out whether that is possible."""
+        return await self.submit(lambda future: _Append(record, future))
 
     def _write(self, group: Sequence[_Append]) -> None:
         before = self.ends
@@ -208,13 +212,13 @@ class _Appends(_Thread[_Append]):
             stamp = self._stamp()
             if self._appending is None:
                 self._appending = stamp
-        outcomes = self._append(group, stamp)
+        outcomes = self._append_group(group, stamp)
         if not self._is_undecided:
             self._appending = None
-        # Heard together: to wake the event loop costs more than what is then done.
+        # One callback for all: waking the event loop costs more than the work there.
         self._resolve(outcomes, self.on_append if self.ends is not before else None)
 
-    def _append(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
+    def _append_group(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
         wanted = [append for append in appends if append.record is not None]
         records = [replace(append.record, stamp=stamp) for append in wanted if append.record is not None]
         try:
@@ -222,8 +226,8 @@ class _Appends(_Thread[_Append]):
         except ValueError as error:
             if len(appends) == 1:
                 return [(appends[0].future, None, error)]
-            # One record that breaks a limit must not take its neighbours with it.
-            return [outcome for append in appends for outcome in self._append([append], stamp)]
+            # One record over a limit must not fail the others.
+            return [outcome for append in appends for outcome in self._append_group([append], stamp)]
         except Exception as error:
             logger.exception("the event log refused an append of %d records", len(records))
             self._is_undecided = True
@@ -245,14 +249,14 @@ class _Appends(_Thread[_Append]):
 
 
 class _Saves(_Thread[_Save]):
-    """Cursors: all that wait are saved in one transaction, of one subscription's the last."""
+    """The thread that saves cursors: a group is one transaction, with each subscription's last cursor."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: CursorStore) -> None:
         super().__init__("cursors")
         self._registry = registry
 
     def _write(self, group: Sequence[_Save]) -> None:
-        newest: dict[int, Cursor | Mark] = {}
+        newest: dict[int, Cursor | CursorSnapshot] = {}
         for save in group:
             newest.update(save.cursors)
         errors = self._save(newest)
@@ -262,14 +266,14 @@ class _Saves(_Thread[_Save]):
             outcomes.append((save.future, None, failed))
         self._resolve(outcomes)
 
-    def _save(self, newest: dict[int, Cursor | Mark]) -> dict[int, Exception]:
-        """Save them; those that could not be, by number, each with its error."""
+    def _save(self, newest: dict[int, Cursor | CursorSnapshot]) -> dict[int, Exception]:
+        """Save cursors; return the errors of those that failed, by subscription number."""
         if not newest:
             return {}
         try:
             self._registry.save_cursors(
                 [
-                    (number, cursor.cursor() if isinstance(cursor, Mark) else cursor)
+                    (number, cursor.cursor() if isinstance(cursor, CursorSnapshot) else cursor)
                     for number, cursor in newest.items()
                 ],
                 time.time_ns() // 1_000_000,
@@ -281,7 +285,7 @@ class _Saves(_Thread[_Save]):
             if len(newest) == 1:
                 logger.exception("the cursor of subscription number %d cannot be saved", next(iter(newest)))
                 return dict.fromkeys(newest, error)
-            # One that cannot be stored must not take its neighbours with it.
+            # One that cannot be stored must not fail the others.
             return {
                 number: found
                 for item in newest.items()
@@ -290,24 +294,28 @@ class _Saves(_Thread[_Save]):
         return {}
 
 
+class WriterRegistry(SubscriptionHistory, CursorStore, Protocol):
+    """Revisions of subscriptions, and cursors."""
+
+
 class Writer:
-    """Queues writes for their threads; every verb is awaited on the event loop that `start` was called on.
+    """Writes to the log and the registry on threads; await its methods on the event loop that called `start`.
 
     Parameters
     ----------
     log, registry
-        Where to write. Nothing else in this process writes to them, but for retention and purges.
+        The stores. Nothing else in this process writes to them, except retention and purges.
     queue_max_bytes
-        Bytes of events that may wait; `append` raises WriterOverloaded above it, for spaces that have their
-        share of it and more.
+        Maximum bytes of waiting events; above it `append` raises WriterOverloaded for spaces that exceed
+        their fair share.
     """
 
-    def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
-        self._queued = SharedRoom(queue_max_bytes)
+    def __init__(self, log: EventLog, registry: WriterRegistry, *, queue_max_bytes: int) -> None:
+        self._queued = SharedCapacity(queue_max_bytes)
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
-        self._in_order = KeptInOrder(self._append)
+        self._in_order = OrderedAppender(self._appends.append)
         self._threads = (self._appends, self._changes, self._saves)
 
     def start(self) -> None:
@@ -316,33 +324,33 @@ class Writer:
             thread.start()
 
     async def close(self) -> None:
-        """Finish what is queued, then end the threads."""
+        """Finish queued operations, then end the threads."""
         for thread in self._threads:
             await thread.close()
 
     def call_on_append(self, on_append: Callable[[], None]) -> None:
-        """Have this called on the event loop whenever the log has grown."""
+        """Call a function on the event loop whenever the log has grown."""
         self._appends.on_append = on_append
 
     @property
     def log_ends(self) -> Offsets:
-        """The ends of the log's partitions, as far as this writer, which is the only one, has moved them."""
+        """The ends of the log's partitions, as known to this writer, the only one."""
         return self._appends.ends
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of events that wait for the disk."""
+        """Bytes of events that wait to be appended."""
         return self._queued.total
 
     def floor(self) -> int:
-        """A stamp below which no record will be appended that is not in the log yet; from any thread."""
+        """Return the lowest stamp that a record which is not in the log yet can have; for any thread."""
         return self._appends.floor()
 
     async def append(self, record: NewRecord, *, is_due: bool = False) -> Appended:
-        """Append one record, with a stamp read after this was called; durable on return.
+        """Append one record, with a stamp read after this was called; it is durable on return.
 
-        One that follows another may wait for that for a moment; then it is RecordOutOfOrder. What was kept
-        and `is_due` needs no room: few are handed over at a time, and others wait behind them.
+        A record that follows another may wait briefly for it, and then raises RecordOutOfOrder. A delayed
+        record that `is_due` needs no room in the queue, as only few are appended at a time.
         """
         space, size_bytes = record.space, len(record.payload)
         if not (is_due or self._queued.fits(space, size_bytes)):
@@ -354,33 +362,29 @@ class Writer:
             self._queued.give_back(space, size_bytes)
 
     def ask_if_for_later(self, is_for_later: Callable[[str, str, int], Awaitable[bool]]) -> None:
-        """Have this say of a space, a producer and a sequence whether that was published for later."""
+        """Set the function that returns whether the record of a space, producer and sequence is delayed."""
         self._in_order.is_for_later = is_for_later
 
     def refused(self, space: str, producer: str, sequence: int) -> None:
-        """A request of this number was refused for good, or is kept for later: nobody need wait for it."""
+        """Fail the followers of a record that was permanently refused, or is delayed."""
         self._in_order.refused(space, producer, sequence)
 
-    async def _append(self, record: NewRecord) -> Appended | OutOfOrder:
-        place: Appended | OutOfOrder = await self._appends.submit(lambda future: _Append(record, future))
-        return place
-
     async def probe(self) -> None:
-        """Return when the log can be written."""
-        await self._appends.submit(lambda future: _Append(None, future))
+        """Wait until the log was found to be writable; raise the error if it is not."""
+        await self._appends.append(None)
 
-    async def change(self, work: Callable[[Offsets], T], space: str = NOBODY) -> T:
-        """Run ``work(ends of the log)`` on the thread of changes; what it changed counts on return.
+    async def change(self, work: Callable[[Offsets], T], space: str = NO_SPACE) -> T:
+        """Run ``work(ends of the log)`` on the thread of changes; its changes are in effect on return.
 
-        In the order in which they come for one space.
+        The changes of a space run in the order of the calls.
         """
         result: T = await self._changes.submit(lambda future: _Change(work, future, space))
         return result
 
-    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | Mark]]) -> None:
-        """Save cursors; durable on return. Of one subscription's, the one submitted last stays.
+    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | CursorSnapshot]]) -> None:
+        """Save cursors; they are durable on return. For a subscription, the cursor submitted last wins.
 
-        One that cannot be stored is an error to those who submitted it, and to nobody else.
+        A cursor that cannot be stored fails only the calls that submitted it.
         """
         await self._saves.submit(lambda future: _Save(cursors, future))
 
@@ -391,7 +395,7 @@ def _set_results(outcomes: Sequence[_Outcome], then: Callable[[], None] | None) 
             continue
         if error is not None:
             future.set_exception(error)
-            future.exception()  # seen: a client that went away leaves no warning behind
+            future.exception()  # retrieved: asyncio warns of no lost error if the client has disconnected
         else:
             future.set_result(result)
     if then is not None:

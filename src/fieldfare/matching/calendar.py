@@ -1,4 +1,4 @@
-"""The Gregorian calendar in kernels."""
+"""Kernels for the Gregorian calendar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldfare.matching.compiled import inlined
 
 CYCLE_DAYS = 146_097
 EPOCH_DAYS = 719_468
-"""From March 1st of the year 0, where a cycle of 400 years begins whose leap days come last, to 1970."""
+"""Days from March 1st of year 0 to 1970-01-01. A 400-year cycle that begins then ends with its leap day."""
 _CENTURY_QUARTERS = np.uint64(146_097)
 _YEAR_SCALE, _MONTH_SCALE = np.uint64(2_939_745), np.uint64(2_141)
 _LOW_WORD, _LOW_SHORT = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
@@ -18,7 +18,7 @@ _LOW_WORD, _LOW_SHORT = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 
 @inlined
 def civil(days: Any) -> Any:
-    """Year, month and day of a day since 1970; by multiplications (Neri and Schneider 2023)."""
+    """Convert days since 1970-01-01 to (year, month, day), by multiplications (Neri and Schneider 2023)."""
     days += EPOCH_DAYS
     cycle = days // CYCLE_DAYS
     quarters = np.uint64(4 * (days - cycle * CYCLE_DAYS) + 3)

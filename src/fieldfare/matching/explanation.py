@@ -1,6 +1,7 @@
-"""What an index chose for its filters: said by their libraries, put together for people and as JSON.
+"""Explanations of an index: the search structure chosen for each filter, as text and as JSON.
 
-`Part.explain`, `Index.explain` and `Index.explain_subscription` give these values; ``str()`` of each is text.
+`Part.explain`, `Index.explain` and `Index.explain_subscription` return these objects; ``str()`` gives the
+text.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from fieldfare.matching.library import Chosen, SearchExplanation
 
 @dataclass(frozen=True, slots=True)
 class PartExplanation:
-    """What a part chose.
+    """The structures chosen in one part.
 
     Attributes
     ----------
     subscriptions
-        Subscription versions that it holds.
+        The number of subscription versions.
     versions_bytes
-        Of the arrays that say which these are.
+        The size of the arrays that identify the versions.
     filters
-        What the library chose for their filters.
+        The library's choices for the filters.
     """
 
     subscriptions: int
@@ -31,11 +32,11 @@ class PartExplanation:
 
     @property
     def size_bytes(self) -> dict[str, int]:
-        """Of all arrays, by what they are for."""
+        """The size of all arrays, by purpose."""
         return {**self.filters.size_bytes, "subscriptions": self.versions_bytes}
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the explanation as JSON."""
         filters = self.filters.document()
         return {"subscriptions": self.subscriptions, **filters, "size_bytes": self.size_bytes}
 
@@ -43,7 +44,7 @@ class PartExplanation:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """The same as text."""
+        """Return the explanation as lines of text."""
         versions, size = count_of(self.subscriptions, "subscription version"), sum(self.size_bytes.values())
         summary, *rest = self.filters.lines()
         sizes = ", ".join(f"{name} {_bytes(size)}" for name, size in self.size_bytes.items() if size)
@@ -52,20 +53,20 @@ class PartExplanation:
 
 @dataclass(frozen=True, slots=True)
 class IndexExplanation:
-    """What an index chose: for each of its parts, the snapshot first, and how many versions have ended."""
+    """The structures chosen in each part of an index, the snapshot first, and the number of closings."""
 
     parts: tuple[PartExplanation, ...]
     closings: int
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the explanation as JSON."""
         return {"closings": self.closings, "parts": [part.document() for part in self.parts]}
 
     def __str__(self) -> str:
         size = sum(sum(part.size_bytes.values()) for part in self.parts)
         versions = sum(part.subscriptions for part in self.parts)
-        what = f"{count_of(len(self.parts), 'part')}, {count_of(versions, 'subscription version')}"
-        lines = [f"{what} of which {self.closings:,} ended, {_bytes(size)}"]
+        total = f"{count_of(len(self.parts), 'part')}, {count_of(versions, 'subscription version')}"
+        lines = [f"{total} of which {self.closings:,} ended, {_bytes(size)}"]
         for number, part in enumerate(self.parts):
             first, *rest = part.lines()
             lines += [f"part {number}: {first}", *rest]
@@ -74,13 +75,13 @@ class IndexExplanation:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where a piece of a filter went: the number of the part that holds it, and what was chosen there."""
+    """The location of one piece of a filter: the part's number, and the structure chosen there."""
 
     part: int
     chosen: Chosen
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the location as JSON."""
         return {"part": self.part, **self.chosen.document()}
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ class IndexPlace:
 
 
 def count_of(number: int, one: str, many: str | None = None) -> str:
-    """So many of something, in words."""
+    """Format a number with its noun in singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

@@ -1,10 +1,10 @@
-"""Flat array files: written once under another name and renamed, then mapped read-only.
+"""Flat array files, written atomically (temporary file and rename) and mapped read-only.
 
     magic (8 bytes) | format uint32 | CRC-32 of the header uint32 | header length uint64 | header | arrays
 
-The header is JSON: the kind of file, `meta`, the file's size, and for each array its name, dtype, shape,
-offset and CRC-32. Arrays start at multiples of 64 bytes. Opening reads the header only, so that it takes
-the same time whatever the size; ``verify=True`` also reads and checks every array.
+The header is JSON: the kind of file, `meta`, the size of the arrays, and for each array its name, dtype,
+shape, offset and CRC-32. Arrays start at multiples of 64 bytes. Opening reads the header only, so its
+duration does not depend on the file's size; ``verify=True`` also reads and checks every array.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from fieldfare.files import write_file
 MAGIC = b"FLDFARE\n"
 FORMAT = 4
 OLDER_FORMAT = 3
-"""A part of this one has no needles; it is read as it is."""
+"""The oldest readable format; its parts have no needles."""
 ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sIIQ")
 _DTYPES = frozenset(["uint8", "int8", "uint16", "int32", "uint32", "int64", "float64"])
 
 
 class IndexFileError(Exception):
-    """An index file is broken, truncated, or of another format; the message names it and says why."""
+    """An index file is corrupt, truncated, or of another format; the message names the file and the
+    reason."""
 
 
 def save_arrays(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
 ) -> int:
-    """Write a file that is either wholly there or not at all; return its size in bytes."""
+    """Write a file atomically; return its size in bytes."""
     places: list[dict[str, Any]] = []
     start = 0
     for name, array in arrays.items():
@@ -75,14 +76,14 @@ def open_arrays(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Map a file; return its `meta` and its arrays, read-only.
 
-    Raises IndexFileError if the file is not one of this kind and format, whole; with `verify`, also if
-    the bytes of an array are not those that were written. A file that is not there is an OSError.
+    Raises IndexFileError if the file is not a complete file of this kind and format; with `verify`, also if
+    the checksum of an array does not match. A missing file raises OSError.
     """
     name = os.fspath(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < _PREFIX.size:
-            raise IndexFileError(f"{name}: only {size} bytes long, which is no index file")
+            raise IndexFileError(f"{name}: not an index file: only {size} bytes long")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     magic, version, crc, length = _PREFIX.unpack_from(mapped)
     if magic != MAGIC:
@@ -93,21 +94,22 @@ def open_arrays(
         raise IndexFileError(f"{name}: truncated within its header")
     raw = mapped[_PREFIX.size : _PREFIX.size + length]
     if zlib.crc32(raw) != crc:
-        raise IndexFileError(f"{name}: the header's checksum is wrong")
+        raise IndexFileError(f"{name}: the header is corrupt: its checksum does not match")
     header = json.loads(raw)
     if header["kind"] != kind:
-        raise IndexFileError(f"{name}: holds {header['kind']}, not {kind}")
+        raise IndexFileError(f"{name}: contains {header['kind']}; expected {kind}")
     data_start = _aligned(_PREFIX.size + length)
     expected = data_start + header["data_bytes"]
     if size != expected and (header["data_bytes"] or size < _PREFIX.size + length):
-        raise IndexFileError(f"{name}: {size} bytes long, and should be {expected}")
+        raise IndexFileError(f"{name}: {size} bytes long; expected {expected}")
     return header["meta"], {
         place["name"]: _view(mapped, name, data_start, place, verify) for place in header["arrays"]
     }
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A built array with the same type for the kernels as a mapped one, so that they compile once."""
+    """Make an array read-only and contiguous, so that kernels see the type of a mapped one and compile only
+    once."""
     array = np.ascontiguousarray(array)
     array.flags.writeable = False
     return array
@@ -124,7 +126,7 @@ def _view(mapped: mmap.mmap, name: str, data_start: int, place: dict[str, Any], 
         return array
     array = np.frombuffer(mapped, dtype, count, data_start + place["start"]).reshape(place["shape"])
     if verify and zlib.crc32(array.data) != place["crc"]:
-        raise IndexFileError(f"{name}: the checksum of array {place['name']} is wrong")
+        raise IndexFileError(f"{name}: the checksum of array {place['name']} does not match")
     return array
 
 

@@ -1,18 +1,19 @@
-"""Pairs of an event and a subscription, found in any order, as sorted lists by event or by subscription.
+"""Grouping of (event, subscription) pairs, found in any order, into sorted lists by event or by subscription.
 
-Pairs come in slots of eight bytes. A slot is an event and a subscription, or it begins a *run*: minus n and a
-subscription, and in the slots behind it the n events that match, four in a slot, 16 bits each. Where a
-subscription matches many of some events, a run is a quarter as large, and is counted and copied as one.
+Pairs are stored in slots of eight bytes. A slot is either an event and a subscription, or the head of a
+*run*: minus n and a subscription, followed by the n matching events in the next slots, four per slot, 16 bits
+each. A run takes a quarter of the memory where a subscription matches many events, and is counted and copied
+at once.
 
-By event: pairs are first dealt out to groups of neighbouring events, each small enough for the second cache,
-as keys: the event above the number. A group's keys are sorted digit by digit.
+By event: pairs are first partitioned, as keys (event above number), into groups of adjacent events that each
+fit into the second-level cache. A group's keys are radix-sorted.
 
-By subscription: by counting sort. A run's subscriptions are few enough for the ends of their lists to stay in
-the second cache, so the runs of all chunks of events are gone through side by side. Lists that several pairs
-of a run wrote to are settled afterwards.
+By subscription: counting sort. The subscriptions of a tile are few enough for the ends of their lists to stay
+in the second-level cache, so the same tiles of all chunks of events are processed together. Lists to which
+several pairs of a tile were written are sorted and deduplicated afterwards (`settle_lists`).
 
-Large arrays are made by numpy, which asks for large pages; a compiled loop's own would cost a page fault for
-every 512 pairs.
+Large arrays are allocated by numpy, which requests huge pages; allocation in a compiled loop would cost a
+page fault per 512 pairs.
 """
 
 from __future__ import annotations
@@ -28,49 +29,50 @@ from numpy.typing import NDArray
 from fieldfare.matching.compiled import compiled, lowest_bit
 
 GROUP_BITS = 15
-"""A group has about two to this power of pairs."""
+"""Base-2 logarithm of the approximate number of pairs per group."""
 GROUPS_BITS_MAX = 11
 DIGIT_BITS = 11
 FEW = 48
-"""So few keys are sorted by insertion."""
+"""Maximum keys sorted by insertion; more are radix-sorted."""
 
 LIST_EVENTS_MAX = 65_536
-"""Events that are grouped by subscription at once, at most: a list holds them in 16 bits."""
+"""Maximum events grouped by subscription at a time: a list stores an event in 16 bits."""
 COUNTERS_A_MATCH = 16
-"""Counting sort is used while it needs at most so many counters a match; beyond, plain sorting wins."""
+"""Maximum counters per match for counting sort; with more, comparison sorting is faster."""
 
 BAND_PAIRS = 1 << 16
-"""Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
+"""Approximate pairs per group of tiles written to lists together: the output stays in the second-level
+cache."""
 NONE_GIVEN_UP = np.zeros(0, np.uint32)
 IN_NO_TILES = np.zeros(0, np.int64)
 AS_COUNTED = np.zeros(0, np.int64)
 
 
 class Pairs(NamedTuple):
-    """Matches of some events, in any order."""
+    """Matches of a range of events, in any order."""
 
     pairs: NDArray[np.int32]
-    """[k, 2]: slots, each with an event, counted from `first_event`, and the place of a subscription; or runs
-    of such slots (see above)."""
+    """int32[k, 2]: slots, each with an event, counted from `first_event`, and the index of a subscription; or
+    runs of such slots (see the module)."""
     first_event: int
     number: NDArray[np.uint32]
     """The number of each subscription."""
     smallest: int
     largest: int
-    """The bounds of these."""
+    """The bounds of `number`: `smallest` and `largest`."""
     tile_ends: NDArray[np.int64] = IN_NO_TILES
-    """Where the slots of each tile end (``library.Candidates``); empty if not known."""
+    """The end of each tile's slots (``library.Candidates``); empty if unknown."""
     places: NDArray[np.int64] = AS_COUNTED
-    """Which event is meant by the number that ``first_event + pairs[i, 0]`` makes; empty if that one."""
+    """Maps ``first_event + pairs[i, 0]`` to the actual event; empty for the identity."""
     given_up: NDArray[np.uint32] = NONE_GIVEN_UP
-    """The subscriptions for which an event was too much work, once for each event."""
+    """The subscriptions for which an event exceeded the work limit, once per event."""
 
     def moved(self, places: NDArray[np.int64]) -> Pairs:
-        """The same for events that were taken from others: what was event i is event ``places[i]`` there."""
+        """Return the pairs with event i renumbered to ``places[i]``."""
         return self._replace(places=places[self.places] if len(self.places) else places)
 
     def behind(self, events: int) -> Pairs:
-        """The same in a batch in which so many events come before."""
+        """Return the pairs for a batch in which `events` other events come first."""
         if len(self.places):
             return self._replace(places=self.places + events)
         return self._replace(first_event=self.first_event + events)
@@ -87,14 +89,14 @@ class MatchLists(NamedTuple):
     starts: NDArray[np.int64]
     """[n + 1]"""
     ordinals: NDArray[np.uint16]
-    """[m], ascending within a list, none twice."""
+    """[m], strictly ascending within a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The matches of n events as CSR: event e has ``subscriptions[indptr[e]:indptr[e + 1]]``.
+    """The matches of n events in CSR form: event e matches ``subscriptions[indptr[e]:indptr[e + 1]]``.
 
-    indptr is int64[n + 1]; subscriptions uint32[m], ascending within an event, none twice.
+    indptr is int64[n + 1]; subscriptions is uint32[m], strictly ascending within an event.
     """
 
     indptr: NDArray[np.int64]
@@ -102,20 +104,20 @@ class Matches:
 
     @classmethod
     def from_pairs(cls, size: int, collected: Iterable[Pairs]) -> Self:
-        """Gather matches of n events found by several parts."""
+        """Merge the matches of `size` events found by several parts."""
         return cls(*group_by_event(size, list(collected)))
 
     def of(self, event: int) -> NDArray[np.uint32]:
-        """The numbers of the subscriptions that one event matches."""
+        """Return the numbers of the subscriptions that one event matches."""
         return self.subscriptions[self.indptr[event] : self.indptr[event + 1]]
 
     def lists(self) -> list[list[int]]:
-        """The numbers of each event's subscriptions, as Python lists."""
+        """Return the numbers of each event's subscriptions as Python lists."""
         return [self.of(event).tolist() for event in range(len(self.indptr) - 1)]
 
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """CSR of the matches of `size` events: numbers ascending within an event, none twice."""
+    """Return the matches of `size` events in CSR form, the numbers strictly ascending within an event."""
     if size == 1 and len(found) == 1:
         return _group_one_event(found[0])
     total = sum(int(count_matches(part.pairs)) for part in found)
@@ -136,14 +138,15 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
 
 
 def _group_one_event(found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """The same for one event, by one kernel: calls of more would take most of the time."""
+    """Like `group_by_event`, for one event, with a single kernel: several kernel calls would dominate the
+    time."""
     numbers = np.empty(len(found.pairs), np.uint32)
     kept = write_one_event(found.pairs, found.number, numbers)
     return np.array([0, kept]), numbers[:kept]
 
 
 def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
-    """The lists of events (at most 65,536) of every subscription that matches one."""
+    """Return the lists of events (at most 65,536) of every matching subscription."""
     found = [part for part in found if len(part.pairs)]
     slots = sum(len(part.pairs) for part in found)
     if not slots:
@@ -167,7 +170,7 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
 
 
 def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
-    """Some pairs and whose they are, tile by tile where chunks of events have the same tiles."""
+    """Yield pairs with their source, tile by tile where adjacent chunks of events share their tiles."""
     for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.tile_ends))):
         chunks = list(parts)
         if not len(chunks[0].tile_ends):
@@ -198,7 +201,7 @@ def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
 
 
 def single_pairs(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The same without runs, every match a slot of its own."""
+    """Expand runs: return the pairs with one slot per match."""
     if not (pairs[:, 0] < 0).any():
         return pairs
     single = np.empty((count_matches(pairs), 2), np.int32)
@@ -207,7 +210,8 @@ def single_pairs(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def candidate_slots(pairs: NDArray[np.int32], at_once: int) -> Iterator[NDArray[np.int64]]:
-    """Where the slots of candidates are (``library.Candidates``), at most so many at once; no run is one."""
+    """Yield the indices of candidate slots (``library.Candidates``), at most `at_once` at a time; runs are
+    never candidates."""
     start = 0
     while start < len(pairs):
         places = np.empty(min(at_once, len(pairs) - start), np.int64)
@@ -215,30 +219,51 @@ def candidate_slots(pairs: NDArray[np.int32], at_once: int) -> Iterator[NDArray[
         yield places[:count]
 
 
-def without_slots(found: Pairs, gone: NDArray[np.int64]) -> Pairs:
-    """The same without some slots that are no runs, in the same memory.
+def without_slots(found: Pairs, removed: NDArray[np.int64]) -> Pairs:
+    """Remove slots that are not runs, in place.
 
     Parameters
     ----------
-    gone
-        Which, ascending.
+    removed
+        The indices of the slots, ascending.
     """
-    if not len(gone):
+    if not len(removed):
         return found
-    drop_slots(found.pairs, gone)
-    ends = found.tile_ends - np.searchsorted(gone, found.tile_ends)
-    return found._replace(pairs=found.pairs[: len(found.pairs) - len(gone)], tile_ends=ends)
+    drop_slots(found.pairs, removed)
+    ends = found.tile_ends - np.searchsorted(removed, found.tile_ends)
+    return found._replace(pairs=found.pairs[: len(found.pairs) - len(removed)], tile_ends=ends)
+
+
+def repeated_slots(pairs: NDArray[np.int32], several: NDArray[np.bool_], at_once: int) -> NDArray[np.int64]:
+    """Return the indices of candidates that repeat an earlier one among at most `at_once` slots: int64[k],
+    ascending.
+
+    Parameters
+    ----------
+    several : bool[n]
+        For each filter, whether an event may have it as a candidate more than once.
+    """
+    repeated = [np.zeros(0, np.int64)]
+    for places in candidate_slots(pairs, at_once):
+        places = places[several[~pairs[places, 1]]]
+        keys = pairs[places].view(np.int64).reshape(-1)
+        order = np.argsort(keys, kind="stable")
+        again = np.diff(keys[order], prepend=0) == 0
+        if len(order):
+            again[0] = False
+        repeated.append(np.sort(places[order[again]]))
+    return np.concatenate(repeated)
 
 
 @compiled
 def run_slots(matches: Any) -> Any:
-    """How many slots a run of so many matches takes, behind the one that begins it."""
+    """Return the number of slots that a run of `matches` matches takes after its head."""
     return (matches + 3) >> 2
 
 
 @compiled
 def count_matches(pairs: Any) -> Any:
-    """How many matches there are in slots."""
+    """Return the number of matches in slots."""
     count: Any = np.int64(0)
     i = 0
     while i < len(pairs):
@@ -268,7 +293,8 @@ def write_single(pairs: Any, single: Any) -> None:
 
 @compiled
 def find_candidates(pairs: Any, start: int, places: Any) -> Any:
-    """Write where the next candidates are, while there is room; return how many, and where to go on."""
+    """Write the indices of the next candidates while there is room; return their number and where to
+    continue."""
     count, i = 0, start
     while i < len(pairs) and count < len(places):
         places[count] = i
@@ -278,19 +304,19 @@ def find_candidates(pairs: Any, start: int, places: Any) -> Any:
 
 
 @compiled
-def drop_slots(pairs: Any, gone: Any) -> None:
-    """Close the gaps that some slots leave, ascending."""
-    kept = gone[0]
-    for g in range(len(gone)):
-        end = gone[g + 1] if g + 1 < len(gone) else len(pairs)
-        for i in range(gone[g] + 1, end):
+def drop_slots(pairs: Any, removed: Any) -> None:
+    """Remove the slots at the ascending indices `removed`, moving the following ones forward."""
+    kept = removed[0]
+    for g in range(len(removed)):
+        end = removed[g + 1] if g + 1 < len(removed) else len(pairs)
+        for i in range(removed[g] + 1, end):
             pairs[kept, 0], pairs[kept, 1] = pairs[i, 0], pairs[i, 1]
             kept += 1
 
 
 @compiled
 def count_numbers(pairs: Any, number: Any, lowest: int, ends: Any) -> None:
-    """Add each number's matches to the place after its own."""
+    """Add the number of each subscription's matches to the element after its own."""
     i = 0
     while i < len(pairs):
         n = np.int64(number[pairs[i, 1]]) - lowest + 1
@@ -303,7 +329,8 @@ def count_numbers(pairs: Any, number: Any, lowest: int, ends: Any) -> None:
 def place_ordinals(
     pairs: Any, first_event: int, places: Any, number: Any, lowest: int, ends: Any, ordinals: Any
 ) -> None:
-    """Write each match's event to its list; `ends` has where the lists start, and then where they end."""
+    """Write each match's event to its list; `ends` contains the starts of the lists before, their ends
+    afterwards."""
     events = pairs.reshape(-1).view(np.uint16)
     i = 0
     while i < len(pairs):
@@ -324,16 +351,17 @@ def place_ordinals(
 
 @compiled
 def settle_lists(starts: Any, ordinals: Any, seen: Any, words: Any) -> Any:
-    """Sort lists that do not ascend, drop what they have twice, and close the gaps; return what is left.
+    """Sort and deduplicate lists that do not ascend, and close the gaps; return the number of remaining
+    ordinals.
 
-    `seen` is a bit for each event, `words` one for each word of `seen`; all are zero.
+    `seen` has one bit per event, `words` one bit per word of `seen`; all are zero before and after.
     """
     kept: Any = np.int64(0)
     for n in range(len(starts) - 1):
         first, end = starts[n], starts[n + 1]
         starts[n] = kept
         descents = 0
-        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # so that LLVM sees one index
+        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # lets LLVM see one index
         for i in range(len(before)):
             descents += before[i] >= after[i]
         if descents == 0:
@@ -362,7 +390,7 @@ def settle_lists(starts: Any, ordinals: Any, seen: Any, words: Any) -> Any:
 
 @compiled
 def count_pairs(pairs: Any, first_event: int, places: Any, event_bits: int, ends: Any) -> None:
-    """Add each group's matches to the place after its own."""
+    """Add the number of each group's matches to the element after its own."""
     events = pairs.reshape(-1).view(np.uint16)
     i = 0
     while i < len(pairs):
@@ -389,7 +417,8 @@ def deal_out(
     ends: Any,
     keys: Any,
 ) -> None:
-    """Write each match's key in its group; `ends` has where the groups start, and then where they end."""
+    """Write each match's key to its group; `ends` contains the starts of the groups before, their ends
+    afterwards."""
     events = pairs.reshape(-1).view(np.uint16)
     mask = (1 << event_bits) - 1
     i = 0
@@ -415,7 +444,7 @@ def deal_out(
 
 @compiled
 def write_one_event(pairs: Any, number: Any, numbers: Any) -> Any:
-    """Write the numbers of what one event matches, ascending and each once; return how many these are."""
+    """Write the distinct numbers that one event matches, ascending; return how many."""
     i: Any = np.int64(0)
     count: Any = np.int64(0)
     while i < len(pairs):
@@ -434,7 +463,7 @@ def write_one_event(pairs: Any, number: Any, numbers: Any) -> Any:
 
 @compiled
 def write_lists(keys: Any, ends: Any, event_bits: int, number_bits: int, indptr: Any, numbers: Any) -> Any:
-    """Sort each group, and write its numbers, each once for an event; return how many these are.
+    """Sort each group, and write its numbers, deduplicated per event; return how many.
 
     `numbers` may be `keys` itself: no key is overwritten before it is read.
     """
@@ -471,7 +500,7 @@ def write_lists(keys: Any, ends: Any, event_bits: int, number_bits: int, indptr:
 
 @compiled
 def _sort(values: Any, other: Any, places: Any, bits: int) -> Any:
-    """Sort values of so many bits; they end up in the one array or the other."""
+    """Sort values of `bits` bits; return the array, `values` or `other`, that contains the result."""
     if len(values) <= FEW:
         for i in range(1, len(values)):
             value = values[i]

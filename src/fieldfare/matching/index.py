@@ -1,14 +1,14 @@
-"""An index of many parts, and the writer's side that keeps it up to date change by change.
+"""An index of several parts, and the writer's side that updates it change by change.
 
-A *snapshot* part holds all versions as of some revision. Later changes make small *delta* parts, which
-are folded together so that there are never many, and *closings*, which end versions in parts that are
-written already. Both are cheap; a new snapshot, built elsewhere, takes them in (`LiveIndex.rebase`).
+A *snapshot* part contains all versions valid at some revision. Later changes make small *delta* parts, which
+are merged to bound their number, and *closings*, which end versions in existing parts. Both are cheap; a new
+snapshot, built elsewhere, absorbs them (`LiveIndex.rebase`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,16 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.matching.windows import find_pairs
-from fieldfare.model import OPEN_END, Change, Path
+from fieldfare.model import Change, Path
 
 DELTAS_MAX = 7
-"""Delta parts at most: each costs every batch a little; folding them more often costs the writer more."""
+"""Maximum delta parts; more are folded. Each part slows every batch a little; folding costs the writer."""
 FOLD_GROWTH = 2
-"""A delta joins a fold if it is at most this many times as large as the smaller ones together."""
+"""Maximum ratio between a delta's size and the total of the smaller ones at which it is folded with them."""
 
 
 class Index:
-    """What a batch of events is matched against: parts that together hold every version once."""
+    """A searchable index: parts that together contain every version once."""
 
     def __init__(self, parts: Sequence[Part] = (), closings: Closings | None = None) -> None:
         self.parts = tuple(parts)
@@ -42,37 +42,38 @@ class Index:
 
     @property
     def size(self) -> int:
-        """How many subscription versions the parts hold."""
+        """The number of subscription versions in the parts."""
         return sum(part.size for part in self.parts)
 
     def match(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Matches:
-        """Which subscriptions each event matches.
+        """Find the subscriptions that each event matches.
 
         Parameters
         ----------
         columns
-            n events, with a column for every one of `paths` that some event has.
-        stamps : int64[n], the stamp of each event's record; a version counts for an event if
-            valid_from <= stamp < valid_to
+            n events, with a column for each of `paths` that some event has.
+        stamps : int64[n]
+            The stamp of each event's record. A version is valid for an event if valid_from <= stamp <
+            valid_to.
         """
         return Matches.from_pairs(columns.size, self.collect(columns, stamps))
 
     def collect(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> list[Pairs]:
-        """The same as pairs in any order."""
+        """Like `match`, but return the pairs in any order."""
         return list(self.find(columns, stamps))
 
     def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
-        """The same as they are found, so that not all of them need be in memory."""
+        """Like `match`, but yield the pairs as they are found, so that they need not all fit in memory."""
         return find_pairs(self.parts, columns, stamps, self.closings)
 
     def explain(self) -> IndexExplanation:
-        """What was chosen for the filters of each part."""
+        """Return the structures chosen for the filters of each part."""
         return IndexExplanation(tuple(part.explain() for part in self.parts), len(self.closings))
 
     def explain_subscription(self, number: int) -> tuple[IndexPlace, ...] | None:
-        """What was chosen for a subscription's present version; None if the index has none.
+        """Return the structures chosen for a subscription's current version; None if the index has none.
 
-        Nothing: no event can match its filter.
+        The result is empty if no event can match the filter.
         """
         wanted = np.array([number], np.uint32)
         for place, part in enumerate(self.parts):
@@ -84,10 +85,10 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a `LiveIndex` did: the index as it is now, and what changed of its parts.
+    """The effect of a `LiveIndex` operation: the current index, and the changes to its parts.
 
-    `written` are the new parts, to be saved; `dropped` those that the index has no more. Both are told
-    apart by identity. `closings_changed` says whether ``index.closings`` must be saved again.
+    `written` are the new parts, to be saved; `dropped` are the removed parts. Both are compared by identity.
+    `closings_changed` says whether ``index.closings`` must be saved again.
     """
 
     index: Index
@@ -96,39 +97,32 @@ class Applied:
     closings_changed: bool
 
 
-@dataclass(slots=True)
-class _Version:
-    """A version in a delta: what put it, and the revision that ended it."""
-
-    change: Change
-    closed_by: int = OPEN_END
-
-    def entry(self, library: Library | None) -> IndexEntry:
-        change = self.change
-        assert change.filter is not None
-        dialect = change.dialect or "sql"
-        compiled = change.compiled
-        if compiled is None:
-            compiled = (library or library_of(dialect)).compile(change.filter, dialect)
-        return IndexEntry(
-            change.revision, change.number, change.revision, self.closed_by, compiled, change.filter, dialect
-        )
+def entry_of(version: Change, library: Library | None = None) -> IndexEntry:
+    """Return the entry of a version, compiled by `library` or that of its dialect if it is not compiled."""
+    assert version.filter is not None
+    dialect, compiled = version.dialect or "sql", version.compiled
+    if compiled is None:
+        compiled = (library or library_of(dialect)).compile(version.filter, dialect)
+    revision = version.revision
+    return IndexEntry(
+        revision, version.number, revision, version.closed_by, compiled, version.filter, dialect
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Delta:
     part: Part
-    versions: list[_Version]
+    versions: list[Change]
 
 
 class _ClosingLog:
-    """Versions ended in parts already built, sorted, and the revisions that ended them."""
+    """Versions ended in existing parts, sorted, and the revisions that ended them."""
 
     def __init__(self) -> None:
         self.arrays = np.zeros((2, 0), np.int64)  # version, closed_by
 
     def has(self, versions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these versions have ended."""
+        """Return which of these versions have ended: bool[k]."""
         known = self.arrays[0]
         if not len(known):
             return np.zeros(len(versions), bool)
@@ -148,10 +142,10 @@ class _ClosingLog:
 
 
 class LiveIndex:
-    """The writer's side: a machine without I/O that turns changes into parts and closings.
+    """The writer's side of an index: a state machine without I/O that turns changes into parts and closings.
 
-    It starts from a snapshot as of a revision (or from nothing) and is given all later changes in
-    order. Changes that it has seen already are left out, so a caller may repeat some.
+    It starts from a snapshot at some revision (or empty) and receives all later changes in order. Changes up
+    to the current `revision` are ignored, so a caller may repeat some.
     """
 
     def __init__(
@@ -161,24 +155,27 @@ class LiveIndex:
         self._snapshot = snapshot
         self._library = library
         self._deltas: list[_Delta] = []
-        self._open: dict[int, _Version] = {}
+        self._open: dict[int, int] = {}
+        """The current versions that are in deltas, by subscription number."""
+        self._ended: dict[int, int] = {}
+        """The ended versions that are in deltas, and the revisions that ended them."""
         self._closed = _ClosingLog()
         self._closings = Closings()
 
     @property
     def index(self) -> Index:
-        """The index as it is now."""
+        """The current index."""
         snapshot = [self._snapshot] if self._snapshot is not None else []
         return Index((*snapshot, *(delta.part for delta in self._deltas)), self._closings)
 
     @property
     def delta_size(self) -> int:
-        """Versions that are in delta parts: what a new snapshot would take in."""
+        """The number of versions in delta parts, which a new snapshot would absorb."""
         return sum(delta.part.size for delta in self._deltas)
 
     def apply(self, changes: Iterable[Change]) -> Applied:
-        """Take in changes, in the order of their revisions; costs in proportion to them, and folding."""
-        pending: list[_Version] = []
+        """Apply changes in order of revision; the cost is proportional to their number, plus folding."""
+        pending: list[Change] = []
         pending_ids: set[int] = set()
         closed: dict[int, int] = {}
         new = [change for change in changes if change.revision > self.revision]
@@ -186,25 +183,25 @@ class LiveIndex:
             if change.revision <= self.revision:
                 continue
             self.revision = change.revision
-            previous = self._open.pop(change.number, None)
-            if previous is not None:
-                previous.closed_by = change.revision
-                version: int | None = previous.change.revision
+            version = self._open.pop(change.number, None)
+            if version is None:
+                version = in_snapshot
+            else:
+                self._ended[version] = change.revision
                 if version in pending_ids:
                     version = None
-            else:
-                version = in_snapshot
             if version is not None and version not in closed:
                 closed[version] = change.revision
             if change.filter is not None:
-                current = self._open[change.number] = _Version(change)
-                pending.append(current)
+                self._open[change.number] = change.revision
+                pending.append(change)
                 pending_ids.add(change.revision)
         self._closed.add(closed)
-        return self._take_in(pending, bool(closed))
+        return self._absorb(pending, bool(closed))
 
     def _open_in_snapshot(self, changes: Sequence[Change]) -> list[int | None]:
-        """For each change the version of its subscription in the snapshot that it would end."""
+        """For each change, the open version of its subscription in the snapshot, which the change would end;
+        else None."""
         if self._snapshot is None:
             return [None] * len(changes)
         numbers = np.fromiter((change.number for change in changes), np.uint32, len(changes))
@@ -214,27 +211,28 @@ class LiveIndex:
             None if end else version for version, end in zip(versions.tolist(), ended.tolist(), strict=True)
         ]
 
-    def _take_in(self, pending: list[_Version], closings_changed: bool) -> Applied:
-        """Add a delta of new versions, folded with others if there would be too many."""
+    def _absorb(self, pending: list[Change], closings_changed: bool) -> Applied:
+        """Add a delta of new versions; fold it with others if there would be too many."""
         groups = [pending] if pending else []
         dropped: list[_Delta] = []
         if pending and len(self._deltas) >= DELTAS_MAX:
             groups, dropped = self._fold(pending)
         written = [_Delta(self._build(group), group) for group in groups]
-        gone = {id(delta) for delta in dropped}
-        self._deltas = [delta for delta in self._deltas if id(delta) not in gone] + written
-        folded = np.array(
-            sorted(version.change.revision for delta in dropped for version in delta.versions), np.int64
-        )
-        if self._closed.has(folded).any():  # what ended them is in the new part itself
+        removed = {id(delta) for delta in dropped}
+        self._deltas = [delta for delta in self._deltas if id(delta) not in removed] + written
+        in_dropped = (version.revision for delta in dropped for version in delta.versions)
+        folded = np.array(sorted(in_dropped), np.int64)
+        if self._closed.has(folded).any():  # the new part contains the ends of these versions
             self._closed.keep(~np.isin(self._closed.arrays[0], folded))
             closings_changed = True
         return self._applied(written, dropped, closings_changed)
 
-    def _fold(self, pending: list[_Version]) -> tuple[list[list[_Version]], list[_Delta]]:
-        """Which versions become one delta: the smallest deltas, up to one that is much larger than they.
+    def _fold(self, pending: list[Change]) -> tuple[list[list[Change]], list[_Delta]]:
+        """Choose the versions to fold: the smallest deltas, until the next one is much larger than their
+        total.
 
-        So a version is folded again only when its delta has grown by half: a logarithmic number of times.
+        A version is therefore folded again only after its delta has grown by half: a logarithmic number of
+        times.
         """
         candidates: list[tuple[int, int, _Delta | None]] = [(len(pending), -1, None)]
         candidates += [(len(delta.versions), i, delta) for i, delta in enumerate(self._deltas)]
@@ -253,37 +251,39 @@ class LiveIndex:
         return [folded, pending], dropped
 
     def rebase(self, snapshot: Part, revision: int) -> Applied:
-        """Take a new snapshot, built from the registry's versions as known at `revision`.
+        """Replace the snapshot by a new one, built from the registry's versions known at `revision`.
 
-        What came after `revision` stays, in one delta and in closings.
+        Changes after `revision` are kept, in one delta and in closings. Raises ValueError if `revision` is
+        newer than the index.
         """
         if revision > self.revision:
-            raise ValueError(
-                f"the snapshot is of revision {revision}, and this index only of {self.revision}"
-            )
+            raise ValueError(f"the snapshot has revision {revision}; this index is only at {self.revision}")
         dropped = self._deltas
         versions = [version for delta in dropped for version in delta.versions]
-        closed = {
-            version.change.revision: version.closed_by
-            for version in versions
-            if version.change.revision <= revision < version.closed_by < OPEN_END
-        }
+        closed = {version: end for version, end in self._ended.items() if version <= revision < end}
         later = self._closed.arrays[
             :, (self._closed.arrays[1] > revision) & (self._closed.arrays[0] <= revision)
         ]
         closed |= dict(later.T.tolist())
-        kept = [version for version in versions if version.change.revision > revision]
-        gone = [self._snapshot] if self._snapshot is not None and self._snapshot is not snapshot else []
+        kept = [version for version in versions if version.revision > revision]
+        removed = [self._snapshot] if self._snapshot is not None and self._snapshot is not snapshot else []
         self._snapshot = snapshot
-        self._open = {n: v for n, v in self._open.items() if v.change.revision > revision}
+        self._open = {number: version for number, version in self._open.items() if version > revision}
+        self._ended = {version: end for version, end in self._ended.items() if version > revision}
         self._closed = _ClosingLog()
         self._closed.add(closed)
         self._deltas = [_Delta(self._build(kept), kept)] if kept else []
         applied = self._applied(self._deltas, dropped, True)
-        return Applied(applied.index, applied.written, (*gone, *applied.dropped), True)
+        return Applied(applied.index, applied.written, (*removed, *applied.dropped), True)
 
-    def _build(self, versions: list[_Version]) -> Part:
-        return build_part([version.entry(self._library) for version in versions], self._library)
+    def _build(self, versions: list[Change]) -> Part:
+        known = (
+            replace(version, closed_by=self._ended[version.revision])
+            if version.revision in self._ended
+            else version
+            for version in versions
+        )
+        return build_part([entry_of(version, self._library) for version in known], self._library)
 
     def _applied(self, written: list[_Delta], dropped: list[_Delta], closings_changed: bool) -> Applied:
         if closings_changed:

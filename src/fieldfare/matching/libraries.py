@@ -1,4 +1,4 @@
-"""The libraries that there are, by name."""
+"""The available libraries, by name."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ LIBRARIES: Mapping[str, Library] = {library.name: library for library in (PLAIN,
 
 
 def library_of(dialect: str | None) -> Library:
-    """The library that filters of a dialect are of. All of a space are of one: the service sees to that."""
+    """Return the library for filters of a dialect. The service ensures that a space uses a single library."""
     return ASPE if dialect == ASPE.name else PLAIN

@@ -1,13 +1,13 @@
-"""What a library is: how one kind of filter is compiled, indexed and searched.
+"""The library interface: how one kind of filter is compiled, indexed and searched.
 
     text ─▶ Library.compile ─▶ bytes, in the registry
     bytes ─▶ Builder ─▶ FilterIndex ─┬▶ find ─▶ candidates ─▶ (validity, limits) ─▶ confirm ─▶ matches
                                      └▶ arrays and meta, in a file ─▶ Library.open
 
-A library knows filters by their *place*, 0 to n - 1, and events by columns. It does not know what stands at a
-place: which version of which subscription, for which records that counts, and what has ended it since; nor
-how many parts there are, when they are built anew, or how their files are written. All that is the same for
-every library: ``versions``, ``part``, ``index``.
+A library identifies filters by their *place*, 0 to n - 1, and events by columns. It does not know which
+version of which subscription is at a place, for which records that version is valid, whether it has ended,
+how many parts there are, when they are rebuilt, or how their files are written. All this is common to all
+libraries: ``versions``, ``part``, ``index``.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 
 class TooManyPairs(Exception):
-    """A window of events has more pairs than there may be; fewer events will have fewer."""
+    """A window of events has more pairs than allowed. Retry with fewer events."""
 
 
 class Candidates(NamedTuple):
-    """Pairs of an event and a filter, in any order; a pair may come more than once."""
+    """Pairs of an event and a filter, in any order; may contain duplicates."""
 
     pairs: NDArray[np.int32]
-    """[k, 2]: an event, counted from the first that was asked for, and the place of a filter that matches it;
-    or ~place, if the filter must still `confirm` that; or a run of events that match one (``grouping``). It
-    may be written to."""
+    """int32[k, 2]: an event, counted from the first requested one, and the place of a matching filter; or
+    ~place if the filter must still be evaluated by `confirm`; or a run of matching events (``grouping``).
+    Writable."""
     tile_ends: NDArray[np.int64] = IN_NO_TILES
-    """Slots may lie in tiles, the same filters' for every batch of events: where each of them ends, those of
-    no tile being before the first. Empty: there are none."""
+    """The end of each tile's slots, if slots are grouped by tiles, which contain the same filters for every
+    batch of events. Slots without a tile come before the first. Empty: no tiles."""
 
 
 class Indexed(Protocol):
-    """A filter as it comes to be indexed."""
+    """A filter to be indexed."""
 
     @property
     def compiled(self) -> NormalForm | bytes:
-        """What `Library.compile` made of it."""
+        """The result of `Library.compile`."""
 
     @property
     def text(self) -> str: ...
@@ -58,95 +58,97 @@ class Indexed(Protocol):
 
 
 class Chosen(Protocol):
-    """What a library chose for a filter, or for one piece of it; ``str()`` of it is text for people."""
+    """The structure that a library chose for a filter or a piece of one; ``str()`` gives the text."""
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the choice as JSON."""
 
 
 class SearchExplanation(Protocol):
-    """What a library chose for the filters of an index."""
+    """The structures that a library chose for the filters of an index."""
 
     @property
     def size_bytes(self) -> Mapping[str, int]:
-        """Of all arrays, by what they are for."""
+        """The size of all arrays, by purpose."""
 
     def lines(self) -> list[str]:
-        """As text for people: the first line a summary, the others what is worth saying."""
+        """Return lines of text: a summary first, then details."""
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON, but for the sizes."""
+        """Return the explanation as JSON, without the sizes."""
 
 
 class FilterIndex(Protocol):
-    """n filters, indexed; immutable. What is asked of it may be asked in several threads."""
+    """n indexed filters; immutable, and safe for use in several threads."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The attributes that a batch of events must have as columns, as far as the events have them."""
+        """The attributes that a batch of events must have as columns, if any event has them."""
 
     @property
     def width(self) -> int:
-        """How many attributes `find` looks at for every event; bounds how many events it is asked for."""
+        """The number of attributes that `find` reads per event; bounds the number of events per call."""
 
     @property
     def confirms(self) -> bool:
-        """Whether some filters must be asked after `find`."""
+        """Whether some filters must be evaluated after `find`."""
 
     def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
-        """The events from `start` up to `end`, and what they match or may match.
+        """Return the pairs of the events [start, end) and the filters that they match or may match.
 
-        A filter that `works` counts is to be confirmed exactly where its normal form may hold: which of them
-        are given up (``giving_up``) must not depend on the library. TooManyPairs if there are more pairs than
-        `most`.
+        A filter with a nonzero entry in `works` must be a candidate exactly where its normal form may hold,
+        because which filters exceed the work limit (``work_limits``) must not depend on the library. Raises
+        TooManyPairs if there are more than `most` pairs.
         """
 
     def works(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The number of what it takes to confirm each of k filters, see `work`; 0 if that is never much."""
+        """Return for each of k filters the number of its `work`, or 0 if confirming it is always cheap."""
 
     def work(self, number: int) -> Work:
-        """What a number of `works` stands for."""
+        """Return the work that a number from `works` identifies."""
 
     def confirm(
         self, columns: ColumnBatch, events: NDArray[np.int64], places: NDArray[np.int32]
     ) -> NDArray[np.bool_]:
-        """Whether each of some events (their places in the batch) matches the filter beside it: bool[k]."""
+        """Evaluate filters: whether events[i], an index into the batch, matches the filter at places[i]:
+        bool[k]."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that `Library.open` needs, by name: ``group.field``."""
+        """Return all arrays that `Library.open` needs, by name: ``group.field``."""
 
     def meta(self) -> dict[str, Any]:
-        """The same for what is no array, as JSON."""
+        """Return the other data that `Library.open` needs, as JSON."""
 
     def explain(self) -> SearchExplanation:
-        """What was chosen for the filters."""
+        """Return the structures chosen for the filters."""
 
     def explain_filter(self, place: int) -> tuple[Chosen, ...]:
-        """What was chosen for each piece of a filter; none if no event can match it."""
+        """Return the structure chosen for each piece of a filter; empty if no event can match it."""
 
 
 class Builder(Protocol):
-    """Takes in filters, some at a time."""
+    """A builder of a `FilterIndex`: `add` filters in batches, then `finish`."""
 
     def add(self, filters: Sequence[Indexed]) -> None:
-        """Take in filters; ValueError if one is not compiled as it should be."""
+        """Add filters. Raise ValueError if a compiled form is invalid."""
 
     def finish(self, order: NDArray[np.int64]) -> FilterIndex:
-        """All that was taken in; to be called once. At place i is what came as number ``order[i]``."""
+        """Return the index. The filter at place i is the one added as number ``order[i]``. Call once."""
 
 
 class Library(Protocol):
-    """How a kind of filter is compiled, indexed and searched."""
+    """A kind of filter: how it is compiled, indexed and searched."""
 
     @property
     def name(self) -> str:
-        """What files and manifests call it."""
+        """The library's name in files and manifests."""
 
     def compile(self, text: str, dialect: str) -> bytes:
-        """What the registry keeps of a filter beside its text; FilterError if it cannot be used."""
+        """Return the compiled form that the registry stores beside the text. Raise FilterError for an invalid
+        filter."""
 
     def builder(self) -> Builder:
-        """A builder that has nothing yet."""
+        """Return an empty builder."""
 
     def open(self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FilterIndex:
-        """The index that gave these; there may be other arrays among them."""
+        """Open an index from the output of its `meta` and `arrays`; other arrays are ignored."""

@@ -1,6 +1,6 @@
-"""A part of an index: an immutable set of subscription versions, whatever library their filters are of.
+"""A part of an index: an immutable set of subscription versions with filters of one library.
 
-Its file has the arrays of the versions, and beside them those of the library's index.
+The part's file contains the arrays of the versions and those of the library's index.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from fieldfare.matching.versions import (
 )
 from fieldfare.model import Path
 
-CONFIRMED_AT_ONCE = 1 << 20
-"""Pairs that are looked at together when filters confirm them: bounds what is noted about each."""
+CONFIRMED_BATCH_SIZE = 1 << 20
+"""Pairs confirmed together; bounds the memory for intermediate results."""
 
-ENTRIES_AT_ONCE = 4096
-"""So many entries are held as Python objects at once."""
+ENTRIES_BATCH_SIZE = 4096
+"""Maximum entries held as Python objects at a time."""
 
 
 class Part:
@@ -50,15 +50,15 @@ class Part:
     Attributes
     ----------
     versions
-        At the i-th place the version whose filter is the i-th of `filters`.
+        The versions; the i-th belongs to the i-th filter of `filters`.
     filters
-        What finds the events that match.
+        The index of the filters.
     library
-        The name of the library whose index that is.
+        The name of the library of that index.
     size
-        How many subscription versions it holds.
+        The number of subscription versions.
     paths
-        The attributes that a batch of events must have as columns, as far as the events have them.
+        The attributes that a batch of events must have as columns, if any event has them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Part:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all arrays: the size of the file but for its header."""
+        """The size of all arrays in bytes: the file's size without its header."""
         return sum(array.nbytes for array in self._arrays().values())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -82,7 +82,7 @@ class Part:
         return mine | self.filters.arrays()
 
     def save(self, path: str | FilePath) -> int:
-        """Write to a file, all or nothing; return its size in bytes."""
+        """Write the part to a file atomically; return its size in bytes."""
         meta = {"library": self.library, "valid_within": self._valid_within, **self.filters.meta()}
         return save_arrays(path, "part", self._arrays(), meta)
 
@@ -94,17 +94,16 @@ class Part:
         verify: bool = False,
         libraries: Mapping[str, Library] = LIBRARIES,
     ) -> Self:
-        """Map a file that `save` wrote, in the same time whatever its size.
+        """Map a file written by `save`, in time independent of its size.
 
-        Raises IndexFileError if it is truncated, of another format, of a library that is not among
-        `libraries`, or its header is broken; with `verify`, also if any byte of its arrays is not what was
-        written.
+        Raises IndexFileError if the file is truncated, of another format, of a library that is not in
+        `libraries`, or has a corrupt header; with `verify`, also if any array is corrupt.
         """
         meta, arrays = open_arrays(path, "part", verify=verify)
-        name = meta.get("library", PLAIN.name)  # the only one there was before files named it
+        name = meta.get("library", PLAIN.name)  # older files do not name their library
         library = libraries.get(name)
         if library is None:
-            raise IndexFileError(f"{path}: of the library {name!r}, which this program does not have")
+            raise IndexFileError(f"{path}: library {name!r} is unknown to this program")
         versions = Versions(*(arrays[f"subscriptions.{field}"] for field in Versions._fields))
         first, last = meta["valid_within"]
         return cls(versions, library.open(meta, arrays), name, (first, last))
@@ -118,10 +117,11 @@ class Part:
         overlay: Overlay,
         most: int,
     ) -> Pairs:
-        """The events [start, end) and what they match, ~s where its filter must still `confirm` that.
+        """Return the pairs of the events [start, end) and the subscriptions s that they match, ~s if a filter
+        must still be evaluated by `confirm`.
 
-        A version counts for an event if valid_from <= stamp < valid_to. TooManyPairs if there are more than
-        `most` pairs.
+        A version is valid for an event if valid_from <= stamp < valid_to. Raises TooManyPairs if there are
+        more than `most` pairs.
         """
         pairs, tile_ends = self.filters.find(columns, start, end, most)
         mine = np.ascontiguousarray(stamps[start:end])
@@ -134,28 +134,29 @@ class Part:
 
     @property
     def confirms(self) -> bool:
-        """Whether some filters must be evaluated."""
+        """Whether some filters must be evaluated after `find`."""
         return self.filters.confirms
 
     def undecided(self, found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Which pairs have a filter that could be much work (int64[k]), and what work (int32[k])."""
+        """Return the indices of the pairs whose filter may be expensive (int64[k]), and their work numbers
+        (int32[k])."""
         chosen, works = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for places in candidate_slots(found.pairs, CONFIRMED_AT_ONCE):
+        for places in candidate_slots(found.pairs, CONFIRMED_BATCH_SIZE):
             mine = self.filters.works(~found.pairs[places, 1])
             chosen.append(places[mine > 0])
             works.append(mine[mine > 0])
         return np.concatenate(chosen), np.concatenate(works)
 
     def work(self, number: int) -> Work:
-        """What a number of `undecided` stands for."""
+        """Return the work that a number from `undecided` identifies."""
         return self.filters.work(number)
 
     def confirm(self, columns: ColumnBatch, found: Pairs) -> Pairs:
-        """What `find` found, and filters confirm."""
+        """Return the pairs of `find` that match, after evaluating the filters that must be confirmed."""
         if not self.confirms:
             return found
         refused = [np.zeros(0, np.int64)]
-        for places in candidate_slots(found.pairs, CONFIRMED_AT_ONCE):
+        for places in candidate_slots(found.pairs, CONFIRMED_BATCH_SIZE):
             filters = ~found.pairs[places, 1]
             events = found.pairs[places, 0].astype(np.int64) + found.first_event
             refused.append(places[~self.filters.confirm(columns, events, filters)])
@@ -168,7 +169,7 @@ class Part:
         return int(number.min()), int(number.max())
 
     def overlay(self, closings: Closings) -> Overlay:
-        """Which of this part's versions the closings end."""
+        """Return the versions of this part that the closings end."""
         if not len(closings):
             return NO_OVERLAY
         known, closed = self._closed
@@ -178,32 +179,33 @@ class Part:
         return closed.overlay
 
     def open_versions(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """For each subscription the version that nothing had ended when the part was built; -1 for none."""
+        """Return each subscription's version that was open when the part was built; -1 for none."""
         return open_versions(self.versions, numbers)
 
     def explain(self) -> PartExplanation:
-        """What the library chose for its filters."""
+        """Return the structures that the library chose for the filters."""
         size_bytes = sum(array.nbytes for array in self.versions)
         return PartExplanation(self.size, size_bytes, self.filters.explain())
 
     def explain_version(self, number: int, version: int) -> tuple[IndexPlace, ...]:
-        """What the library chose for the filter of a version that it holds; `number` is the part's."""
+        """Return the structures chosen for the filter of a version in this part; `number` is the part's
+        number."""
         place = int(np.searchsorted(self.versions.version, version))
         return tuple(IndexPlace(number, chosen) for chosen in self.filters.explain_filter(place))
 
 
 def _ends_of(pairs: NDArray[np.int32], tile_ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where tiles end; not known if some pairs were dropped."""
+    """Return the ends of the tiles; empty (unknown) if pairs were dropped."""
     return tile_ends[:0] if len(tile_ends) and tile_ends[-1] != len(pairs) else tile_ends
 
 
 class PartBuilder:
-    """Takes in subscription versions, some at a time, in any order.
+    """A builder of a part: `add` subscription versions in batches, in any order, then `finish`.
 
     Parameters
     ----------
     library : Library, optional
-        Of the filters; else what the dialect of the first says. A part has filters of one library.
+        The library of all filters. Default: the library of the first filter's dialect.
     """
 
     def __init__(self, library: Library | None = None) -> None:
@@ -212,7 +214,7 @@ class PartBuilder:
         self._versions = VersionColumns()
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Take in versions; ValueError if a filter is not compiled as it should be."""
+        """Add versions. Raise ValueError if a filter's compiled form is invalid."""
         if entries:
             self._builder(entries[0].dialect).add(entries)
             self._versions.add(entries)
@@ -225,7 +227,7 @@ class PartBuilder:
         return self._filters
 
     def finish(self) -> Part:
-        """A part of all that was taken in, to be called once; ValueError if a version came twice."""
+        """Return the part. Raise ValueError if a version was added twice. Call once."""
         versions, order = self._versions.finish()
         filters = self._builder(None).finish(order)
         assert self._library is not None
@@ -233,9 +235,9 @@ class PartBuilder:
 
 
 def build_part(entries: Iterable[IndexEntry], library: Library | None = None) -> Part:
-    """Build a part from subscription versions, in any order; no version may come twice."""
+    """Build a part from subscription versions, in any order. Raise ValueError for a duplicate version."""
     builder = PartBuilder(library)
     remaining = iter(entries)
-    while chunk := list(islice(remaining, ENTRIES_AT_ONCE)):
+    while chunk := list(islice(remaining, ENTRIES_BATCH_SIZE)):
         builder.add(chunk)
     return builder.finish()

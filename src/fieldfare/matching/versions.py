@@ -1,11 +1,12 @@
-"""Which versions of subscriptions a part holds, and for which records each of them counts.
+"""The versions of subscriptions in a part, and the records for which each is valid.
 
-A version is valid from the revision that put its subscription to the revision that replaced or removed it,
-for records whose stamps lie between. What ended it after its part was built are *closings*: a part is never
-changed. Both are looked at here and nowhere else, the same for every library (see ``library``).
+A version is valid for records whose stamps lie from the revision that put its subscription up to the revision
+that replaced or removed it. Parts are immutable: versions that end later are recorded as *closings*. Validity
+is checked here only, in the same way for every library (see ``library``).
 
-A change to an index of a million subscriptions adds one closing to thousands, and looking all of these up
-in the part takes longer than matching an event. So what is known is kept, and only what is new looked up.
+A change to an index of a million subscriptions adds one closing to thousands, and looking all of them up in
+the part would take longer than matching an event. Earlier results are therefore kept, and only new closings
+looked up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class IndexEntry:
     """One version of a subscription, valid for stamps in [valid_from, valid_to).
 
-    `compiled` is what the library's `compile` made of the filter.
+    `compiled` is the result of the library's `compile`.
     """
 
     version: int
@@ -44,7 +45,7 @@ class IndexEntry:
 
 
 class Versions(NamedTuple):
-    """S subscription versions, ordered by version; `by_number` lists them by number."""
+    """S subscription versions, ordered by version; `by_number` sorts them by subscription number."""
 
     version: NDArray[np.int64]
     number: NDArray[np.uint32]
@@ -55,13 +56,13 @@ class Versions(NamedTuple):
 
 
 class VersionColumns:
-    """Takes in versions, some at a time, in any order; what it keeps of them is arrays."""
+    """A builder of `Versions`: `add` versions in batches, in any order, then `finish`. Stores arrays only."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[NDArray[Any], ...]] = [columns_of([], [], [], [])]
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Take in versions."""
+        """Add versions."""
         self._columns.append(
             columns_of(
                 [entry.version for entry in entries],
@@ -72,14 +73,14 @@ class VersionColumns:
         )
 
     def finish(self) -> tuple[Versions, NDArray[np.int64]]:
-        """All that was taken in, by version, and as what number each of them came."""
+        """Return the versions in order, and the number as which each was added."""
         return in_order(*map(np.concatenate, zip(*self._columns, strict=True)))
 
 
 def columns_of(
     version: ArrayLike, number: ArrayLike, valid_from: ArrayLike, valid_to: ArrayLike
 ) -> tuple[NDArray[Any], ...]:
-    """The first four columns of `Versions`."""
+    """Convert to the first four columns of `Versions`."""
     return (
         np.asarray(version, np.int64),
         np.asarray(number, np.uint32),
@@ -94,7 +95,7 @@ def in_order(
     valid_from: NDArray[np.int64],
     valid_to: NDArray[np.int64],
 ) -> tuple[Versions, NDArray[np.int64]]:
-    """Versions, ascending, and the place of each among those given; ValueError if one comes twice."""
+    """Sort versions; return them and each one's index in the input. Raise ValueError for duplicates."""
     order = np.argsort(version, kind="stable")
     if not (np.diff(version[order]) > 0).all():
         raise ValueError("a version comes twice in versions")
@@ -105,17 +106,18 @@ def in_order(
 
 
 def valid_within(versions: Versions) -> tuple[int, int]:
-    """All versions are valid for stamps in [first, second): no need to look at each."""
+    """Return [first, last) such that every version is valid for all stamps in it, so no version need be
+    checked."""
     if not len(versions.version):
         return 0, 0
     return int(versions.valid_from.max()), int(versions.valid_to.min())
 
 
 def open_versions(versions: Versions, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """For each subscription the version that nothing had ended when its part was built; -1 for none."""
+    """Return each subscription's version that was open when the part was built; -1 for none."""
     if not len(versions.version):
         return np.full(len(numbers), -1, np.int64)
-    # Of several versions of a subscription only the last can be open.
+    # Only the last version of a subscription can be open.
     last = np.maximum(np.searchsorted(versions.sorted_number, numbers, side="right") - 1, 0)
     place = versions.by_number[last]
     is_open = versions.number[place] == numbers
@@ -125,9 +127,9 @@ def open_versions(versions: Versions, numbers: NDArray[np.uint32]) -> NDArray[np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closings:
-    """Versions that were replaced or removed after their part was built, and from which stamp on.
+    """Versions replaced or removed after their part was built, and the stamp from which each is invalid.
 
-    versions is int64[k], ascending; valid_to int64[k].
+    versions is int64[k], ascending; valid_to is int64[k].
     """
 
     versions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -137,20 +139,20 @@ class Closings:
         return len(self.versions)
 
     def save(self, path: str | FilePath) -> int:
-        """Write to a file, all or nothing; return its size in bytes."""
+        """Write the closings to a file atomically; return its size in bytes."""
         return save_arrays(path, "closings", {"versions": self.versions, "valid_to": self.valid_to}, {})
 
     @classmethod
     def open(cls, path: str | FilePath, *, verify: bool = True) -> Self:
-        """Map a file that `save` wrote; IndexFileError if it is broken."""
+        """Map a file written by `save`. Raise IndexFileError if it is corrupt."""
         _, arrays = open_arrays(path, "closings", verify=verify)
         return cls(arrays["versions"], arrays["valid_to"])
 
 
 class Overlay(NamedTuple):
-    """Subscriptions of a part that were closed after it was built."""
+    """The subscriptions of a part that were closed after it was built."""
 
-    closed: NDArray[np.uint8]  # a bit a subscription; empty when none is closed
+    closed: NDArray[np.uint8]  # one bit per subscription; empty when none is closed
     subscription: NDArray[np.int32]  # sorted
     valid_to: NDArray[np.int64]
 
@@ -159,7 +161,7 @@ NO_OVERLAY = Overlay(np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, n
 
 
 class Closed(NamedTuple):
-    """Closings that may concern a part, ascending by version, and what they end of it."""
+    """Closings that may concern a part, ascending by version, and their overlay of it."""
 
     versions: NDArray[np.int64]
     valid_to: NDArray[np.int64]
@@ -172,22 +174,24 @@ NOTHING_CLOSED = Closed(np.zeros(0, np.int64), np.zeros(0, np.int64), NO_OVERLAY
 def closed_of(
     version: NDArray[np.int64], versions: NDArray[np.int64], valid_to: NDArray[np.int64], before: Closed
 ) -> Closed:
-    """What closings end of a part.
+    """Compute the closings of a part.
 
     Parameters
     ----------
     version : int64[S]
-        Ascending, at least one: the versions that the part holds.
-    versions, valid_to : int64[k], the versions that ended, ascending, and the stamp from which on each is
-        no longer valid
+        The versions in the part, ascending, at least one.
+    versions : int64[k]
+        The ended versions, ascending.
+    valid_to : int64[k]
+        The stamp from which each ended version is invalid.
     before
-        The outcome for earlier closings, which may be like these.
+        The result for earlier closings, which is reused as far as possible.
     """
     start, end = np.searchsorted(versions, [version[0], version[-1] + 1]).tolist()
     mine, ends = versions[start:end], valid_to[start:end]
     added = np.empty(len(mine), np.int64)
     count = find_added(before.versions, before.valid_to, mine, ends, added)
-    if count < 0:  # some are there no more: they were folded into another part
+    if count < 0:  # closings were removed: their versions were folded into another part
         before, added, count = NOTHING_CLOSED, np.arange(len(mine)), len(mine)
     place, found = _look_up(version, mine, added[:count])
     if not len(place):
@@ -205,7 +209,7 @@ def closed_of(
 def _look_up(
     version: NDArray[np.int64], closed: NDArray[np.int64], which: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Of some closings those whose version the part holds: the place there, and which closing."""
+    """Return the places in the part, and the indices, of those closings whose version the part contains."""
     place = np.searchsorted(version, closed[which])
     here = version[place] == closed[which]
     return place[here].astype(np.int32), which[here]
@@ -213,7 +217,7 @@ def _look_up(
 
 @compiled
 def find_added(old_versions: Any, old_ends: Any, versions: Any, ends: Any, added: Any) -> Any:
-    """Write which closings are not among the old ones; return how many, or -1 if an old one is gone."""
+    """Write the indices of new closings; return their number, or -1 if an old one was removed or changed."""
     count, i = 0, 0
     for k in range(len(versions)):
         if i < len(old_versions) and old_versions[i] == versions[k]:
@@ -228,9 +232,9 @@ def find_added(old_versions: Any, old_ends: Any, versions: Any, ends: Any, added
 
 @compiled
 def keep_valid(subscriptions: Any, overlay: Any, stamps: Any, pairs: Any) -> Any:
-    """Keep the matches whose subscription version counts for the event; return how many slots they take.
+    """Keep the matches whose version is valid for the event; return the number of slots they take.
 
-    A run stays a run (see ``grouping``): what is kept of it is written before what is still to be read.
+    A run stays a run (see ``grouping``): its kept events are written before any that is still to be read.
     """
     lowest, highest = stamps.min(), stamps.max()
     events = pairs.reshape(-1).view(np.uint16)
@@ -261,7 +265,7 @@ def keep_valid(subscriptions: Any, overlay: Any, stamps: Any, pairs: Any) -> Any
 
 @compiled
 def _valid_stamps(subscriptions: Any, overlay: Any, subscription: Any) -> Any:
-    """A version is valid for stamps in [first, last)."""
+    """Return [first, last): the stamps for which a version is valid."""
     first, last = subscriptions.valid_from[subscription], subscriptions.valid_to[subscription]
     if len(overlay.closed) and overlay.closed[subscription >> 3] >> (subscription & 7) & 1:
         place = np.searchsorted(overlay.subscription, subscription)
@@ -271,7 +275,7 @@ def _valid_stamps(subscriptions: Any, overlay: Any, subscription: Any) -> Any:
 
 @compiled
 def _keep_of_run(events: Any, source: int, target: int, run: int, stamps: Any, first: int, last: int) -> Any:
-    """Copy the events of a run that a version counts for; return how many."""
+    """Copy the events of a run for which a version is valid; return how many."""
     kept = 0
     for j in range(run):
         event = events[source + j]

@@ -1,8 +1,8 @@
-"""A batch of events matched against parts, some events at a time, so that memory stays bounded.
+"""Matching a batch of events against parts in windows of events, so that memory stays bounded.
 
-What a subscriber asks for decides how many matches a batch has: 100,000 filters that match everything make a
-billion of 10,000 events. So parts look at a *window* of events together, and one that has too many matches is
-given up and tried again in halves; one event has at most as many as there are rows.
+The number of matches depends on the subscribers: 100,000 filters that match everything have a billion matches
+of 10,000 events. Parts therefore match a *window* of events at a time; a window with too many matches is
+abandoned and retried in halves. One event has at most as many matches as there are rows.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.giving_up import without_given_up
 from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.library import TooManyPairs
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings, Overlay
+from fieldfare.matching.work_limits import without_given_up
 
 WINDOW_EVENTS = 1 << 14
-"""Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
+"""Maximum events matched at a time: more share each tile's load into the cache, fewer need less memory."""
 WINDOW_CELLS = 1 << 21
-"""Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
+"""Maximum cells (events × attributes) located at a time; bounds memory where there are many attributes."""
 WINDOW_PAIRS = 1 << 25
-"""Pairs of event and subscription that parts may find in a window of more than one event: 256 MiB."""
+"""Maximum pairs of event and subscription in a window (256 MiB); a window with more is halved unless it is
+one event."""
 WINDOW_CANDIDATES = 1 << 21
-"""Pairs among them whose filter could be much work."""
+"""Maximum pairs among them whose filter may be expensive; a window with more is halved."""
 UNBOUNDED = 1 << 62
 
 
 def find_pairs(
     parts: Sequence[Part], columns: ColumnBatch, stamps: NDArray[np.int64], closings: Closings
 ) -> Iterator[Pairs]:
-    """The matches of a batch of events, a window of events after the other; see ``Index.match``.
+    """Yield the matches of a batch of events, window by window; see ``Index.match``.
 
-    Never are more held here than those of one window: whoever needs little memory takes them as they come.
+    At most one window's matches are held here; consume them as they come to save memory.
     """
     parts = [part for part in parts if part.size]
     if not parts or not columns.size:
@@ -66,7 +67,8 @@ def _find_window(
     start: int,
     end: int,
 ) -> list[Pairs]:
-    """What all parts find in the events [start, end); TooManyPairs if that is too much for several events."""
+    """Return the matches of the events [start, end) in all parts. Raise TooManyPairs if several events have
+    too many."""
     found: list[Pairs] = []
     left = WINDOW_PAIRS if end - start > 1 else UNBOUNDED
     for part, overlay in zip(parts, overlays, strict=True):

@@ -1,7 +1,7 @@
-"""Membership: which matchers there are and what each owns, without a centre.
+"""Membership: which matchers exist and what each owns, without a central server.
 
-Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(message, now)`` gives
-effects; whoever runs them sends, waits and reads snapshots.
+Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(message, now)`` returns effects; the
+runtime sends, waits and reads snapshots.
 """
 
 from fieldfare.membership.dispatcher import Dispatcher, DispatcherSettings

@@ -1,8 +1,8 @@
 """A dispatcher's one-hop table: pulled from matchers, used for everything (Li et al. 2011, section III.C).
 
-It stores subscriptions with every matcher that its table says owns a part of their spans, and repeats
-that until it is done everywhere; finds the heaviest matcher for one that joins; and says which matchers
-it takes for dead, so that forwarding routes around them before anyone takes their segments over.
+It stores subscriptions with every matcher that its table lists as an owner of a part of their spans, and
+repeats that until it is done everywhere; selects the heaviest matcher for one that joins; and tells which
+matchers it considers dead, so that forwarding avoids them before their segments are taken over.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ from fieldfare.partitioning.attribute_space import AttributeSpace
 
 @dataclass(frozen=True, slots=True)
 class DispatcherSettings:
-    """The knobs of a dispatcher.
+    """The intervals of a dispatcher, in seconds.
 
     Parameters
     ----------
     beat_s
-        How often unfinished subscriptions are sent again.
+        Interval at which unfinished subscriptions are sent again.
     pull_s
-        How often the table is pulled (the paper: 10). Shorter: a fresher table; longer: less talk.
+        Interval at which the table is pulled (the paper: 10). Shorter: a more recent table; longer: fewer
+        messages.
     dead_after_s
-        The silence after which a matcher is routed around. Must exceed `pull_s` by the time that gossip
-        takes. An `Unreachable` routes around at once.
+        The silence after which a matcher is avoided. Must exceed `pull_s` by the time that gossip takes. An
+        `Unreachable` has the same effect immediately.
     """
 
     beat_s: float = 1.0
@@ -62,7 +63,7 @@ class DispatcherSettings:
 class _Storing:
     stored: StoredSubscription
     done: dict[int, dict[str, Span]] = field(default_factory=dict)
-    """For each dimension the matchers that have it, and what they owned when they took it."""
+    """For each dimension the matchers that stored it, and their spans when they did."""
 
 
 class Dispatcher:
@@ -71,7 +72,7 @@ class Dispatcher:
     Parameters
     ----------
     rows
-        What it starts from, e.g. the founding matcher's row.
+        The initial table, such as the founding matcher's row.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Dispatcher:
         return self._beat(now)
 
     def live(self, now: float) -> frozenset[str]:
-        """The matchers that are up, as far as is known."""
+        """Return the matchers that are up, as far as is known."""
         return frozenset(
             name
             for name, row in self.table.rows.items()
@@ -107,10 +108,10 @@ class Dispatcher:
         )
 
     def partitioning(self, paths: Iterable[Path], matchers: Mapping[str, int], now: float) -> AttributeSpace:
-        """The partitioning that the table describes; `live` says whose slices are to be avoided.
+        """Return the partitioning that the table describes; `live` tells whose slices are usable.
 
-        It has no spares: an event whose candidates are all one dead matcher waits until somebody has taken
-        its spans over.
+        It has no spares: an event whose candidates are all one dead matcher waits until its spans are taken
+        over.
         """
         return attribute_space(self.table, paths, matchers, self.live(now))
 
@@ -120,7 +121,7 @@ class Dispatcher:
         return self._send_on(storing, now)
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Take in a message or an input; see ``messages``."""
+        """Process a message or an input; see ``messages``."""
         sender, message = source(self._gossip.me, message)
         if isinstance(message, Beat):
             return self._beat(now)
@@ -128,12 +129,14 @@ class Dispatcher:
             return self._stored(sender, message, now)
         if isinstance(message, LoadMessage):
             self.loads[sender] = message.load
-            if sender not in self.live(now):  # it is: the table is stale, perhaps for want of a live partner
+            # it is live: the table is stale, perhaps for lack of a live partner
+            if sender not in self.live(now):
                 return [Send(sender, Greeting(self.table.digest()))]
         elif isinstance(message, JoinRequest):
             return self._join(message, now)
         elif isinstance(message, Reply):
-            self._pull_at_s = now + self.settings.pull_s  # until one has answered, another is asked each beat
+            # until one has answered, another is asked at each beat
+            self._pull_at_s = now + self.settings.pull_s
             return self._gossip.handle(sender, message, now)
         elif isinstance(message, Unreachable):
             if row := self.table.rows.get(message.matcher):
@@ -158,7 +161,7 @@ class Dispatcher:
         if not live or (known is not None and known.state is not State.JOINING):
             return []
         heaviest = max(sorted(live), key=lambda name: self.loads.get(name, 0.0))
-        self.loads[heaviest] = self.loads.get(heaviest, 0.0) / 2  # so that the next one asks another
+        self.loads[heaviest] = self.loads.get(heaviest, 0.0) / 2  # so that the next one joins another
         return [Send(heaviest, Split(message.matcher))]
 
     def _stored(self, sender: str, message: SubscribeDone, now: float) -> list[Effect]:
@@ -181,10 +184,9 @@ class Dispatcher:
         return [Send(name, Subscribe(dimension, storing.stored)) for dimension, name in missing if name]
 
     def _missing(self, storing: _Storing, now: float) -> list[tuple[int, str | None]]:
-        """(dimension, matcher) where the subscription is still to be stored; None: the owner is unknown.
+        """Return (dimension, matcher) pairs that still lack the subscription; None: the owner is unknown.
 
-        Every live owner that is known must have it, for all that it owns, and together they must cover
-        its spans.
+        Every known live owner must have it, for its full span, and together they must cover its spans.
         """
         live = self.live(now)
         missing: list[tuple[int, str | None]] = []

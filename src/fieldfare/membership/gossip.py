@@ -1,12 +1,12 @@
 """Gossip: every server's row reaches all others by exchanges with a few random ones.
 
-Li et al. 2011, section III.C, after Cassandra: each matcher periodically exchanges its table with
-log(N) randomly selected matchers. An exchange is three messages (digest; newer rows and digest; newer
-rows), after which both have the later version of each row; it takes log(N) rounds to reach everybody.
-Messages may be lost, doubled or late: merging rows never goes back.
+Li et al. 2011, section III.C, after Cassandra: each matcher periodically exchanges its table with log(N)
+randomly selected matchers. An exchange is three messages (digest; newer rows and digest; newer rows), after
+which both have the later version of each row; a row reaches all servers in log(N) rounds. Messages may be
+lost, duplicated or late: merging never replaces a row by an older one.
 
-What a row says is nothing to gossip: it has a name, a version that its own server counts up, and it can say
-that its server is gone.
+Gossip does not depend on a row's content: it uses the name, the version, which the row's own server
+increments, and whether the server has left.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fieldfare.effects import Effect, Send
 
 
 class Row(Protocol):
-    """What one server tells all others about itself.
+    """The row in which one server describes itself to all others.
 
     Attributes
     ----------
     name
-        Its address; a server that starts again takes a new one.
+        Its address; a restarted server takes a new one.
     version
-        Goes up with every change, and with every beat of its heart.
+        Increases with every change, and with every heartbeat.
     is_gone
-        Whether it has said goodbye: then nobody talks to it.
+        Whether it has left: then no messages are sent to it.
     """
 
     @property
@@ -44,19 +44,19 @@ class Row(Protocol):
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 Digest = Mapping[str, int]
-"""The version of every row that a table has."""
+"""The version of every row in a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What I know, in short."""
+    """Starts an exchange: the sender's digest."""
 
     digest: Digest
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What I know and you do not, and what I know in short."""
+    """Answers a `Greeting`: the sender's digest, and the rows that the receiver lacks."""
 
     digest: Digest
     rows: tuple[Any, ...]
@@ -64,16 +64,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NewerRows:
-    """What you did not know. Also a dispatcher's answer to its pull, and to a stale table."""
+    """Rows that the receiver lacks; also a dispatcher's answer to its pull, and to a stale table."""
 
     rows: tuple[Any, ...]
 
 
 class GossipTable(Generic[AnyRow]):
-    """The rows that one server knows, and when each last moved on.
+    """The rows that one server knows, and when each last advanced.
 
-    A row is written by its own server alone; so tables merge row by row, the later version wins, and any
-    order of merging ends in the same table.
+    A row is written only by its own server; so tables merge row by row, the later version wins, and any order
+    of merging leads to the same table.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class GossipTable(Generic[AnyRow]):
         self._advanced_s: dict[str, float] = {}
 
     def merge(self, rows: Iterable[AnyRow], now: float) -> list[AnyRow]:
-        """Take in rows that are newer than the known ones; return them."""
+        """Add rows that are newer than the known ones; return them."""
         newer = []
         for row in rows:
             known = self.rows.get(row.name)
@@ -92,19 +92,19 @@ class GossipTable(Generic[AnyRow]):
         return newer
 
     def digest(self) -> Digest:
-        """What is known, in short."""
+        """Return the version of every known row."""
         return {name: row.version for name, row in self.rows.items()}
 
     def newer_than(self, digest: Digest) -> tuple[AnyRow, ...]:
-        """Every row of which the other one has an older version, or none."""
+        """Return every row that is newer than in a digest, or missing there."""
         return tuple(row for name, row in self.rows.items() if row.version > digest.get(name, -1))
 
     def silent_s(self, name: str, now: float) -> float:
-        """For how long nothing new was heard of a server."""
+        """Return the seconds since a server's row last advanced."""
         return now - self._advanced_s.get(name, now)
 
     def forgive(self, now: float) -> None:
-        """Count everybody's silence from now on: it was this server that did not listen."""
+        """Restart the silence of all servers now: this server did not listen."""
         self._advanced_s = dict.fromkeys(self.rows, now)
 
 
@@ -113,13 +113,15 @@ class Gossip(Generic[AnyRow]):
 
     Parameters
     ----------
+    me
+        This server's name.
     table
-        What it knows; shared with the machine whose gossip this is.
+        The known rows; shared with the machine that uses them.
     rng
-        Chooses whom to talk to.
+        Selects the partners.
     silent_after_s
-        Who has been silent for longer is talked to by chance only: one in each round, so that two halves of a
-        cut network find each other again.
+        Silence in seconds after which a server is contacted only at random, one per round, so that two halves
+        of a partitioned network find each other again.
     """
 
     def __init__(self, me: str, table: GossipTable[AnyRow], rng: Random, silent_after_s: float) -> None:
@@ -129,7 +131,7 @@ class Gossip(Generic[AnyRow]):
         self._silent_after_s = silent_after_s
 
     def round(self, now: float) -> list[Effect]:
-        """Greet log2(N) of those who are there, at least one, and one of those who are silent."""
+        """Greet log2(N) of the servers that are not silent (at least one), and one silent server."""
         others = sorted(name for name, row in self.table.rows.items() if name != self.me and not row.is_gone)
         here = [name for name in others if self.table.silent_s(name, now) < self._silent_after_s]
         silent = [name for name in others if name not in here]
@@ -138,7 +140,7 @@ class Gossip(Generic[AnyRow]):
         return [Send(partner, Greeting(self.table.digest())) for partner in partners]
 
     def handle(self, sender: str, message: object, now: float) -> list[Effect]:
-        """Answer an exchange; other messages are nothing to gossip."""
+        """Answer a message of an exchange; other messages are ignored."""
         if isinstance(message, Greeting):
             rows = self.table.newer_than(message.digest)
             return [Send(sender, Reply(self.table.digest(), rows))]

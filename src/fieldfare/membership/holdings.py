@@ -1,4 +1,4 @@
-"""What a matcher stores: a set of subscriptions for each dimension, and how such a set is halved."""
+"""The subscriptions that a matcher stores: a set for each dimension, and how such a set is halved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fieldfare.partitioning.extents import projection
 
 
 def stored_of(number: int, form: NormalForm, paths: Iterable[Path]) -> StoredSubscription:
-    """A subscription with its spans on each searchable attribute."""
+    """Return a subscription with its spans on each searchable attribute."""
     spans = [tuple(span for values in projection(form, path) for span in intervals(values)) for path in paths]
     return StoredSubscription(number, tuple(spans))
 
@@ -27,27 +27,27 @@ class Holdings:
         self.sets: list[dict[int, StoredSubscription]] = [{} for _ in range(dimension_count)]
 
     def store(self, dimension: int, subscriptions: Iterable[StoredSubscription]) -> None:
-        """Add subscriptions; one that is there already is replaced."""
+        """Add subscriptions, replacing those with the same numbers."""
         self.sets[dimension].update((stored.number, stored) for stored in subscriptions)
 
     def within(self, dimension: int, span: Span) -> tuple[StoredSubscription, ...]:
-        """The subscriptions that overlap a span."""
+        """Return the subscriptions that overlap a span."""
         return tuple(stored for stored in self.sets[dimension].values() if _meets(stored, dimension, span))
 
     def keep_within(self, dimension: int, span: Span | None) -> None:
-        """Drop what does not overlap a span."""
+        """Drop the subscriptions that do not overlap a span; all if it is None."""
         kept = () if span is None else self.within(dimension, span)
         self.sets[dimension] = {stored.number: stored for stored in kept}
 
     @property
     def size(self) -> int:
-        """How many subscriptions there are, counted for each dimension."""
+        """Number of subscriptions, counted once per dimension."""
         return sum(map(len, self.sets))
 
     def middle(self, dimension: int, span: Span) -> Place | None:
-        """Where to split a span so that about half of its subscriptions begin on either side.
+        """Return where to split a span so that about half of its subscriptions begin on either side.
 
-        None where there is no such place: no subscriptions to go by and no number to split at.
+        None if there is no such place: no subscription begins inside, and there is no number to split at.
         """
         low, high = span
         starts = sorted(
@@ -65,12 +65,12 @@ def _meets(stored: StoredSubscription, dimension: int, span: Span) -> bool:
 
 
 def _half_open(place: Place) -> Place:
-    """The same place as a boundary, which is never after a value."""
+    """Return the same place as a boundary, which is never after a value."""
     return (*place[:2], BEFORE) if len(place) == 3 else place
 
 
 def _midway(span: Span) -> Place | None:
-    """A number in the middle of a span, or zero, or none."""
+    """Return a number in the middle of a span, or zero, or None."""
     low, high = span
     middle = Decimal(0)
     if len(low) == len(high) == 3 and low[0] == high[0] == NUMBERS:

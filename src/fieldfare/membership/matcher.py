@@ -3,20 +3,20 @@
     JOINING ──HandOver──▶ UP ──all handed over──▶ LEFT ──lingered──▶ stopped
        └─ JoinRequest ─▶ dispatcher ─ Split ─▶ the heaviest matcher ─ HandOver of half of each span ─▶ here
 
-A hand-over is the same for all: the giver sends spans with their subscriptions, the receiver stores them
-and owns them from then on, and only then the giver lets go. In between both own them, which does no harm
-(see ``table``); the giver accepts no subscription of such a span, and the dispatcher tries it again. A
-giver keeps what it gave for as long as dispatchers may still forward by an old table.
+All hand-overs have the same steps: the giver sends spans with their subscriptions, the receiver stores them
+and owns them from then on, and only then the giver releases them. In between both own them, which is harmless
+(see ``table``); the giver accepts no subscription of such a span, and the dispatcher retries it. A giver
+keeps the given subscriptions for as long as dispatchers may still forward by an old table.
 
 * Join: half of the heaviest matcher's span on each dimension; half by its subscriptions (section IV.E).
-* Leave: each span goes to the neighbour below, or above where there is none.
-* Crash: whoever would have inherited the span takes it over after ``dead_after_s`` of silence, with the
-  subscriptions of the snapshot. The snapshot is read once more when every dispatcher must have heard of
-  it: a matcher that was only slow may have gone on storing new ones. Such a one leaves when it sees what
-  happened; when two halves of a network that was cut took over from each other, one of them.
+* Leave: each span goes to the neighbour below, or above if there is none.
+* Crash: the matcher that would inherit the span takes it over after ``dead_after_s`` of silence, with the
+  subscriptions of the snapshot. The snapshot is read once more when every dispatcher must have learned of it:
+  a matcher that was only slow may have continued to store new ones. Such a matcher leaves when it notices; if
+  two halves of a partitioned network took over from each other, one of the matchers leaves.
 
-Deviations: in the paper subscriptions move but nothing is said of what arrives meanwhile; and those of a
-crashed matcher live on in their other copies only, where here the snapshot has them.
+Deviations: the paper moves subscriptions but does not describe arrivals meanwhile; and a crashed matcher's
+subscriptions survive only in their other copies there, whereas here the snapshot has them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from fieldfare.membership.table import (
     touch,
     uncovered,
 )
-from fieldfare.membership.transitions import Giving, MembershipSettings, Rereadings, Restoring
+from fieldfare.membership.transitions import HandOverProgress, MembershipSettings, Rereadings, Restoring
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START
 
 
@@ -67,7 +67,7 @@ class MatcherMember:
     dimension_count
         k.
     dispatchers
-        Whom it may ask to join, and tells its load.
+        Dispatchers that it may ask to join, and that it reports its load to.
     founding
         The first matcher owns every dimension from the start.
     """
@@ -92,7 +92,7 @@ class MatcherMember:
         self._dispatchers = tuple(dispatchers)
         self._rng = rng
         self._gossip = Gossip(name, self.table, rng, self.settings.dead_after_s)
-        self._giving: Giving | None = None
+        self._giving: HandOverProgress | None = None
         self._given = 0
         self._received: dict[str, int] = {}
         self._restoring: dict[int, Restoring] = {}
@@ -121,7 +121,7 @@ class MatcherMember:
         return self._beat(self.name, Beat(), now)
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Take in a message or an input; see ``messages``."""
+        """Process a message or an input; see ``messages``."""
         if self.stopped:
             return []
         sender, message = source(self.name, message)
@@ -160,20 +160,20 @@ class MatcherMember:
             effects.append(Send(self._rng.choice(self._dispatchers), JoinRequest(self.name)))
         else:
             self._notice(now)
-            effects += self._tell_load(now)
-            effects += self._go_on_giving(now)
+            effects += self._report_load(now)
+            effects += self._advance_hand_over(now)
             effects += self._take_over(now)
             effects += self._again.due(now)
             self._let_go(now)
         return effects + self._gossip.round(now)
 
     def _wake(self, now: float) -> None:
-        """After a pause of the whole process: not the others were silent, and much may have been missed."""
+        """Handle a pause of this process: the others were not silent, and much may have been missed."""
         self.table.forgive(now)
         self._read_again(now)
 
     def _notice(self, now: float) -> None:
-        """Whoever took over from this matcher has been storing subscriptions of its spans too."""
+        """Read snapshots again after a take-over: the new owner has stored subscriptions of its spans too."""
         taken_over = self.table.taken_over_from(self.name)
         if taken_over - self._taken_over:
             self._read_again(now)
@@ -184,10 +184,11 @@ class MatcherMember:
             if span:
                 self._again.add(dimension, span, now)
 
-    def _tell_load(self, now: float) -> list[Effect]:
-        """Section IV.C: the load is pushed to each dispatcher if it changed by more than 10%.
+    def _report_load(self, now: float) -> list[Effect]:
+        """Push the load to each dispatcher if it changed by more than 10% (section IV.C).
 
-        And now and then if it did not: so a dispatcher that knows nobody alive hears of somebody.
+        An unchanged load is repeated from time to time, so that a dispatcher that knows no live matcher
+        learns of one.
         """
         load = float(self.holdings.size) if self._load is None else self._load
         told, told_s = self._told_load
@@ -219,15 +220,15 @@ class MatcherMember:
         }
         if not spans:
             return []
-        self._giving = Giving(spans, now, message.joining)
+        self._giving = HandOverProgress(spans, now, message.joining)
         return self._send_spans(self._giving, now)
 
     def _leave(self, sender: str, message: Leave, now: float) -> list[Effect]:
         self._wants_to_leave = True
-        return self._go_on_giving(now)
+        return self._advance_hand_over(now)
 
-    def _go_on_giving(self, now: float) -> list[Effect]:
-        """Begin to leave when nothing else is under way; send again what was not answered; give up."""
+    def _advance_hand_over(self, now: float) -> list[Effect]:
+        """Begin to leave when nothing else is in progress; repeat unanswered messages; give up."""
         wants_to_leave = self._wants_to_leave or self.table.is_outlived(
             self.name, lambda other: self._outlives(other, now)
         )
@@ -235,13 +236,13 @@ class MatcherMember:
             self._neighbour(dimension, span, now) for dimension, span in enumerate(self.row.spans) if span
         )
         if wants_to_leave and has_neighbours and not self._is_busy and self.row.state is State.UP:
-            self._begin_to_leave(now)
+            self._start_leaving(now)
         giving = self._giving
         if giving is None:
             return []
         is_hopeless = not (has_neighbours if giving.receiver is None else self._has_taken(giving))
         if is_hopeless:
-            # No subscription of the span may be stored here until none of what was sent can still arrive.
+            # A subscription of the span is stored here only when no message sent before can still arrive.
             waited_s = now - giving.since_s
             if waited_s > 2 * self.settings.dead_after_s:
                 self._giving = None
@@ -253,21 +254,21 @@ class MatcherMember:
         return [] if self._again else self._send_spans(giving, now)
 
     def _outlives(self, other: str, now: float) -> bool:
-        """Whether one that took over from this matcher has the right to: not if it was taken over itself."""
+        """Return whether one that took over from this matcher may: not if it was taken over itself."""
         is_outlived = self.table.is_outlived(other, lambda name: self._is_live(name, now))
         return self._is_live(other, now) and (not is_outlived or other < self.name)
 
-    def _has_taken(self, giving: Giving) -> bool:
-        """Whether the receiver of a split is known to own what it was sent."""
+    def _has_taken(self, giving: HandOverProgress) -> bool:
+        """Return whether the receiver of a split is known to own what it was sent."""
         known = self.table.rows.get(giving.receiver or "")
         return known is not None and all(
             contains(known.spans[dimension], span) for dimension, span in giving.spans.items()
         )
 
-    def _begin_to_leave(self, now: float) -> None:
-        self._giving = Giving({i: span for i, span in enumerate(self.row.spans) if span}, now)
+    def _start_leaving(self, now: float) -> None:
+        self._giving = HandOverProgress({i: span for i, span in enumerate(self.row.spans) if span}, now)
 
-    def _send_spans(self, giving: Giving, now: float) -> list[Effect]:
+    def _send_spans(self, giving: HandOverProgress, now: float) -> list[Effect]:
         to: dict[str, set[int]] = {}
         for dimension in giving.left:
             receiver = giving.receiver or self._neighbour(dimension, giving.spans[dimension], now)
@@ -305,7 +306,7 @@ class MatcherMember:
                 self._finish_giving(giving, now)
         return []
 
-    def _finish_giving(self, giving: Giving, now: float) -> None:
+    def _finish_giving(self, giving: HandOverProgress, now: float) -> None:
         spans = list(self.row.spans)
         for dimension, (low, _) in giving.spans.items():
             span = spans[dimension]
@@ -319,7 +320,7 @@ class MatcherMember:
     # Receiving
 
     def _receive(self, sender: str, message: HandOver, now: float) -> list[Effect]:
-        """Own the spans from now on, unless something else is under way: then the giver tries again."""
+        """Own the spans from now on, unless something else is in progress: then the giver retries."""
         last = self._received.get(sender, 0)
         if message.number == last:
             return [Send(sender, HandOverDone(last, tuple(self.table.rows.values())))]
@@ -334,11 +335,11 @@ class MatcherMember:
                 spans[dimension] = hull(spans[dimension], span)
         self._publish(now, spans=tuple(spans), state=State.UP)
         if self._giving is not None:
-            self._begin_to_leave(now)  # with what was just received
+            self._start_leaving(now)  # including the spans just received
         return [Send(sender, HandOverDone(message.number, tuple(self.table.rows.values())))]
 
     def _can_receive(self, sender: str, message: HandOver) -> bool:
-        """Of two neighbours that leave at once, the one with the greater name inherits first."""
+        """Return whether to accept a hand-over; of two leaving neighbours the greater name inherits."""
         giving = self._giving
         if self.row.state is State.LEFT or self._restoring:
             return False
@@ -349,7 +350,7 @@ class MatcherMember:
     # Taking over
 
     def _take_over(self, now: float) -> list[Effect]:
-        """Ask for the subscriptions of silent matchers whose heir this one is."""
+        """Request the subscriptions of silent matchers whose heir this one is."""
         effects: list[Effect] = []
         if self._giving is not None and self._giving.receiver is not None:
             return effects
@@ -392,7 +393,7 @@ class MatcherMember:
         return []
 
     def _absorb(self, dimension: int, now: float) -> None:
-        """Own what was restored of those who are still silent; their rows count no longer."""
+        """Own the restored spans of matchers that are still silent; their rows are ignored from now on."""
         restoring = self._restoring.pop(dimension)
         spans = list(self.row.spans)
         owned = spans[dimension]
@@ -406,12 +407,12 @@ class MatcherMember:
         spans[dimension] = owned
         self._publish(now, spans=tuple(spans), absorbed=frozenset(absorbed))
         if self._giving is not None:
-            self._begin_to_leave(now)  # with what was just taken over
+            self._start_leaving(now)  # including the spans just taken over
 
     # Subscribing
 
     def _subscribe(self, sender: str, message: Subscribe, now: float) -> list[Effect]:
-        """Store it and say for which span, or stay silent where that span is being given away."""
+        """Store a subscription and confirm the span; do not answer if that span is being given away."""
         dimension, stored = message.dimension, message.subscription
         own = self.row.spans[dimension]
         if own is None or not any(overlap(span, own) for span in stored.spans[dimension]):

@@ -1,4 +1,4 @@
-"""What matchers and dispatchers say to each other besides gossip, ask for, and tell."""
+"""Messages between matchers and dispatchers (besides gossip), requests to the runtime, and reports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fieldfare.membership.table import MatcherRow, Span
 
 @dataclass(frozen=True, slots=True)
 class StoredSubscription:
-    """A subscription as membership sees it: its number, and its spans on each dimension.
+    """A subscription in membership: its number, and its spans on each dimension.
 
-    The filter itself travels with it in a runtime; what decides where it is kept are the spans.
+    A runtime sends the filter itself along; only the spans determine where it is stored.
     """
 
     number: int
@@ -23,7 +23,7 @@ class StoredSubscription:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """To any dispatcher: give me something to do."""
+    """To any dispatcher: request to be given spans."""
 
     matcher: str
 
@@ -39,9 +39,9 @@ class Split:
 class HandOver:
     """Spans, for some dimensions, with all subscriptions that overlap them.
 
-    `number` counts the giver's hand-overs: one that comes twice or late is not taken in again. `rows` is
-    the giver's whole table, as only whole tables may be passed on; from it a joining matcher learns whom
-    it is with.
+    `number` counts the giver's hand-overs: a duplicate or late one is not processed again. `rows` is the
+    giver's complete table, as only complete tables may be passed on; a joining matcher learns the other
+    matchers from it.
     """
 
     number: int
@@ -52,7 +52,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class HandOverDone:
-    """The subscriptions of a hand-over are here. `rows` is the receiver's whole table."""
+    """The subscriptions of a hand-over are stored; `rows` is the receiver's complete table."""
 
     number: int
     rows: tuple[MatcherRow, ...]
@@ -71,7 +71,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeDone:
-    """It is stored, for as much as `span`: what the matcher owns on this dimension."""
+    """The subscription is stored for `span`: the matcher's span on this dimension."""
 
     dimension: int
     number: int
@@ -80,7 +80,7 @@ class SubscribeDone:
 
 @dataclass(frozen=True, slots=True)
 class LoadMessage:
-    """How busy a matcher is, in any unit that is the same for all: from its runtime, and to dispatchers."""
+    """A matcher's load, in a unit common to all matchers: from its runtime, and to dispatchers."""
 
     load: float
 
@@ -90,12 +90,12 @@ class LoadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """It is time to look around: what its timers bring to a matcher and to a dispatcher."""
+    """A tick of a matcher's or dispatcher's timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The matcher shall hand over everything and go."""
+    """Request that a matcher hands over everything and stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Restored:
     subscriptions: tuple[StoredSubscription, ...]
 
 
-# What they ask for and tell
+# Requests to the runtime, and reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,6 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """From a dispatcher: the subscription is stored wherever an event may ask for it."""
+    """From a dispatcher: the subscription is stored wherever an event may need it."""
 
     number: int

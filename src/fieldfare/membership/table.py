@@ -1,12 +1,12 @@
-"""The table of matchers: who owns which span of each attribute's axis, as gossip spreads it.
+"""The table of matchers: the owner of each span of each attribute's axis, spread by gossip.
 
 Li et al. 2011, section III.C: each matcher keeps a table with the contact information and the segment
 boundaries, one pair on each dimension, of all matchers. How tables spread and merge is in ``gossip``.
 
-What may not happen is a gap: a place that nobody owns. An overlap does no harm, since every owner has
-every subscription of its span. So all changes extend before they shrink, and whoever learns that a span
-has shrunk has learnt in the same message who owns the rest: tables are only ever passed on whole, or as
-everything newer than what the other one has.
+There must be no gap: a place without an owner. An overlap is harmless, since every owner has every
+subscription of its span. So all changes extend before they shrink, and a message that reports a shrunk span
+also reports the owner of the rest: tables are only passed on complete, or as everything newer than the
+receiver's rows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place
 
 Span = tuple[Place, Place]
-"""From one place of an axis to another."""
+"""Low and high end of an interval of an axis."""
 
 
 class State(Enum):
-    """What a matcher does for others."""
+    """The phase of a matcher's membership."""
 
     JOINING = "joining"
     UP = "up"
@@ -39,12 +39,12 @@ class MatcherRow:
     Attributes
     ----------
     name, version
-        As gossip wants them.
+        See `gossip.Row`.
     spans
         The span that it owns on each dimension, None for none.
     absorbed
-        (matcher, dimension, version): it took over the span that this version of a silent matcher's row had.
-        A later version is a sign of life, and counts again.
+        (matcher, dimension, version): it took over the span in this version of a silent matcher's row. A
+        later version is a sign of life, and is valid again.
     """
 
     name: str
@@ -59,17 +59,17 @@ class MatcherRow:
 
 
 class MatcherTable(GossipTable[MatcherRow]):
-    """What gossip has told one server of all matchers."""
+    """One server's knowledge of all matchers, from gossip."""
 
     def is_outlived(self, matcher: str, by: Callable[[str], bool]) -> bool:
-        """Whether some matcher that is up, one of these, has taken over a span of another."""
+        """Return whether a matcher that is up and satisfies `by` has taken over a span of `matcher`."""
         return any(
             row.state is State.UP and by(row.name) and any(name == matcher for name, _, _ in row.absorbed)
             for row in self.rows.values()
         )
 
     def taken_over_from(self, matcher: str) -> frozenset[tuple[str, int, int]]:
-        """(who, dimension, version): what has been taken over from a matcher."""
+        """Return (new owner, dimension, version) of each span taken over from a matcher."""
         return frozenset(
             (row.name, dimension, version)
             for row in self.rows.values()
@@ -78,7 +78,7 @@ class MatcherTable(GossipTable[MatcherRow]):
         )
 
     def owned(self, dimension: int) -> list[tuple[str, Span]]:
-        """Who owns which span of a dimension, silent or not; without those whose span was taken over."""
+        """Return (owner, span) pairs of a dimension, including silent owners, without spans taken over."""
         last: dict[str, int] = {}
         for row in self.rows.values():
             for name, i, version in row.absorbed:
@@ -91,9 +91,9 @@ class MatcherTable(GossipTable[MatcherRow]):
         )
 
     def heir(self, dimension: int, span: Span, able: Callable[[str], bool]) -> str | None:
-        """Who takes over a span: the nearest able owner below it, else above it, else anyone able.
+        """Return the heir of a span: the nearest able owner below it, else above it, else any able matcher.
 
-        All who know the same rows agree.
+        All servers that know the same rows agree.
         """
         owned = [(name, found) for name, found in self.owned(dimension) if able(name)]
         below = [(found[0], found[1], name) for name, found in owned if found[0] <= span[0]]
@@ -106,27 +106,27 @@ class MatcherTable(GossipTable[MatcherRow]):
 
 
 def overlap(a: Span, b: Span) -> bool:
-    """Whether two spans have a place between them in common."""
+    """Return whether two spans overlap in more than an end."""
     return a[0] < b[1] and b[0] < a[1]
 
 
 def contains(outer: Span | None, inner: Span) -> bool:
-    """Whether a span, if there is one, has all of another."""
+    """Return whether a span, if there is one, contains another completely."""
     return outer is not None and outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def hull(a: Span | None, b: Span) -> Span:
-    """The least span that contains both."""
+    """Return the smallest span that contains both."""
     return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def touch(a: Span | None, b: Span) -> bool:
-    """Whether two spans overlap or meet, so that nothing lies between them; so does no span at all."""
+    """Return whether two spans overlap or meet, so that no gap is between them; True without a first span."""
     return a is None or (a[0] <= b[1] and b[0] <= a[1])
 
 
 def uncovered(span: Span, covers: Iterable[Span]) -> Iterator[Span]:
-    """The parts of a span that no cover has, ascending."""
+    """Yield the parts of a span that no cover contains, ascending."""
     low, high = span
     for start, end in sorted(covers):
         if start >= high:
@@ -146,20 +146,25 @@ def attribute_space(
     matchers: Mapping[str, int],
     live: frozenset[str] | None = None,
 ) -> AttributeSpace:
-    """The partitioning that a table describes: without spares, since no member stores any.
+    """Return the partitioning that a table describes; without spares, since no member stores any.
 
     Parameters
     ----------
     matchers
-        a number for every name, as partitionings want them.
+        A number for every name, as partitionings require.
     live
-        Where spans overlap, an owner among these is preferred; by default all are alike.
+        Preferred owners where spans overlap. Default: no preference.
+
+    Raises
+    ------
+    ValueError
+        A part of an axis has no owner.
     """
     axes, owners = [], []
     for dimension, path in enumerate(paths):
         owned = table.owned(dimension)
         if gap := next(uncovered((AXIS_START, AXIS_END), (span for _, span in owned)), None):
-            raise ValueError(f"nobody owns {gap} of {path}")
+            raise ValueError(f"{gap} of {path} has no owner")
         starts = sorted({place for _, span in owned for place in span} - {AXIS_END})
         names = [_owner_of(start, owned, live) for start in starts]
         changes = [i for i in range(len(starts)) if i == 0 or names[i] != names[i - 1]]

@@ -1,4 +1,4 @@
-"""What a matcher has under way: a hand-over, a take-over, a second look at the snapshot."""
+"""A matcher's operations in progress: hand-overs, take-overs, and repeated reads of the snapshot."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from fieldfare.membership.table import Span
 
 @dataclass(frozen=True, slots=True)
 class MembershipSettings:
-    """The knobs of membership, all in seconds.
+    """The intervals of membership, in seconds.
 
     Parameters
     ----------
     beat_s
-        How often a matcher gossips (the paper: 1). Shorter: news spreads sooner; longer: less talk.
+        Interval at which a matcher gossips (the paper: 1). Shorter: news spreads sooner; longer: fewer
+        messages.
     dead_after_s
-        The silence after which a matcher is taken for dead. Shorter: spans are taken over sooner; longer:
-        fewer live matchers are taken for dead. Must be many beats.
+        The silence after which a matcher is considered dead. Shorter: spans are taken over sooner; longer:
+        fewer live matchers are considered dead. Must be many beats.
     linger_s
         How long given spans are kept, and when a snapshot is read again. Must be longer than a dispatcher's
-        table may be old.
+        table may be outdated.
     """
 
     beat_s: float = 1.0
@@ -31,10 +32,10 @@ class MembershipSettings:
 
 
 @dataclass(slots=True)
-class Giving:
-    """A hand-over under way: which dimensions are done, and whom else was asked for which, by number.
+class HandOverProgress:
+    """A hand-over in progress: the completed dimensions, and each receiver's numbered request.
 
-    A split has one `receiver`; a leaving matcher's neighbours are found anew for each attempt.
+    A split has one `receiver`; a leaving matcher's neighbours are determined again for each attempt.
     """
 
     spans: dict[int, Span]
@@ -45,13 +46,13 @@ class Giving:
 
     @property
     def left(self) -> set[int]:
-        """The dimensions that are still to be done."""
+        """The dimensions that are not done."""
         return self.spans.keys() - self.done
 
 
 @dataclass(slots=True)
 class Restoring:
-    """A take-over under way: what to own then, whose it was, and what was asked of the snapshot, when."""
+    """A take-over in progress: the future span, its previous owners, and the last request to the snapshot."""
 
     wanted: Span
     names: set[str]
@@ -68,12 +69,12 @@ class _Rereading:
 class Rereadings:
     """Spans whose snapshot is to be read once more, after others may have stored subscriptions of them.
 
-    A span is through when an answer to the second question has come; until then it is asked again.
+    A span is done when the second request is answered; until then the request is repeated.
 
     Parameters
     ----------
     delay_s
-        How long after the event that made it necessary, and between questions.
+        Seconds between the event that makes it necessary and the request, and between requests.
     """
 
     def __init__(self, delay_s: float) -> None:
@@ -81,22 +82,22 @@ class Rereadings:
         self._waiting: dict[tuple[int, Span], _Rereading] = {}
 
     def __bool__(self) -> bool:
-        """Whether any is not through."""
+        """Whether a span is not done."""
         return bool(self._waiting)
 
     def add(self, dimension: int, span: Span, now: float) -> None:
-        """Read a span's snapshot after the delay."""
+        """Schedule a read of a span's snapshot after the delay."""
         self._waiting[dimension, span] = _Rereading(now + self._delay_s)
 
     def due(self, now: float) -> list[Effect]:
-        """What to ask now."""
+        """Return the requests that are due."""
         due = {asked: reading for asked, reading in self._waiting.items() if reading.due_s <= now}
         for reading in due.values():
             reading.due_s, reading.asked = now + self._delay_s, True
         return [Ask(Restore(dimension, span)) for dimension, span in due]
 
     def answered(self, dimension: int, span: Span) -> None:
-        """A snapshot has been read, for whatever reason."""
+        """Note that a snapshot was read, for whatever reason."""
         reading = self._waiting.get((dimension, span))
         if reading is not None and reading.asked:
             del self._waiting[dimension, span]

@@ -1,11 +1,11 @@
 """Partitioning: which slices hold a subscription, and which of them an event visits.
 
 Li et al., "A Scalable and Elastic Publish/Subscribe Service" (BlueDove), IPDPS 2011, section III.A;
-docs/papers/bluedove.md says what of it is where. Pure: arrays and plain values, no I/O, no chance.
+docs/papers/bluedove.md maps the paper to the code. Pure: arrays and plain values, no I/O, no randomness.
 """
 
-from fieldfare.partitioning.attribute_space import AttributeSpace, single_attribute
-from fieldfare.partitioning.axis import Axis, numeric_axis
+from fieldfare.partitioning.attribute_space import AttributeSpace
+from fieldfare.partitioning.axis import Axis
 from fieldfare.partitioning.baselines import ONE_SLICE, HashPartitioning, Replicated
 from fieldfare.partitioning.extents import Extents, constrained_paths, extents_of
 from fieldfare.partitioning.strategy import NO_SLICE, Partitioning, Placement, Route, Routes, Slice
@@ -25,6 +25,4 @@ __all__ = [
     "Slice",
     "constrained_paths",
     "extents_of",
-    "numeric_axis",
-    "single_attribute",
 ]

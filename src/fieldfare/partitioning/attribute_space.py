@@ -1,10 +1,9 @@
 """mPartition: multi-dimensional partitioning of the subscription space (Li et al. 2011, section III.A).
 
-Each of k searchable attributes is cut into segments, and every segment has an owner among the matchers.
-A subscription is stored k times over: for each attribute in every segment that its range overlaps, each
-in a slice of its own, so that a matcher keeps the sets of its segments apart. Whichever attribute an
-event is forwarded along, the slice of the segment that it falls into has every subscription that it can
-match, and has it once::
+Each of k searchable attributes is cut into segments, and every segment has an owner among the matchers. A
+subscription is stored k times: for each attribute in every segment that its range overlaps, each in a slice
+of its own, so that a matcher keeps the sets of its segments apart. Whichever attribute an event is forwarded
+along, the slice of the segment that it falls into has every subscription that it can match, exactly once::
 
     slices   k times N_i   segment j of attribute i        held by its owner
              H             subscriptions wide everywhere   held in turn; every event visits all
@@ -12,17 +11,17 @@ match, and has it once::
 
 Deviations from the paper:
 
-* A subscription that overlaps more than ``wide_share`` of the segments on *every* attribute gains
-  nothing from being stored everywhere. It is stored once, in one of H hash slices, and every event
-  visits these too. (The paper's third item of future work.)
-* The paper replicates a subscription whose copies all fall on one matcher to that matcher's neighbours.
-  That saves the subscription, but not the event: with this matcher down, an event whose candidates are
-  all this matcher must find *everything* that it can match in one place. So what is replicated here is
-  every subscription that overlaps segments of one matcher on all attributes, which includes the
-  paper's, and an event whose candidates are all one matcher has the neighbours' replicas as spares.
-* Attributes may have different numbers of segments: a leaving matcher's are merged into its
-  neighbours', and a matcher may own several, or none, of an attribute. Few matchers with many segments
-  each search nearly as little as many matchers do.
+* A subscription that overlaps more than ``wide_share`` of the segments on *every* attribute gains nothing
+  from being stored everywhere. It is stored once, in one of H hash slices, which every event visits, too.
+  (The paper's third item of future work.)
+* The paper replicates a subscription whose copies all fall on one matcher to that matcher's neighbours. That
+  saves the subscription, but not the event: with this matcher down, an event whose candidates are all this
+  matcher must find *everything* that it can match in one place. So every subscription that overlaps segments
+  of one matcher on all attributes is replicated, which includes the paper's, and an event whose candidates
+  are all one matcher has the neighbours' replicas as spares.
+* Attributes may have different numbers of segments: a leaving matcher's are merged into its neighbours', and
+  a matcher may own several, or none, of an attribute. Few matchers with many segments each search nearly as
+  little as many matchers do.
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ class AttributeSpace:
     owners
         For each axis the matcher that owns each segment.
     hash_owners
-        For each hash slice the matcher that holds it. None: no subscription is hashed.
+        For each hash slice the matcher that holds it. Empty: no subscription is hashed.
     wide_share
-        The share of segments, 0 to 1, from above which a subscription counts as wide on an attribute. Higher:
-        fewer subscriptions are hashed, and more copies are stored; lower: the reverse, and events have more
-        to search that they cannot choose. 1: no subscription is wide.
+        The share of segments, 0 to 1, above which a subscription counts as wide on an attribute. Higher:
+        fewer subscriptions are hashed, and more copies are stored; lower: the reverse, and events have to
+        search more in hash slices. 1: no subscription is wide.
     replicated
         Whether there are spares. Without them an event whose candidates are all one matcher that is down
-        waits until its segments are taken over; where a slice is a file that any worker can read, there is no
-        need for them.
+        waits until its segments are taken over; spares are unnecessary if a slice is a file that any worker
+        can read.
     """
 
     axes: tuple[Axis, ...]
@@ -106,7 +105,7 @@ class AttributeSpace:
 
     @cached_property
     def originals(self) -> tuple[int, ...]:
-        # All spares of a matcher are copies of one set, which is nowhere else.
+        # All spares of a matcher are copies of one set, which is not in any other slice.
         count = len(self._spare_dimensions)
         spares = range(self._spare_base, len(self.slices))
         return (*range(self._spare_base), *(spare - (spare - self._spare_base) % count for spare in spares))
@@ -118,13 +117,13 @@ class AttributeSpace:
 
     @property
     def _spare_dimensions(self) -> range:
-        """The first copy is the matcher's own; replicas go to its neighbours on the other dimensions."""
+        """Dimensions of replicas: the first copy is the matcher's own, the others are at its neighbours."""
         return range(1, len(self.axes) if self.replicated and len(self.matchers) > 1 else 1)
 
     def _neighbour(self, matcher: int, dimension: int) -> int:
-        """The clockwise neighbour: who owns the next segment that the matcher does not own."""
+        """Return the clockwise neighbour: the owner of the next segment that the matcher does not own."""
         owners = self.owners[dimension]
-        if matcher not in owners:  # it owns nothing here: anyone else will do
+        if matcher not in owners:  # it owns nothing here: any other will do
             return next(owner for owner in self.matchers if owner != matcher)
         after = owners.index(matcher) + 1
         ring = owners[after:] + owners[:after]
@@ -133,7 +132,7 @@ class AttributeSpace:
 
     @cached_property
     def _segment_base(self) -> list[int]:
-        """The number of each dimension's first slice, and after the last the first hash slice's."""
+        """The number of each dimension's first slice, then that of the first hash slice."""
         return [0, *np.cumsum([axis.segment_count for axis in self.axes]).tolist()]
 
     @property
@@ -141,7 +140,7 @@ class AttributeSpace:
         return self._segment_base[-1] + len(self.hash_owners)
 
     def _is_wide(self, overlapped: Any, dimension: int) -> Any:
-        """Whether so many segments are too many to store a copy in each; a number or an array."""
+        """Return whether these numbers of segments (int or array) are too many to store a copy in each."""
         return overlapped > self.wide_share * self.axes[dimension].segment_count
 
     def place(self, extents: Extents) -> Placement:
@@ -172,7 +171,7 @@ class AttributeSpace:
     def _replicas(
         self, overlaps: Sequence[Pairs], wide: NDArray[np.bool_]
     ) -> list[tuple[int, NDArray[np.int32]]]:
-        """For each spare slice the subscriptions that overlap its original's segments on all attributes."""
+        """Return the subscriptions in each spare slice: they overlap its original on all attributes."""
         if not self._spare_dimensions:
             return []
         span = self.matchers[-1] + 1
@@ -213,12 +212,3 @@ class AttributeSpace:
     @cached_property
     def _owner_of_slice(self) -> NDArray[np.int32]:
         return np.array([owner for owners in self.owners for owner in owners], np.int32)
-
-
-def single_attribute(axis: Axis, owners: Sequence[int]) -> AttributeSpace:
-    """The paper's P2P baseline (section IV.B): one attribute, so each event has one candidate.
-
-    The paper says that only one matcher stores a subscription. A range that overlaps several segments
-    must be in each of them, or an event in one of the others would miss it; so it is here.
-    """
-    return AttributeSpace((axis,), (tuple(owners),))

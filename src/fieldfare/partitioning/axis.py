@@ -1,23 +1,22 @@
 """The axis of an attribute: every value it can take, in one order, cut into segments.
 
-Li et al. 2011, section III.A, take an attribute's values V^i for an ordered set of numbers. Filters
-here know more, so the axis is the order of ``fieldfare.filters.values`` over all regions::
+Li et al. 2011, section III.A, use an ordered set of numbers for an attribute's values V^i. Filters here
+support more types, so the axis is the order of ``fieldfare.filters.values`` over all regions::
 
     missing | null | other | false | true | numbers, exactly | strings, by code point
 
     segment 0      | segment 1         | segment 2         | ...      boundaries: places between values
 
-Everything a predicate can say is a few intervals of this axis, and so has its place: a string its
-order, a prefix an interval, a set of values its points, IS NULL the atoms `missing` and `null`, and an
-attribute that a filter does not name the whole axis. As in the paper a segment contains its lower
-boundary and not its upper one.
+Every predicate is a few intervals of this axis: a comparison of strings by their order, a prefix an interval,
+a set of values its points, IS NULL the atoms `missing` and `null`, and an attribute that a filter does not
+name the whole axis. As in the paper a segment contains its lower boundary and not its upper one.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -38,7 +37,7 @@ from fieldfare.model import Path
 from fieldfare.partitioning.kernels import locate_strings
 
 NUMBERS, STRINGS, END = 5, 6, 7
-"""The regions after the five atoms, which are numbered as the kinds of ``matching.columns``."""
+"""The regions after the five atoms, which are numbered like the kinds of ``matching.columns``."""
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -53,7 +52,7 @@ AXIS_END: Place = (END,)
 
 
 def place_before(value: Any) -> Place:
-    """The place just before a JSON value (``ABSENT`` for a missing one)."""
+    """Return the place just before a JSON value (``ABSENT`` for a missing one)."""
     atom = atom_of(value)
     if atom:
         return (atom.bit_length() - 1,)
@@ -63,7 +62,7 @@ def place_before(value: Any) -> Place:
 
 
 def intervals(values: ValueSet | None) -> Iterator[tuple[Place, Place]]:
-    """The intervals of the axis that a set of values takes up, ascending; None is the whole axis."""
+    """Yield the intervals of the axis that a set of values occupies, ascending; None is the whole axis."""
     if values is None:
         yield AXIS_START, AXIS_END
         return
@@ -83,10 +82,10 @@ def _intervals_of_region(ranges: Ranges, region: int) -> Iterator[tuple[Place, P
 
 
 class _Thresholds(NamedTuple):
-    """The boundaries once more, for each kind of an event's value; exact, as comparing by Decimal is.
+    """The boundaries, converted for each kind of an event's value; as exact as a comparison of Decimals.
 
-    A value lies above as many boundaries as thresholds do not exceed it, after ``numbers_base`` or
-    ``strings_base`` boundaries that lie below all values of its region.
+    The number of boundaries below a value is the number of thresholds that do not exceed it, plus
+    ``numbers_base`` or ``strings_base`` for the boundaries below all values of its region.
     """
 
     of_kind: NDArray[np.int32]  # [9], the segment of an atom
@@ -123,11 +122,11 @@ class Axis:
 
     @property
     def segment_count(self) -> int:
-        """How many segments there are: one more than boundaries."""
+        """Number of segments: one more than boundaries."""
         return len(self.boundaries) + 1
 
     def locate(self, columns: ColumnBatch) -> NDArray[np.int32]:
-        """The segment of every event of a batch: int32[n]."""
+        """Return the segment of every event of a batch: int32[n]."""
         thresholds = self._thresholds
         column = columns.columns.get(self.path)
         if column is None or not self.boundaries:
@@ -179,25 +178,17 @@ def _count_below(thresholds: NDArray[Any], values: NDArray[Any]) -> NDArray[np.i
 
 
 def _ceiling(number: Decimal) -> int:
-    """The least integer not below a number, or one that no int64 reaches or all exceed."""
+    """Return the least integer not below a number, clamped to the range of int64 and one above."""
     if abs(number) < Decimal(10) ** 30:
         return math.ceil(number)
     return INT64_MAX + 1 if number > 0 else INT64_MIN
 
 
 def least_float(number: Decimal) -> float:
-    """The least float64 that stands for a number not below this one (a float: the decimal it prints as)."""
+    """Return the least float64 not below a number; a float stands for the decimal that it prints as."""
     nearest = float(number)
     if nearest == math.inf:
         return nearest
     if nearest == -math.inf or exact_number(nearest) < number:
         return math.nextafter(nearest, math.inf)
     return nearest
-
-
-def numeric_axis(path: Path, cuts: Sequence[int | float | Decimal]) -> Axis:
-    """An axis with its boundaries before these numbers.
-
-    What is no number lies in the first segment (the atoms) or in the last (the strings).
-    """
-    return Axis(path, tuple(sorted(place_before(cut) for cut in cuts)))

@@ -1,4 +1,4 @@
-"""The partitionings that look at no value: `hash`, and the paper's baseline `replicated`."""
+"""Partitionings that do not depend on values: `hash`, and the paper's baseline `replicated`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class HashPartitioning:
     Parameters
     ----------
     matcher_count
-        Matchers, numbered from 0.
+        Number of matchers, numbered from 0.
     slice_count
-        Slices, handed to the matchers in turn; by default one a matcher.
+        Number of slices, assigned to the matchers in turn. 0: one per matcher.
     """
 
     matcher_count: int
@@ -65,8 +65,8 @@ ONE_SLICE = HashPartitioning(1)
 class Replicated:
     """Each subscription on every matcher; an event goes to any one (Li et al. 2011, section IV.B).
 
-    The paper's full-replication baseline, whose dispatchers forward at random. Slice i is matcher i's
-    copy of everything.
+    The paper's full-replication baseline, whose dispatchers forward at random. Slice i is matcher i's copy of
+    everything.
     """
 
     matcher_count: int

@@ -46,16 +46,16 @@ class _AttributeSpace(msgspec.Struct, tag_field="kind", tag="attribute_space", f
 
 
 EncodedPartitioning: TypeAlias = _Hash | _Replicated | _AttributeSpace
-"""What msgspec makes JSON of, and reads from it."""
+"""A partitioning in the form that msgspec encodes as JSON and decodes."""
 
 
 def kind_of(partitioning: Partitioning) -> str:
-    """What a partitioning is called."""
+    """Return the name of a partitioning's kind."""
     return str(type(encoded_partitioning(partitioning)).__struct_config__.tag)
 
 
 def encoded_partitioning(partitioning: Partitioning) -> EncodedPartitioning:
-    """A partitioning as msgspec writes it; ValueError if it is of no known kind."""
+    """Return a partitioning in encodable form; ValueError for an unknown kind."""
     match partitioning:
         case HashPartitioning():
             return _Hash(partitioning.matcher_count, partitioning.slice_count)
@@ -69,19 +69,19 @@ def encoded_partitioning(partitioning: Partitioning) -> EncodedPartitioning:
                 partitioning.wide_share,
                 partitioning.replicated,
             )
-    raise ValueError(f"{type(partitioning).__name__} is no partitioning that a manifest can name")
+    raise ValueError(f"{type(partitioning).__name__} cannot be stored in a manifest")
 
 
 def decoded_partitioning(encoded: EncodedPartitioning) -> Partitioning:
-    """The same read back; ValueError says what is wrong with it."""
+    """Decode a partitioning; ValueError explains an invalid one."""
     match encoded:
         case _Hash():
             if encoded.matchers < 1 or encoded.slices < 0:
-                raise ValueError("a hash partitioning has a matcher at least")
+                raise ValueError("a hash partitioning needs at least one matcher")
             return HashPartitioning(encoded.matchers, encoded.slices)
         case _Replicated():
             if encoded.matchers < 1:
-                raise ValueError("a replicated partitioning has a matcher at least")
+                raise ValueError("a replicated partitioning needs at least one matcher")
             return Replicated(encoded.matchers)
     axes = tuple(Axis(tuple(axis.path), tuple(map(_decoded, axis.boundaries))) for axis in encoded.axes)
     owners = tuple(map(tuple, encoded.owners))
@@ -107,4 +107,4 @@ def _decoded(place: list[int | str]) -> Place:
                 number = Decimal(text)
                 if number.is_finite():
                     return (region, number, side)
-    raise ValueError(f"{place} is no place of an axis")
+    raise ValueError(f"{place} is not a place of an axis")

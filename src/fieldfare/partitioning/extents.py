@@ -1,14 +1,14 @@
-"""Extents: where subscriptions lie on the axes of attributes, as arrays.
+"""Extents: the intervals of subscriptions on the axes of attributes, as arrays.
 
-Partitioning asks again and again which segments a subscription overlaps: for each attribute that might
-be searched, for each way to cut it, after each drift. So what the filters say is read once::
+Partitioning repeatedly needs the segments that a subscription overlaps: for each attribute that might be
+searched, for each way to cut it, after each drift. So filters are read once::
 
     places      sorted, distinct, the ends of all intervals of one attribute   p0 < p1 < p2 < ...
     low, high   int32[q] each piece is the interval from places[low] to places[high]
-    owner       int32[q] which subscription it is a piece of
+    owner       int32[q] the subscription of each piece
 
-A cut is then found among the places by bisection, and all else is comparing integers: a million
-subscriptions are assigned to new segments without looking at a filter.
+A cut is then found among the places by bisection, and the rest is comparing integers: a million subscriptions
+are assigned to new segments without reading a filter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct keys, ascending; much faster than np.unique where they nearly are so already."""
+    """Return the distinct keys, ascending; much faster than np.unique if they are nearly so already."""
     if bool((keys[1:] > keys[:-1]).all()):
         return keys
     ascending: NDArray[np.int64] = np.sort(keys, kind="stable")
@@ -43,7 +43,8 @@ def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 class AttributeExtents:
     """The pieces of s subscriptions on one attribute's axis (see the module's text).
 
-    `unconstrained` is how many subscriptions do not constrain the attribute: their piece is the axis.
+    `unconstrained` is the number of subscriptions that do not constrain the attribute: their piece is the
+    axis.
     """
 
     path: Path
@@ -54,7 +55,7 @@ class AttributeExtents:
     unconstrained: int
 
     def first_and_last(self, axis: Axis) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last segment that each piece overlaps: int32[q] each."""
+        """Return the first and the last segment that each piece overlaps: int32[q] each."""
         from_low = [bisect_left(self.places, boundary) for boundary in axis.boundaries]
         from_high = [bisect_right(self.places, boundary) for boundary in axis.boundaries]
         first = np.searchsorted(np.array(from_low, np.int32), self.low, side="right")
@@ -62,7 +63,7 @@ class AttributeExtents:
         return first.astype(np.int32), last.astype(np.int32)
 
     def overlapped(self, axis: Axis) -> Pairs:
-        """Which segments each subscription overlaps; the batch's twin of `Axis.overlapped`."""
+        """Return the segments that each subscription overlaps; the batch's twin of `Axis.overlapped`."""
         first, last = self.first_and_last(axis)
         count = last - first + 1
         owner = np.repeat(self.owner, count).astype(np.int64)
@@ -73,16 +74,16 @@ class AttributeExtents:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extents:
-    """The subscriptions of a space, as partitioning sees them.
+    """The subscriptions of a space, in the form that partitioning uses.
 
     Attributes
     ----------
     numbers : uint32[s]
         The registry's number of each subscription.
-    can_match : bool[s], false where the normal form is empty: such a filter never matches, and is
-        stored nowhere
+    can_match : bool[s]
+        False if the normal form is empty: such a filter never matches, and is not stored.
     attributes
-        Where the subscriptions lie on each attribute that was asked for.
+        The subscriptions' pieces on each requested attribute.
     """
 
     numbers: NDArray[np.uint32]
@@ -94,10 +95,10 @@ class Extents:
 
 
 def projection(form: NormalForm, path: Path) -> list[ValueSet | None]:
-    """What a filter lets an attribute be: a set of values for each conjunction, None for any value.
+    """Return the values that a filter allows for an attribute: a set per conjunction, None for any value.
 
-    An event can match only with a value in one of them. The list is [None] as soon as one conjunction
-    leaves the attribute free.
+    An event can match only with a value in one of them. The list is [None] as soon as one conjunction does
+    not constrain the attribute.
     """
     found: list[ValueSet | None] = []
     for conjunction in form.conjunctions:
@@ -111,10 +112,10 @@ def projection(form: NormalForm, path: Path) -> list[ValueSet | None]:
 
 
 def extents_of(subscriptions: Iterable[tuple[int, NormalForm]], paths: Sequence[Path]) -> Extents:
-    """Read where subscriptions (number, normal form) lie on some attributes.
+    """Compute the extents of subscriptions (number, normal form) on some attributes.
 
-    An inexact conjunction is a superset of what its filter matches, so its extent is one too: nothing
-    is lost, and the matcher confirms.
+    An inexact conjunction is a superset of its filter's matches, and so is its extent: nothing is lost, and
+    the matcher confirms.
     """
     given = list(subscriptions)
     numbers = np.fromiter((number for number, _ in given), np.uint32, len(given))
@@ -144,7 +145,10 @@ def _attribute_extents(forms: Sequence[NormalForm], path: Path) -> AttributeExte
 
 
 def constrained_paths(forms: Iterable[NormalForm]) -> dict[Path, int]:
-    """How many filters constrain each attribute in every conjunction: where it narrows a search at all."""
+    """Return, for each attribute, the number of filters that constrain it in every conjunction.
+
+    Only there it narrows a search. Derived columns are not counted.
+    """
     counts: dict[Path, int] = {}
     for form in forms:
         if not form.conjunctions:

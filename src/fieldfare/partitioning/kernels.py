@@ -1,4 +1,4 @@
-"""The one compiled loop of partitioning: strings among the boundaries of an axis."""
+"""The only compiled loop of partitioning: locates strings among the boundaries of an axis."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fieldfare.matching.events.columns import KIND_STRING
 def locate_strings(
     boundary_text: Any, boundary_start: Any, kinds: Any, words: Any, text: Any, segments: Any
 ) -> None:
-    """Add to the segment of every event whose value is a string how many boundaries do not exceed it.
+    """For every event with a string value, add the number of boundaries up to it to the event's segment.
 
     Parameters
     ----------
-    boundary_text, boundary_start : uint8[b]
-        int64[m + 1], the UTF-8 of m boundaries end to end, ascending.
-    kinds, words, text : uint8[n]
-        int64[n], uint8[t], a column of ``matching.columns``.
+    boundary_text, boundary_start : uint8[b], int64[m + 1]
+        The UTF-8 of m boundaries end to end, ascending.
+    kinds, words, text : uint8[n], int64[n], uint8[t]
+        A column of ``matching.columns``.
     segments : int32[n]
-        written; UTF-8 has the order of code points, so bytes are compared.
+        Updated in place; UTF-8 has the order of code points, so bytes are compared.
     """
     for e in range(len(kinds)):
         if kinds[e] != KIND_STRING:

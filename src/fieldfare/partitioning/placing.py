@@ -1,4 +1,4 @@
-"""Subscriptions as they come to be placed: where they lie, and in which slices they are stored."""
+"""Assignment of index entries to slices: their extents, and the slices that store them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fieldfare.partitioning.extents import Extents, constrained_paths, extents_o
 from fieldfare.partitioning.strategy import Partitioning, Placement
 
 LOOKED_AT = 8
-"""Of the attributes that most filters constrain, so many come into question for searching."""
+"""Maximum attributes considered for searching: those that most filters constrain."""
 
 
 class Placed(Protocol):
-    """A subscription as it comes to be placed: an entry of an index is one."""
+    """A subscription to be placed, such as an entry of an index."""
 
     @property
     def number(self) -> int: ...
@@ -26,12 +26,12 @@ class Placed(Protocol):
 
 
 def form_of(compiled: NormalForm | bytes) -> NormalForm:
-    """A filter's normal form, from what the library `plain` keeps of it."""
+    """Return a filter's normal form, decoded if it is in the compiled form of the library `plain`."""
     return decode_normal_form(compiled) if isinstance(compiled, bytes) else compiled
 
 
 def read_extents(subscriptions: Sequence[Placed]) -> Extents:
-    """Where subscriptions lie on the attributes that most of them constrain."""
+    """Compute the extents of subscriptions on the attributes that most of them constrain."""
     forms = [form_of(subscription.compiled) for subscription in subscriptions]
     counts = constrained_paths(forms)
     paths = sorted(counts, key=lambda path: (-counts[path], path_order(path)))[:LOOKED_AT]
@@ -40,9 +40,9 @@ def read_extents(subscriptions: Sequence[Placed]) -> Extents:
 
 
 def place(partitioning: Partitioning, subscriptions: Sequence[Placed]) -> Placement:
-    """Put subscriptions into slices; filters are only read where the partitioning looks at values.
+    """Assign subscriptions to slices; filters are read only if the partitioning depends on values.
 
-    Where it does not, one that can never match is stored like any other, and filters may be of any library.
+    Otherwise filters that can never match are stored like any other, and filters may be of any library.
     """
     if partitioning.paths:
         given = [(subscription.number, form_of(subscription.compiled)) for subscription in subscriptions]

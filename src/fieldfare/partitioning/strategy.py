@@ -1,14 +1,14 @@
-"""The interface of all partitionings: slices, who holds them, what is in them, which an event visits.
+"""The interface of all partitionings: slices, their matchers and content, and where an event goes.
 
-Every strategy cuts the subscriptions of a space into *slices*; a slice is held by one matcher and
-searched on its own. An event meets every subscription exactly once if it visits
+Every strategy cuts the subscriptions of a space into *slices*; a slice is held by one matcher and searched
+separately. An event meets every subscription exactly once if it visits
 
-    one of its candidates, whichever the forwarding policy likes      routes.candidates[e, any]
+    one of its candidates, which the forwarding policy selects        routes.candidates[e, any]
     and each of the slices that every event visits                    routes.always
 
-The candidates of an event are alternatives: each alone has every subscription that the event can match
-among those that are not in an `always` slice. When no candidate's matcher can be reached, a spare
-stands in for them, where there is one.
+The candidates of an event are alternatives: each alone has every subscription that the event can match among
+those that are not in an `always` slice. If no candidate's matcher is reachable, a spare replaces them, if
+there is one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NO_SLICE = -1
 class Slice(NamedTuple):
     """A fixed part of the subscriptions: the unit that is placed, moved and loaded.
 
-    `dimension` and `segment` say which segment it belongs to, where the strategy has segments; a spare
-    has the dimension on which its matcher is the neighbour, and no segment.
+    `dimension` and `segment` identify its segment, if the strategy has segments; a spare has the dimension on
+    which its matcher is the neighbour, and no segment.
     """
 
     matcher: int
@@ -39,7 +39,7 @@ class Slice(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where one event goes; see the module's text."""
+    """The slices that one event visits; see the module's text."""
 
     candidates: tuple[int, ...]
     always: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """Where the n events of a batch go.
+    """The slices that the n events of a batch visit.
 
     candidates is int32[n, c], always int32[a]; spares int32[n, p], NO_SLICE where an event has none.
     """
@@ -58,35 +58,35 @@ class Routes:
     spares: NDArray[np.int32]
 
     def of(self, event: int) -> Route:
-        """The route of one event."""
+        """Return the route of one event."""
         spares = [spare for spare in self.spares[event].tolist() if spare != NO_SLICE]
         return Route(tuple(self.candidates[event].tolist()), tuple(self.always.tolist()), tuple(spares))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """What is in each slice, as CSR: ``subscriptions[start[i]:start[i + 1]]``, ascending.
+    """The content of each slice, as CSR: ``subscriptions[start[i]:start[i + 1]]``, ascending.
 
-    start is int64[slices + 1]; subscriptions int32[m], places in the `Extents` that were placed.
+    start is int64[slices + 1]; subscriptions int32[m], indexes in the `Extents` that were placed.
     """
 
     start: NDArray[np.int64]
     subscriptions: NDArray[np.int32]
 
     def of(self, slice_number: int) -> NDArray[np.int32]:
-        """The subscriptions in one slice."""
+        """Return the subscriptions in one slice."""
         return self.subscriptions[self.start[slice_number] : self.start[slice_number + 1]]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many subscriptions each slice has: |S^i(M_j)| of the paper."""
+        """The number of subscriptions in each slice: |S^i(M_j)| of the paper."""
         return np.diff(self.start)
 
     @classmethod
     def from_pairs(
         cls, slice_count: int, slices: list[NDArray[np.int32]], subscriptions: list[NDArray[np.int32]]
     ) -> Placement:
-        """Gather (slice, subscription) pairs, each pair given once."""
+        """Collect (slice, subscription) pairs, each of which must occur once."""
         in_slice = np.concatenate([np.zeros(0, np.int32), *slices])
         subscription = np.concatenate([np.zeros(0, np.int32), *subscriptions])
         order = np.lexsort((subscription, in_slice))
@@ -95,34 +95,34 @@ class Placement:
 
 
 class Partitioning(Protocol):
-    """A strategy."""
+    """A strategy: assigns subscriptions and events to slices."""
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """All slices; a slice's number is its place here."""
+        """All slices; a slice's number is its index here."""
 
     @property
     def originals(self) -> tuple[int, ...]:
-        """For each slice the first one that holds the same: its own number, where it is no copy."""
+        """For each slice the first one with the same content: its own number if it is not a copy."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The attributes that extents and events must have."""
 
     def place(self, extents: Extents) -> Placement:
-        """Put many subscriptions into slices."""
+        """Assign subscriptions to slices."""
 
     def route(self, columns: ColumnBatch) -> Routes:
-        """Where the events of a batch go."""
+        """Return the slices that the events of a batch visit."""
 
 
 def no_slices(size: int) -> NDArray[np.int32]:
-    """The spares of n events that have none."""
+    """Return the spares of n events that have none."""
     return np.zeros((size, 0), np.int32)
 
 
 def hash_number(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Spread subscription numbers, which the registry gives in sequence (the finaliser of splitmix64)."""
+    """Hash subscription numbers, which the registry assigns in sequence (the finaliser of splitmix64)."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -130,5 +130,5 @@ def hash_number(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 def hash_slice(numbers: NDArray[np.uint32], slice_count: int) -> NDArray[np.int32]:
-    """The slice of each subscription number among so many, by hash: int32[s]."""
+    """Return the slice of each subscription number among `slice_count`, by hash: int32[s]."""
     return (hash_number(numbers) % np.uint64(slice_count)).astype(np.int32)

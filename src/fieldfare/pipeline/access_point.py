@@ -1,18 +1,17 @@
 """AP, the first operator of the pipeline: from records of the log to columns of events, space by space.
 
-A batch of records is an Arrow batch, one row a record, in the order of the log::
+A batch of records is an Arrow batch with one row per record, in the order of the log::
 
     offset   int64         the record's offset
-    stamp    int64         the registry revision that it is matched as of
-    space    string        whose events these are
-    count    int32         how many events
-    payload  large_binary  the events: one JSON object a line, every line ended by a newline;
-                           or an Arrow stream, a row an event (see ``arrow_events.stream``)
+    stamp    int64         the registry revision against which the record is matched
+    space    string        the space that owns the events
+    count    int32         the number of events
+    payload  large_binary  the events: one JSON object per line, each ended by a newline;
+                           or an Arrow stream with one row per event (see ``arrow_events.stream``)
 
-Payloads of JSON end in a newline, so that the values of the binary column, which lie one after the other in
-memory, are one JSON-lines text; nothing is copied where a batch holds JSON records of one space only. Arrow
-records are not decoded at all: several whose columns are the same are put together, a single one stays where
-it is.
+JSON payloads end in a newline, so the values of the binary column, which are adjacent in memory, form one
+JSON-lines text. Nothing is copied if all records of a batch are JSON and belong to one space. Arrow records
+are not decoded: records with equal columns are concatenated, a single record is used in place.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ RECORDS = pa.schema(
         pa.field("payload", pa.large_binary(), nullable=False),
     ]
 )
-"""What a batch of records looks like."""
+"""The schema of a batch of records."""
 
 DECODED_CELLS = 1 << 23
-"""Cells (events times attributes) decoded at once, at most, of nine bytes each."""
+"""Maximum cells (events × attributes, 9 bytes each) decoded at a time; more are decoded in pieces."""
 
 
 class RecordError(DecodeError):
-    """A record's Arrow payload cannot be read; ``offset`` is the record's."""
+    """A record's Arrow payload is corrupt; ``offset`` is the record's offset."""
 
     def __init__(self, offset: int, reason: str) -> None:
         ValueError.__init__(self, f"record {offset} cannot be read: {reason}")
@@ -65,7 +64,7 @@ class RecordError(DecodeError):
 
 @dataclass(frozen=True)
 class SpaceEvents:
-    """Events of one space in a batch of records, in the order of the log, all of them JSON or all Arrow.
+    """Events of one space in a batch of records, in log order; either all JSON or all Arrow.
 
     Attributes
     ----------
@@ -73,11 +72,12 @@ class SpaceEvents:
     stamps : int64[n]
         The stamp of each event's record.
     record_sizes : int64[n]
-        How many events each event's record has, whether they are all here or not.
+        The number of events in each event's record, including events that are not in this object.
     places : int64[n] or None
-        Where each event stands among all events of the batch; None when the batch holds no others.
+        The index of each event among all events of the batch; None when the batch contains no other events.
     payload : buffer or pa.Table
-        The events, one JSON object a line; or one a row, with a chunk for each record.
+        The events: a buffer with one JSON object per line, or a table with one row per event and one chunk
+        per record.
     """
 
     space: str
@@ -91,19 +91,19 @@ class SpaceEvents:
         return len(self.stamps)
 
     def payload_of(self, chosen: NDArray[np.int64]) -> memoryview:
-        """The payload of these events only, in this order and in the same form.
+        """Return the payload of the chosen events, in that order and in the same format (JSON or Arrow).
 
         Parameters
         ----------
         chosen : int64[k]
-            Which of the n events, by their place among them. A place may come more than once.
+            Indices into the n events. An index may occur more than once.
         """
         if isinstance(self.payload, pa.Table):
             return write_events(self._rows.take(pa.array(chosen, pa.int64())))
         return _joined(self._lines.take(pa.array(chosen, pa.int64())))
 
     def cut(self, most_events: int) -> Iterator[SpaceEvents]:
-        """The same events, at most so many at a time; nothing is copied."""
+        """Yield the events in pieces of at most `most_events`, without copying."""
         if self.size <= most_events:
             yield self
             return
@@ -121,7 +121,7 @@ class SpaceEvents:
 
     @cached_property
     def _line_bounds(self) -> NDArray[np.int64]:
-        """Where each line of JSON begins, and where the last one ends: int64[n + 1]."""
+        """The offset of each line of JSON, and the end of the last line: int64[n + 1]."""
         text = np.frombuffer(self.payload, np.uint8)
         bounds = np.zeros(self.size + 1, np.int64)
         ends = np.flatnonzero(text == ord("\n"))
@@ -141,7 +141,7 @@ class SpaceEvents:
 
 
 def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
-    """Records (anything with offset, stamp, space, count and payload) as an Arrow batch of ``RECORDS``."""
+    """Convert records (with offset, stamp, space, count, payload) to an Arrow batch of ``RECORDS``."""
     rows = list(records)
     return pa.record_batch(
         [
@@ -156,20 +156,20 @@ def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
 
 
 def event_counts(events: pa.RecordBatch) -> NDArray[np.int64]:
-    """How many events each record of a batch has: int64[records]."""
+    """Return the number of events in each record of a batch: int64[records]."""
     counts: NDArray[np.int64] = events.column("count").to_numpy().astype(np.int64)
     return counts
 
 
 def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
-    """Take a batch of records apart into the events of each space, in the order they first appear.
+    """Split a batch of records into the events of each space, in order of first appearance.
 
-    The JSON records of a space come together, and so do its Arrow records whose columns are the same.
+    The JSON records of a space are yielded together, and so are its Arrow records with equal columns.
 
     Raises
     ------
     DecodeError
-        An Arrow record is broken; JSON is looked at by `decode`.
+        An Arrow record is corrupt. JSON records are not checked here, but by `decode`.
     """
     if not events.num_rows:
         return
@@ -211,7 +211,7 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
 def events_of(
     space: str, stamps: NDArray[np.int64], record_sizes: NDArray[np.int64], payload: memoryview
 ) -> SpaceEvents:
-    """Events whose payload `SpaceEvents.payload_of` made, and the stamps and sizes of their records."""
+    """Make events from a payload of `SpaceEvents.payload_of` and their records' stamps and sizes."""
     if not is_arrow(payload):
         return SpaceEvents(space, stamps, record_sizes, None, payload)
     return SpaceEvents(
@@ -220,10 +220,10 @@ def events_of(
 
 
 def decoded(events: SpaceEvents, paths: Sequence[Path]) -> Iterator[tuple[SpaceEvents, ColumnBatch]]:
-    """All events as columns, so many at a time that these take at most about 80 MB.
+    """Yield all events with their columns, in pieces whose columns take at most about 80 MB.
 
-    How many attributes there are the subscribers decide, and how many events the publishers: a column for
-    each attribute and a cell for each event would take as much memory as they like.
+    The number of attributes depends on the subscribers and the number of events on the publishers, so a
+    matrix of all attributes and all events could exceed any amount of memory.
     """
     done = 0
     for some in events.cut(max(1, DECODED_CELLS // max(1, len(paths)))):
@@ -238,9 +238,10 @@ def decoded(events: SpaceEvents, paths: Sequence[Path]) -> Iterator[tuple[SpaceE
 
 
 def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:
-    """The attributes that some filter names, read out of the events' JSON; others are skipped.
+    """Decode the attributes at `paths` from the events; other JSON members are skipped.
 
-    Arrow's columns are taken as they are, but that a null at the top says that there is no such attribute.
+    Arrow columns are used without decoding, except that a null in a top-level column means that the attribute
+    is missing.
     """
     if not isinstance(events.payload, pa.Table):
         batch = decode_json_lines(events.payload, events.size, paths)
@@ -262,27 +263,27 @@ def _without_nulls(column: Column) -> Column:
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a table; copied only if they come from several records."""
+    """Return all rows of a table as one batch; copied only if they come from several records."""
     batches = table.to_batches()
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places ``start .. start + count`` of each record, one after the other."""
+    """The indices ``start .. start + count`` of each record, concatenated."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 def _values(payloads: pa.Array) -> list[memoryview]:
     """The bytes of each value of a large_binary array, without a copy."""
-    whole, ends = _bytes(payloads)
-    return [whole[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    data, ends = _bytes(payloads)
+    return [data[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
 
 
 def _joined(payloads: pa.Array) -> memoryview:
-    """The bytes of all values of a large_binary array, one after the other, without a copy."""
-    whole, ends = _bytes(payloads)
-    return whole[int(ends[0]) : int(ends[-1])]
+    """The bytes of all values of a large_binary array, concatenated, without a copy."""
+    data, ends = _bytes(payloads)
+    return data[int(ends[0]) : int(ends[-1])]
 
 
 def _bytes(payloads: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:

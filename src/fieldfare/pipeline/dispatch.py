@@ -1,9 +1,10 @@
-"""AP's second half: which events each matcher gets, and for which of its slices.
+"""AP's second half: which events each matcher receives, and for which of its slices.
 
-Each event visits one of its candidate slices, as the forwarding policy likes, and all slices that every event
-visits (``partitioning.strategy``). A matcher gets each of its events once, whatever slices they visit there::
+Each event visits one of its candidate slices, chosen by the forwarding policy, and all slices that every
+event visits (``partitioning.strategy``). A matcher receives each of its events once, however many of its
+slices the event visits::
 
-    events   70  71  75  90                     places in the batch
+    events   70  71  75  90                     indices in the batch
     slice 3   x       x                         positions 0 2
     slice 9       x   x   x                     positions 1 2 3
 """
@@ -30,11 +31,11 @@ class Forwarding:
     policy : str
         One of ``forwarding.POLICIES``.
     loads : LoadTable or None
-        What was last reported of each slice. None: what its size says.
+        The last load report of each slice. None: estimate the load from the slice's size.
     now : float
-        Seconds, on the clock of the reports.
+        The current time in seconds, on the clock of the load reports.
     seed : int
-        Of the policy `random`.
+        The seed of the policy `random`.
     """
 
     policy: str = "subscription_count"
@@ -44,22 +45,22 @@ class Forwarding:
 
 
 FORWARDING = Forwarding()
-"""To the smallest slice: where one task searches all slices, that is the least work."""
+"""Forward to the smallest slice: the least work when one task searches all slices."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Consignment:
-    """The events of a batch that one matcher gets.
+    """The events of a batch that one matcher receives.
 
     Attributes
     ----------
     matcher : int
     events : int64[n]
-        Their places in the batch, ascending.
+        Their indices in the batch, ascending.
     slices : sequence of int
-        The slices that some of them visit.
+        The slices that at least one of the events visits.
     positions : sequence of int64[k]
-        For each slice the events that visit it, as positions in `events`, ascending.
+        For each slice, the events that visit it, as ascending indices into `events`.
     """
 
     matcher: int
@@ -86,33 +87,33 @@ def dispatch(
     holders
         The matcher of each slice.
     loads
-        What is known of each slice.
+        The load of each slice.
     draw
-        Which of the sequences of chance of `forwarding`'s seed to draw from.
+        The number of the random stream of `forwarding`'s seed.
     receiver
-        Who gets what is a matcher's, by number; None: nobody here. Default: it itself. Where events go does
-        not depend on it.
+        Maps a matcher to the receiver of its events, or to None if it has none here. Default: the matcher
+        itself. The choice of slices does not depend on it.
 
     Returns
     -------
     list of Consignment
-        One for each receiver that gets an event.
+        One for each receiver of at least one event.
     """
     if not columns.size:
         return []
     if len(holders) == 1:
         everyone = np.arange(columns.size)
-        whose = receiver(holders[0])
-        return [] if whose is None else [Consignment(whose, everyone, [0], [everyone])]
+        target = receiver(holders[0])
+        return [] if target is None else [Consignment(target, everyone, [0], [everyone])]
     policy = policy_of(forwarding.policy, holders, np.random.default_rng([forwarding.seed, draw]))
     routes = partitioning.route(columns)
     forwarded = forward_batch(policy, routes, loads, forwarding.now)
     start, visits = forwarded.by_slice(routes, len(holders))
     visited: dict[int, list[int]] = {}
     for number in np.flatnonzero(np.diff(start)).tolist():
-        whose = receiver(holders[number])
-        if whose is not None:
-            visited.setdefault(whose, []).append(number)
+        target = receiver(holders[number])
+        if target is not None:
+            visited.setdefault(target, []).append(number)
     consignments = []
     for matcher, numbers in sorted(visited.items()):
         places = [visits[start[number] : start[number + 1]] for number in numbers]

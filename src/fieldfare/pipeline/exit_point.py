@@ -1,4 +1,4 @@
-"""EP, the last operator of the pipeline: what was found of the same events, put together."""
+"""EP, the last operator of the pipeline: merges the matches found for the same events."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from fieldfare.matching.grouping import (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The matches of a batch of events, not yet in order.
+    """The matches of a batch of events, unordered.
 
     Attributes
     ----------
     size : int
-        How many events there are.
+        The number of events.
     pairs : sequence of Pairs
-        What they match; several may say the same.
+        The matches; may contain duplicates.
     """
 
     size: int
     pairs: Sequence[Pairs]
 
     def by_event(self) -> Matches:
-        """For every event the numbers of the subscriptions that it matches, ascending."""
+        """Return for every event the numbers of the matching subscriptions, ascending."""
         return Matches.from_pairs(self.size, self.pairs)
 
     def by_subscription(self) -> MatchLists:
-        """For every subscription that matches one, its events; there may be at most 65,536 events."""
+        """Return the events of every matching subscription; requires at most 65,536 events."""
         return group_by_subscription(self.pairs)
 
 
 def merge_lists(parts: Sequence[MatchLists]) -> MatchLists:
-    """The lists of several, as one: what they say of the same subscription is put together."""
+    """Merge several results into one: the lists of the same subscription are united."""
     parts = [part for part in parts if len(part.numbers)]
     if len(parts) < 2:
         return parts[0] if parts else group_by_subscription([])
@@ -67,7 +67,7 @@ def merge_lists(parts: Sequence[MatchLists]) -> MatchLists:
 
 @compiled
 def copy_lists(ordinals: Any, first: Any, lengths: Any, copied: Any) -> None:
-    """Write the lists that begin at `first` one after the other."""
+    """Concatenate the lists that begin at `first` into `copied`."""
     end: Any = np.int64(0)
     for n in range(len(first)):
         for i in range(lengths[n]):

@@ -1,11 +1,11 @@
-"""The indexer: a machine without I/O that turns changes of subscriptions into files and the next manifest.
+"""The indexer: a state machine without I/O that turns subscription changes into files and manifests.
 
     registry changes ─▶ apply  ─┐
                                 ├─▶ Step: files to write, then the manifest that names them
     finished snapshots ▶ rebase ┘
 
-Each slice of a space has an index of its own. Files are named by the manifest that first needed them, so that
-no name is ever used for two contents.
+Each slice of a space has its own index. A file's name contains the number of the manifest that first needed
+it, so a name is never reused for different content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fieldfare.pipeline.placing import SlicesBuilder
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What must be written, the manifest last: once it is there, it may be used."""
+    """The files to write, and the manifest, which is written last: from then on readers may use it."""
 
     parts: Mapping[str, Part]
     closings: Mapping[str, Closings]
@@ -40,37 +40,37 @@ class _Slice:
     live: LiveIndex
     files: SliceManifest = field(default_factory=SliceManifest)
     delta_names: dict[int, str] = field(default_factory=dict)
-    """The names of the delta parts by identity, which is how a LiveIndex tells them apart."""
+    """The names of the delta parts by `id()`, which is how a LiveIndex distinguishes them."""
 
 
 @dataclass(slots=True)
 class _Space:
-    """A space's slices by number, those left out that hold the same as another."""
+    """A space's slices by number, without those whose content equals another slice's."""
 
     slices: Mapping[int, _Slice]
     files: SpaceManifest
 
     def name_files(self) -> None:
-        """Name in `files` what the slices have now."""
+        """Set `files` to the current files of the slices."""
         held = zip(self.files.partitioning.originals, self.files.slices, strict=True)
         slices = tuple(replace(self.slices[number].files, matcher=part.matcher) for number, part in held)
         self.files = replace(self.files, slices=slices)
 
 
 class Indexer:
-    """Keeps the indexes of all spaces.
+    """The indexes of all spaces, kept up to date.
 
     Parameters
     ----------
     manifest : Manifest, optional
-        What was written last. The indexer starts from its snapshots alone, and must be given all changes
-        after `revision` again.
+        The last manifest written. The indexer starts from its snapshots only; the caller must apply all
+        changes after `revision` again.
     snapshots : mapping from space to parts
-        The snapshots that `manifest` names, by slice; None where it names none.
+        The snapshots that `manifest` names, by slice; None for a slice without a snapshot.
     library : Library, optional
-        Of all filters; else what their dialects say.
+        The library of all filters. Default: the library of each filter's dialect.
     new_cut : callable
-        How a space is cut that has no subscriptions yet.
+        Returns the partitioning of a space that has no subscriptions yet.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Indexer:
         return LiveIndex(snapshot, revision, library=self._library)
 
     def _space(self, name: str, cut: SpaceManifest | Partitioning | None = None) -> _Space:
-        """A new space, or an old one anew, without any versions."""
+        """Create a space, or replace an existing one, without versions."""
         cut = cut or self._new_cut(name)
         if not isinstance(cut, SpaceManifest):
             cut = SpaceManifest(tuple(SliceManifest(part.matcher) for part in cut.slices), cut)
@@ -119,23 +119,23 @@ class Indexer:
 
     @property
     def size(self) -> int:
-        """How many subscription versions are indexed."""
+        """The number of indexed subscription versions."""
         return sum(slice_.live.index.size for slice_ in self._slices)
 
     @property
     def delta_size(self) -> int:
-        """How many rows a new snapshot would take in: versions in deltas, and closings."""
+        """The number of rows that a new snapshot would absorb: versions in deltas, and closings."""
         return sum(slice_.live.delta_size + len(slice_.live.index.closings) for slice_ in self._slices)
 
     def apply(self, changes: Iterable[Change], revision: int) -> Step:
-        """Take in the changes up to a revision, in order.
+        """Apply the changes up to a revision, in order.
 
         Parameters
         ----------
         changes : iterable of Change
-            All with ``self.revision < change.revision <= revision``.
+            All changes with ``self.revision < change.revision <= revision``.
         revision : int
-            What the new manifest covers.
+            The revision that the new manifest covers.
         """
         by_space: dict[str, list[Change]] = {}
         for change in changes:
@@ -143,19 +143,19 @@ class Indexer:
         self._number += 1
         writer = _StepWriter(self._number)
         for name, found in by_space.items():
-            self._take_in(writer, self._spaces.get(name) or self._space(name), found)
+            self._absorb(writer, self._spaces.get(name) or self._space(name), found)
         self.revision = revision
         return self._step(writer)
 
-    def _take_in(self, writer: _StepWriter, space: _Space, changes: list[Change]) -> None:
-        """Take in changes of a space, and name its files."""
+    def _absorb(self, writer: _StepWriter, space: _Space, changes: list[Change]) -> None:
+        """Apply changes of a space, and update its files."""
         for number, mine in self._by_slice(space, changes) if changes else ():
             slice_ = space.slices[number]
             writer.take(slice_, slice_.live.apply(mine), slice_.files.snapshot)
         space.name_files()
 
     def _by_slice(self, space: _Space, changes: list[Change]) -> Iterator[tuple[int, list[Change]]]:
-        """What each slice must be told: what it is to hold, and of the rest that what it held has ended."""
+        """Yield the changes for each slice; a put of another slice's version only ends the old version."""
         if len(space.slices) == 1:
             yield next(iter(space.slices)), changes
             return
@@ -184,22 +184,24 @@ class Indexer:
         partitionings: Mapping[str, Partitioning] | None = None,
         later: Iterable[Change] = (),
     ) -> Step:
-        """Go on from snapshots, as of a revision, of all spaces with versions; later changes stay deltas.
+        """Replace the snapshots of all spaces with versions by newer ones; later changes stay deltas.
 
         Parameters
         ----------
         snapshots : mapping from space to parts
-            By slice.
+            The new parts, by slice.
+        revision : int
+            The registry revision of the snapshots.
         partitionings : mapping from space to Partitioning, optional
-            Of the spaces that are cut otherwise than before, or are new and not one slice.
-
+            The new partitioning of the spaces that are cut differently from now on, and of new spaces with
+            more than one slice.
         later : iterable of Change, optional
-            All changes of the spaces that are cut anew after `revision`, in order: they are placed anew, too.
+            All changes after `revision` to the spaces in `partitionings`, in order: they are placed again.
 
         Raises
         ------
         ValueError
-            A space that is cut anew has a change that is not among `later`.
+            A space in `partitionings` has a change after `revision` that is not in `later`.
         """
         again: dict[str, list[Change]] = {name: [] for name in partitionings or {}}
         for change in later:
@@ -208,7 +210,9 @@ class Indexer:
         for name, changes in again.items():
             known = self._revision_of(name)
             if known > revision and (not changes or changes[-1].revision < known):
-                raise ValueError(f"space {name} has changed since revision {revision}: it is not cut anew")
+                raise ValueError(
+                    f"space {name} has changed since revision {revision}: pass its later changes"
+                )
         self._number += 1
         self._base_revision = revision
         for name, partitioning in (partitionings or {}).items():
@@ -216,21 +220,21 @@ class Indexer:
         writer = _StepWriter(self._number)
         for name in sorted({*snapshots, *self._spaces}):
             space = self._spaces.get(name) or self._space(name)
-            # A space without versions has empty snapshots, so that all snapshots are of one revision.
+            # Snapshots of spaces without versions are empty, so that all snapshots are of one revision.
             parts = snapshots.get(name) or SlicesBuilder(space.files.partitioning, self._library).finish()
             for number, slice_ in space.slices.items():
                 part = parts[number]
                 file = writer.name("snapshot-{}.part")
-                # A LiveIndex counts its own slice's changes only; there were none between the two revisions.
+                # A LiveIndex counts changes of its own slice only; it had none between the two revisions.
                 applied = slice_.live.rebase(part, min(revision, slice_.live.revision))
                 writer.take(slice_, applied, Snapshot(file, revision))
                 writer.parts[file] = part
-            self._take_in(writer, space, again.get(name, []))
+            self._absorb(writer, space, again.get(name, []))
         self.revision = max(self.revision, revision)
         return self._step(writer)
 
     def _revision_of(self, name: str) -> int:
-        """The last change of a space that was taken in."""
+        """The revision of the last applied change of a space."""
         space = self._spaces.get(name)
         return max((slice_.live.revision for slice_ in space.slices.values()), default=0) if space else 0
 
@@ -240,7 +244,7 @@ class Indexer:
 
 
 class _StepWriter:
-    """Gives names to what one step writes."""
+    """Collects the files of one step and assigns their names."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -249,12 +253,12 @@ class _StepWriter:
         self.closings: dict[str, Closings] = {}
 
     def name(self, pattern: str) -> str:
-        """A name that no file has yet."""
+        """Return a new, unique file name."""
         self._count += 1
         return pattern.format(f"{self._number}-{self._count - 1}")
 
     def take(self, slice_: _Slice, applied: Applied, snapshot: Snapshot | None) -> None:
-        """Bring a slice's files up to date with what its index did."""
+        """Update a slice's files after a change to its index."""
         for part in applied.dropped:
             slice_.delta_names.pop(id(part), None)
         for part in applied.written:
@@ -282,5 +286,5 @@ class _StepWriter:
 
 
 def snapshot_revision(manifest: Manifest) -> int:
-    """The registry revision that a manifest's snapshots were built from; 0 when it names none."""
+    """Return the registry revision of a manifest's snapshots; 0 without snapshots."""
     return manifest.snapshot_revision

@@ -1,4 +1,4 @@
-"""M, the second operator of the pipeline: the events of one space against its slices."""
+"""M, the second operator of the pipeline: matches the events of one space against its slices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fieldfare.pipeline.slices import Searched, Slices
 
 
 def match_space(events: SpaceEvents, columns: ColumnBatch, index: Searched) -> Iterator[Pairs]:
-    """Match every event against the subscription versions that count for its record's stamp.
+    """Match every event against the subscription versions valid at its record's stamp.
 
     Yields
     ------
     Pairs
-        As they are found. Events are counted as in the batch that `events` were taken from.
+        Matches as they are found. Events are numbered as in the batch that `events` were taken from.
     """
     for found in index.find(columns, events.stamps):
         yield found if events.places is None else found.moved(events.places)
@@ -29,12 +29,12 @@ def match_space(events: SpaceEvents, columns: ColumnBatch, index: Searched) -> I
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visit:
-    """Events at one slice.
+    """The events that visit one slice.
 
     Attributes
     ----------
     slice, size : int
-        Which slice, and how many events visit it.
+        The slice's number, and the number of events that visit it.
     """
 
     slice: int
@@ -46,13 +46,13 @@ class Visit:
     _places: NDArray[np.int64]
 
     def find(self) -> Iterator[Pairs]:
-        """What they match there; events are counted as in the block that they were dispatched from."""
+        """Yield the matches in this slice; events are numbered as in the block that they came from."""
         for pairs in self._slices.find_in(self.slice, self._columns, self._stamps, self._visitors):
             yield pairs.moved(self._places)
 
 
 def visits(events: SpaceEvents, slices: Slices, consignment: Consignment) -> Iterator[Visit]:
-    """What a matcher has to do with a consignment.
+    """Yield the visits of a consignment, one per slice and decoded piece.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The slices of a space, opened: an index that is searched slice by slice.
+"""The opened slices of a space: an index that is searched slice by slice.
 
-To whoever matches a batch of events, it is an index like any other: `paths` says which columns to decode, and
-`find` gives pairs. One slice is searched as it is; among several, `dispatch` says which events visit which.
+`Slices` has the interface of an index: `paths` lists the columns to decode, and `find` yields pairs. A single
+slice is searched directly; among several, `dispatch` selects the slices that each event visits.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from fieldfare.pipeline.manifest import SliceManifest, SpaceManifest
 
 
 class Searched(Protocol):
-    """What a space's events are matched against: an index, or slices of one."""
+    """The interface for matching a space's events: an index, or slices of one."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The attributes that a batch of events must have as columns."""
 
     def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
-        """Which subscriptions each event matches, as they are found; see ``Index.match``."""
+        """Yield the matches of all events as they are found; see ``Index.match``."""
 
 
 def cut_of(partitioning: Partitioning) -> int:
-    """A number that another way to cut a space would not have."""
+    """Return a hash that identifies a partitioning (CRC-32 of its JSON)."""
     return zlib.crc32(msgspec.json.encode(encoded_partitioning(partitioning)))
 
 
@@ -50,7 +50,7 @@ class Slices:
     ----------
     space : SpaceManifest
     open_index : callable
-        Opens the index of a slice, when it is first needed.
+        Opens the index of a slice; called at the slice's first use.
     """
 
     def __init__(self, space: SpaceManifest, open_index: Callable[[SliceManifest], Index]) -> None:
@@ -61,31 +61,31 @@ class Slices:
         self._indexes: dict[int, Index] = {}
 
     def index(self, number: int) -> Index:
-        """The index of a slice."""
+        """Return the index of a slice."""
         found = self._indexes.get(number)
         if found is None:
             found = self._indexes[number] = self._open_index(self._manifests[number])
         return found
 
     def open(self) -> Self:
-        """Open all slices now, so that nothing can be missing later."""
+        """Open all slices now, so that a missing file is noticed here and not later."""
         for number in range(len(self.holders)):
             self.index(number)
         return self
 
     @cached_property
     def cut(self) -> int:
-        """A number that another way to cut the space would not have."""
+        """A hash that identifies the space's partitioning."""
         return cut_of(self.partitioning)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
-        """The attributes that a batch of events must have as columns, whatever slices it visits."""
+        """The attributes that a batch of events must have as columns, whichever slices the events visit."""
         numbers = range(len(self.holders))
         return self.paths_of(numbers) if len(numbers) > 1 else self.index(0).paths
 
     def paths_of(self, numbers: Iterable[int]) -> tuple[Path, ...]:
-        """The attributes that events must have to be routed, and to be matched in these slices."""
+        """Return the attributes that are needed to route events and to match them in these slices."""
         searched = (path for number in numbers for path in self.index(number).paths)
         return tuple(dict.fromkeys((*self.partitioning.paths, *searched)))
 
@@ -105,7 +105,7 @@ class Slices:
         return LoadTable.of_sizes([part.size for part in self._manifests])
 
     def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
-        """Which subscriptions each event matches, as they are found; see ``Index.match``."""
+        """Yield the matches of all events as they are found; see ``Index.match``."""
         if len(self.holders) == 1:
             yield from self.index(0).find(columns, stamps)
             return
@@ -116,7 +116,7 @@ class Slices:
     def find_in(
         self, number: int, columns: ColumnBatch, stamps: NDArray[np.int64], visitors: NDArray[np.int64]
     ) -> Iterator[Pairs]:
-        """What the events that visit a slice match there; they are counted as in `columns`."""
+        """Yield the matches of the visiting events in one slice; events are numbered as in `columns`."""
         if len(visitors) == columns.size:
             yield from self.index(number).find(columns, stamps)
             return
@@ -125,7 +125,7 @@ class Slices:
 
     @property
     def whole(self) -> Index:
-        """All that the slices hold as one index, for who wants to look at all of it, not to match."""
+        """The content of all slices as one index, for inspection instead of matching."""
         originals = sorted(set(self.partitioning.originals))
         if len(originals) == 1:
             return self.index(originals[0])

@@ -1,16 +1,18 @@
-"""Finding the record that makes matching fail: what failed is halved until one record fails alone.
+"""Finding the record that makes matching fail: the failed range is halved until one record fails alone.
 
     start             upto                    end
       ├─ being tried ──┤                       │
       └─ some of these made matching fail ─────┘
 
-A machine without I/O. It is told how far everything is matched (`tip`) and whether the last attempt failed
-or passed; it says up to where to try next. A record that failed alone twice is to be set aside. Of n records
-one bad one is found in about log2(n) attempts, and what is not bad is matched on the way.
+A state machine without I/O. Its input is the offset before which everything is matched (`tip`) and whether
+the last attempt failed or passed; its output is the offset up to which to try next. A record that fails alone
+twice is to be set aside. One bad record among n is found in about log2(n) attempts, and the good records are
+matched on the way.
 
-An attempt whose process died without a word has failed too, but says little about its records: a machine
-short of memory kills what is at work, whatever it is at. Such deaths lead to trying a record alone; of one
-tried alone they prove something only when there are many of them and nothing else, see `is_proven`.
+An attempt whose process died without an error message counts as failed, but is weak evidence against its
+records: when memory runs out, the kernel kills the largest process, whatever it is matching. Deaths therefore
+lead to trying a record alone, and a record is set aside for deaths only after many deaths in a row, see
+`is_proven`.
 """
 
 from __future__ import annotations
@@ -18,31 +20,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 FAILED_ALONE_MAX = 2
-"""A record is set aside when it has failed alone so often: once may be chance, such as a killed process."""
+"""Failures alone after which a record is set aside; one failure may be chance (a killed process)."""
 DIED_ALONE_MAX = 12
-"""A record is set aside when so many processes in a row died without a word while they tried it alone."""
+"""Deaths in a row, without an error message, after which a record tried alone is set aside."""
 DOUBLINGS_MAX = 6
-"""That many is doubled at most so often."""
+"""Maximum number of times that `DIED_ALONE_MAX` is doubled for adjacent records set aside for deaths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Records of which some made matching fail, perhaps.
+    """A range of records of which some may have made matching fail.
 
     Attributes
     ----------
     partition : int
-        Of the log.
+        The partition of the log.
     start, end : int
-        Its records ``start <= offset < end``; all before `start` are matched.
+        The range ``start <= offset < end``; all records before `start` are matched.
     upto : int
-        Those before this offset are tried next, or at the moment.
+        The end of the current or next attempt: the records before this offset.
     failures : int
-        How often the record at `start` has failed alone.
+        The number of times that the record at `start` has failed alone.
     error : str
-        What the last failure said.
+        The last failure's error message.
     deaths : int
-        How often a process died without a word while it tried the record at `start` alone.
+        The number of times that a process died without an error message while it tried the record at `start`
+        alone.
     """
 
     partition: int
@@ -54,20 +57,20 @@ class Suspects:
     deaths: int = 0
 
     def is_proven(self, given_up_before: int = 0) -> bool:
-        """Whether the record at `start` is to be set aside.
+        """Return whether the record at `start` is to be set aside.
 
         Parameters
         ----------
         given_up_before : int
-            How many records directly before it were set aside for deaths. Where one after the other kills,
-            and nothing else was matched in between, the machine is to blame rather than they: each doubles
-            the deaths that are asked for.
+            The number of records directly before it that were set aside for deaths. If adjacent records all
+            kill their process and nothing is matched in between, the likely cause is the machine, so each
+            doubles the number of deaths required.
         """
         deaths_max = DIED_ALONE_MAX << min(given_up_before, DOUBLINGS_MAX)
         return self.failures >= FAILED_ALONE_MAX or self.deaths >= deaths_max
 
     def died(self, tip: int, error: str) -> Suspects | None:
-        """The process ended in the attempt, and nobody has said why; otherwise like `failed`."""
+        """Like `failed`, for an attempt whose process died without an error message."""
         if tip < self.upto and self._is_alone:
             return replace(self, end=self.upto, deaths=self.deaths + 1, error=error)
         return self.failed(tip, error)
@@ -77,17 +80,17 @@ class Suspects:
         return self.upto - self.start == 1
 
     def failed(self, tip: int, error: str, named: tuple[int, int] | None = None) -> Suspects | None:
-        """The attempt failed, and said so; None when nothing is left to suspect.
+        """Record that the attempt failed with an error. Return None when no suspect is left.
 
         Parameters
         ----------
         tip : int
-            All before it is matched all the same.
+            All records before this offset are matched nevertheless.
         error : str
-            Why it failed.
+            The error message.
         named : (int, int), optional
-            The records, start and end, that the failure itself names. They are tried alone next, after those
-            before them: what is said may be wrong.
+            The start and end of the records that the failure names. They are tried alone next, after the
+            records before them, because the failure may name the wrong ones.
         """
         if tip >= self.upto:
             return self.passed(tip)
@@ -97,11 +100,11 @@ class Suspects:
         if named and start <= named[0] < named[1] <= self.upto and named[1] - named[0] < self.upto - start:
             upto = named[0] if named[0] > start else named[1]
             return Suspects(self.partition, start, named[1], upto, error=error)
-        # What made this attempt fail is in it: what lies behind is suspected again when it fails itself.
+        # The attempted range contains the cause; later records are suspected again only if they fail.
         return self._halved(start, self.upto, error)
 
     def passed(self, tip: int) -> Suspects | None:
-        """All before `tip` is matched or set aside; None when nothing is left to suspect."""
+        """Record that all before `tip` are matched or set aside. Return None when no suspect is left."""
         if tip >= self.end:
             return None
         if tip < self.upto:

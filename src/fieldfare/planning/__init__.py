@@ -1,1 +1,1 @@
-"""Which partitioning serves best: searched by what forwarding would make of it."""
+"""Planning: finds the partitioning that minimises the work after forwarding."""

@@ -1,4 +1,4 @@
-"""A partitioning by its name, for the subscriptions and events at hand."""
+"""Choose a partitioning by its name, for given subscriptions and events."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from fieldfare.planning.plans import Plan, PlanSettings, better_plan, plan
 
 PARTITIONINGS = ("attribute_space", "single_attribute", "hash", "replicated")
 BEST = "best"
-"""Whichever of ``attribute_space`` and ``hash`` is less work."""
+"""The one of ``attribute_space`` and ``hash`` that is less work."""
 
 
 def choose_partitioning(
     name: str, matchers: int, extents: Extents, sample: ColumnBatch, segments_per_matcher: int = 1
 ) -> Partitioning:
-    """A partitioning by its name.
+    """Return a partitioning by its name.
 
     Parameters
     ----------
     name : str
-        One of ``PARTITIONINGS``. The first two look at subscriptions and events to choose attributes and
-        where to cut; where no attribute narrows the search, it is ``hash`` that is chosen.
+        One of ``PARTITIONINGS``. The first two choose attributes and boundaries from subscriptions and
+        events; if no attribute narrows the search, the result is ``hash``.
     matchers : int
     extents : Extents
-        Of the subscriptions, on the attributes that come into question.
+        Of the subscriptions, on the candidate attributes.
     sample : ColumnBatch
-        Some thousand recent events with these attributes.
+        A few thousand recent events with these attributes.
     segments_per_matcher : int
         On each attribute. More: an event searches fewer subscriptions; fewer: fewer copies of each.
 
     Raises
     ------
     ValueError
-        There is no such partitioning, or no matcher.
+        The name is unknown, or there is no matcher.
     """
     if matchers < 1:
-        raise ValueError(f"{matchers} matchers: at least one is needed")
+        raise ValueError(f"the number of matchers is {matchers}; it must be at least 1")
     if name == "hash":
         return HashPartitioning(matchers)
     if name == "replicated":
         return Replicated(matchers)
     if name not in PARTITIONINGS:
-        raise ValueError(f"no partitioning is called {name!r}: there are {', '.join(PARTITIONINGS)}")
-    # A slice is a file that any worker can read, so nothing need be stored twice in case a matcher dies.
+        raise ValueError(f"{name!r} is not a partitioning; partitionings are {', '.join(PARTITIONINGS)}")
+    # A slice is a file that any worker can read, so replicas for dead matchers are unnecessary.
     settings = PlanSettings(segments_per_matcher=segments_per_matcher, replicated=False)
     if name == "single_attribute":
         settings = PlanSettings(
@@ -68,7 +68,7 @@ def choose_anew(
     share: float = 1.0,
     copies_max: float = 1e9,
 ) -> Partitioning:
-    """How a space is to be cut that is cut already; `current` where nothing is better.
+    """Return the partitioning for a space that is already cut; `current` if nothing is better.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def choose_anew(
     extents : Extents
         Of the subscriptions, or of a sample of them.
     share : float
-        Of all subscriptions, how many `extents` has: what an event costs besides is so much less.
+        The share of all subscriptions in `extents`, by which the cost of an event is scaled.
     copies_max : float
-        How often each subscription may be stored, with ``best``.
+        Maximum average copies of a subscription, with ``best``.
 
     Raises
     ------
     ValueError
-        There is no such partitioning, or no matcher.
+        The name is unknown, or there is no matcher.
     """
     if name not in (BEST, "attribute_space", "single_attribute"):
         return choose_partitioning(name, matchers, extents, sample)

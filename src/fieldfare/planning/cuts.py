@@ -1,13 +1,13 @@
-"""Which spaces of a service are to be cut anew now: a machine without I/O.
+"""Decides which spaces of a service are to be cut again: a machine without I/O.
 
     wished       now                      then
     one          several slices           one slice
-    hash         anything else            by hash, at once: nothing need be known
-    attributes   one slice, or by hash    as events and subscriptions let it be planned; tried ever later
-    attributes   by attributes            when the load has drifted, see `Drift`, or there is far more of it
+    hash         anything else            by hash, immediately: no data is needed
+    attributes   one slice, or by hash    by a plan from events and subscriptions; retried ever later
+    attributes   by attributes            when the load has drifted, see `Drift`, or has grown a lot
 
 With ``auto`` a space is one slice as long as all such spaces fit into a matcher's memory: every task has all
-of it then, and matches events where it reads them. What does not fit is cut, the largest first.
+of it then, and matches events where it reads them. Spaces that do not fit are cut, the largest first.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ AUTO = "auto"
 WISHES = (AUTO, *PARTITIONINGS)
 
 AGAIN_S, AGAIN_MAX_S = 60.0, 3_600.0
-"""So long after a space could not be cut by its attributes it is tried again; each time twice as long."""
+"""Seconds until planning is retried for a space without a plan by attributes; doubled up to the maximum."""
 GROWN, GROWN_AGAIN_S = 4, 10.0
-"""A space is planned anew when it has so many times as much as when it was planned, and not sooner."""
+"""Growth of a space's versions after which it is planned again, and minimum seconds in between."""
 BACK_SHARE = 0.5
-"""Of the memory: what was cut for its size is one again when all fit into so much."""
+"""Share of the memory below which spaces that were cut for their size become one slice again."""
 MARGIN = 0.2
-"""By what share more the busiest matcher must search than when the cut was new."""
+"""Increase of the busiest matcher's work, as a share, above which a cut has drifted."""
 PATIENCE = 3
-"""In so many measurements in a row."""
+"""Number of measurements in a row above `MARGIN` that make a drift."""
 
 
-class Wish(NamedTuple):
-    """How a space is to be held: one of ``WISHES``, and at how many matchers."""
+class CutRequest(NamedTuple):
+    """How a space shall be held: one of ``WISHES``, and the number of matchers."""
 
     partitioning: str = AUTO
     matchers: int = 1
 
     @classmethod
     def parsed(cls, text: str, matchers: int) -> Self:
-        """From ``PARTITIONING`` or ``PARTITIONING:MATCHERS``; ValueError says what is wrong with it."""
+        """Parse ``PARTITIONING`` or ``PARTITIONING:MATCHERS``; ValueError explains an invalid text."""
         kind, has_count, count = text.partition(":")
         if kind not in WISHES:
-            raise ValueError(f"no partitioning is called {kind!r}: there are {', '.join(WISHES)}")
+            raise ValueError(f"{kind!r} is not a partitioning; partitionings are {', '.join(WISHES)}")
         if has_count and not (count.isdecimal() and 1 <= int(count) <= MATCHERS_MAX):
-            raise ValueError(f"{count!r} is no number of matchers: 1 to {MATCHERS_MAX}")
+            raise ValueError(f"{count!r} is not a number of matchers, 1 to {MATCHERS_MAX}")
         return cls(kind, int(count) if has_count else matchers)
 
 
@@ -57,54 +57,53 @@ MATCHERS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class CutSettings:
-    """How a service's spaces are to be held.
+    """How a service's spaces shall be held.
 
     Attributes
     ----------
     default : Wish
+        For spaces without a wish of their own.
     spaces : mapping from a space's name to Wish
-        Of those that are to be held otherwise.
+        Wishes of single spaces.
     memory_bytes : int
-        What a matcher has for the index. Less: more spaces are cut.
+        A matcher's memory for the index. Less: more spaces are cut.
     """
 
-    default: Wish = field(default_factory=Wish)
-    spaces: Mapping[str, Wish] = field(default_factory=dict)
+    default: CutRequest = field(default_factory=CutRequest)
+    spaces: Mapping[str, CutRequest] = field(default_factory=dict)
     memory_bytes: int = 1 << 62
 
     @classmethod
     def parsed(cls, wish: str, matchers: int, spaces: Iterable[str], memory_bytes: int) -> Self:
-        """From texts, of single spaces ``SPACE=PARTITIONING:MATCHERS``; ValueError if one is wrong."""
-        of_spaces: dict[str, Wish] = {}
+        """Parse texts; ``SPACE=PARTITIONING:MATCHERS`` for single spaces. ValueError if one is invalid."""
+        of_spaces: dict[str, CutRequest] = {}
         for each in spaces:
             name, is_said, text = each.partition("=")
             if name in of_spaces:
-                raise ValueError(f"{each!r}: how {name} is cut is said twice")
+                raise ValueError(f"{each!r}: the space {name} is given twice")
             if not (name and is_said):
-                raise ValueError(
-                    f"{each!r} says of no space how it is cut: write SPACE=PARTITIONING:MATCHERS"
-                )
+                raise ValueError(f"{each!r} is not SPACE=PARTITIONING:MATCHERS")
             try:
-                of_spaces[name] = Wish.parsed(text, matchers)
+                of_spaces[name] = CutRequest.parsed(text, matchers)
             except ValueError as error:
                 raise ValueError(f"{each!r}: {error}") from None
-        return cls(Wish.parsed(wish, matchers), of_spaces, memory_bytes)
+        return cls(CutRequest.parsed(wish, matchers), of_spaces, memory_bytes)
 
-    def of(self, space: str) -> Wish:
-        """How a space is to be held, by its key."""
+    def of(self, space: str) -> CutRequest:
+        """Return how a space shall be held, by its key."""
         return self.spaces.get(space_name(space), self.default)
 
     def new_cut(self, space: str) -> Partitioning:
-        """How a space is cut of which nothing is known yet."""
+        """Return the cut of a new space."""
         kind, matchers = self.of(space)
         return HashPartitioning(matchers) if kind == "hash" else ONE_SLICE
 
 
 class Searching(NamedTuple):
-    """What the matchers of a space had to search, of as many events as it takes to say so.
+    """How much the matchers of a space searched, over enough events for a measurement.
 
-    `number` tells one measurement from the next; `share` is what the busiest matcher searched for each
-    event, of all that is stored.
+    `number` identifies the measurement; `share` is the share of all stored subscriptions that the busiest
+    matcher searched for each event.
     """
 
     cut: int
@@ -113,8 +112,8 @@ class Searching(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A space as it is: how it is cut, how many versions and bytes its slices have, what was measured."""
+class SpaceState:
+    """The present state of a space: its cut, its versions and bytes, and the last measurement."""
 
     partitioning: Partitioning
     rows: int
@@ -125,7 +124,7 @@ class Standing:
 class Cut(NamedTuple):
     """How a space is to be cut now, see ``choosing.choose_partitioning``.
 
-    `copies_max` is how often each subscription may be stored, where `kind` is ``best``.
+    `copies_max` is the maximum average copies of a subscription, if `kind` is ``best``.
     """
 
     kind: str
@@ -135,9 +134,9 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class Drift:
-    """Whether the load of a cut has moved away from where it was when it was new.
+    """Detects that the load of a cut has moved away from its initial distribution.
 
-    A burst is forwarding's business: it must stay, `PATIENCE` measurements long.
+    Short bursts are balanced by forwarding: a drift must last for `PATIENCE` measurements.
     """
 
     cut: int
@@ -146,7 +145,7 @@ class Drift:
     higher: int = 0
 
     def observe(self, measured: Searching) -> bool:
-        """Take in what was measured; whether it is time to plan anew."""
+        """Add a measurement; return whether it is time to plan again."""
         if measured.number != self.number:
             self.number = measured.number
             self.first = self.first or measured.share
@@ -154,13 +153,13 @@ class Drift:
         return self.higher >= PATIENCE
 
     def settle(self) -> None:
-        """No plan is better: what is measured next is how it is now."""
+        """Accept the present load as the new reference: no plan is better."""
         self.first, self.higher = 0.0, 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """When a space was planned, how many versions it had, and how long that is to do."""
+    """The time of a space's last planning, its versions then, and how long the result is kept."""
 
     at_s: float
     rows: int
@@ -168,7 +167,7 @@ class _Try:
 
 
 class Cuts:
-    """Decides which spaces are cut anew.
+    """Decides which spaces are cut again.
 
     Parameters
     ----------
@@ -180,8 +179,8 @@ class Cuts:
         self._tries: dict[str, _Try] = {}
         self._drifts: dict[str, Drift] = {}
 
-    def due(self, spaces: Mapping[str, Standing], now_s: float) -> dict[str, Cut]:
-        """The spaces to be cut anew now; `tried` is to be told afterwards."""
+    def due(self, spaces: Mapping[str, SpaceState], now_s: float) -> dict[str, Cut]:
+        """Return the spaces to be cut again now; call `tried` afterwards."""
         large = self._too_large(spaces)
         found = {}
         for name, standing in spaces.items():
@@ -194,7 +193,7 @@ class Cuts:
         return found
 
     def tried(self, rows: Mapping[str, int], now_s: float) -> None:
-        """These, which had so many versions, were planned, and are cut now as seems best."""
+        """Note that these spaces, with their numbers of versions, were planned and cut as planned."""
         for name, count in rows.items():
             before = self._tries.get(name)
             pause_s = min(2 * before.pause_s, AGAIN_MAX_S) if before else AGAIN_S
@@ -202,8 +201,8 @@ class Cuts:
             if name in self._drifts:
                 self._drifts[name].settle()
 
-    def _too_large(self, spaces: Mapping[str, Standing]) -> set[str]:
-        """Of the spaces that look after themselves those that do not fit."""
+    def _too_large(self, spaces: Mapping[str, SpaceState]) -> set[str]:
+        """Return the spaces with the wish ``auto`` that do not fit into memory."""
         whole = sum(each.size_bytes for each in spaces.values())
         cut_before = {
             name
@@ -225,20 +224,21 @@ class Cuts:
                 left -= self._saved(name, spaces[name])
         return found
 
-    def _saved(self, name: str, standing: Standing) -> float:
+    def _saved(self, name: str, standing: SpaceState) -> float:
         return standing.size_bytes * (1 - 1 / self.settings.of(name).matchers)
 
-    def _wanted(self, name: str, standing: Standing, *, is_large: bool) -> Cut:
+    def _wanted(self, name: str, standing: SpaceState, *, is_large: bool) -> Cut:
         kind, matchers = self.settings.of(name)
         if kind == AUTO and is_large and matchers > 1:
             room = self.settings.memory_bytes * matchers / max(1, standing.size_bytes)
             return Cut(BEST, matchers, max(1.0, room))
         if matchers == 1 or kind in (AUTO, "replicated"):
-            # Whoever has all of it matches an event where it is read: sending it to another saves nothing.
+            # If every task has all of the space, an event is matched where it is read: sending it saves
+            # nothing.
             return Cut("hash", 1)
         return Cut(kind, matchers)
 
-    def _is_settled(self, name: str, wanted: Cut, standing: Standing, now_s: float) -> bool:
+    def _is_settled(self, name: str, wanted: Cut, standing: SpaceState, now_s: float) -> bool:
         cut = standing.partitioning
         if wanted.kind == "hash":
             return cut == HashPartitioning(wanted.matchers)

@@ -1,16 +1,16 @@
-"""Which attributes to search, where to cut them, and when to cut again.
+"""Planning by attributes: which attributes to search, where to cut them, and when to cut again.
 
-The paper takes k and the attributes as given, cuts evenly, and leaves the choice to future work (Li et
-al. 2011, section VI). Here a plan is judged by what it is for: *work*, the subscriptions that the
-busiest matcher searches for each event of the space, if events are forwarded as well as they can be.
-(The saturation rate is its inverse.) It is estimated by forwarding a sample of recent events.
+The paper takes k and the attributes as given, cuts evenly, and leaves the choice to future work (Li et al.
+2011, section VI). Here a plan is judged by its *work*: the subscriptions that the busiest matcher searches
+for each event of the space, if events are forwarded optimally. (The saturation rate is its inverse.) It is
+estimated by forwarding a sample of recent events.
 
 Several cuts are tried for each attribute, since none is best for all:
 
-    events          as many events in each segment: the paper's even cut, for uniform events. Skewed
+    events          equal numbers of events in each segment: the paper's even cut, for uniform events. Skewed
                     subscriptions make cold spots, which forwarding exploits.
-    subscriptions   as many subscriptions beginning in each segment: for events as skewed as these
-    work            as many events times subscriptions that they meet in each segment
+    subscriptions   equal numbers of subscriptions beginning in each segment: for events as skewed as these
+    work            equal products of events and the subscriptions that they meet in each segment
 
 Attributes are added one by one while each lowers the work enough to be worth another copy of everything.
 """
@@ -36,12 +36,12 @@ from fieldfare.partitioning.strategy import Routes, no_slices
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """The knobs of planning.
+    """The parameters of planning.
 
     Parameters
     ----------
     attributes_max
-        k, at most (the paper's experiments: 4). More: more candidates for an event; fewer: fewer copies of
+        Maximum k (the paper's experiments: 4). More: more candidates for an event; fewer: fewer copies of
         each subscription.
     segments_per_matcher
         On each attribute (the paper: 1). More: an event searches fewer subscriptions; fewer: fewer copies,
@@ -49,14 +49,14 @@ class PlanSettings:
     replicated
         See `AttributeSpace`.
     least_gain
-        By which share another attribute must lower the work, to be worth its copies. Higher: fewer
+        The share by which another attribute must lower the work, to be worth its copies. Higher: fewer
         attributes.
     least_saving
-        Which share of all copies hash slices must save. They save memory, never work: a wide subscription is
-        searched once an event wherever it is, and each hash slice costs every event a visit. Higher: hash
-        slices only where most subscriptions are wide; 1: none.
+        The share of all copies that hash slices must save. They save memory, never work: a wide subscription
+        is searched once per event wherever it is, and each hash slice costs every event a visit. Higher: hash
+        slices only if most subscriptions are wide; 1: none.
     event_cost
-        What it costs to receive and answer an event at a matcher, in subscriptions searched. Higher: wide
+        The cost of receiving and answering an event at a matcher, in subscriptions searched. Higher: wide
         subscriptions go to fewer hash slices.
     wide_share
         See `AttributeSpace`.
@@ -73,14 +73,14 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A partitioning, and what it is expected to cost.
+    """A partitioning, and its expected costs.
 
     Attributes
     ----------
     work
         Subscriptions that the busiest matcher searches, for each event of the space.
     copies
-        How often a subscription is stored, on average, replicas included.
+        Average number of copies of a subscription, including replicas.
     """
 
     partitioning: AttributeSpace
@@ -91,20 +91,20 @@ class Plan:
 def plan(
     extents: Extents, events: ColumnBatch, matcher_count: int, settings: PlanSettings | None = None
 ) -> Plan | None:
-    """Choose attributes, cuts, owners and hash slices for so many matchers.
+    """Choose attributes, cuts, owners and hash slices for `matcher_count` matchers.
 
     Parameters
     ----------
     extents
-        All subscriptions, or a sample, on the attributes that come into question.
+        All subscriptions, or a sample, on the candidate attributes.
     events
-        a sample of recent events; a few thousand will do, time grows with their number.
+        A sample of recent events; a few thousand are enough, time grows with their number.
 
     Returns
     -------
     Plan or None
-        None where no attribute narrows the search: there are no events to learn from, or every
-        subscription is wide everywhere. `HashPartitioning` serves then.
+        None if no attribute narrows the search: there are no events to learn from, or every subscription is
+        wide everywhere. Use `HashPartitioning` then.
     """
     settings = settings or PlanSettings()
     if not events.size or not len(extents):
@@ -133,19 +133,19 @@ def plan(
 
 
 def work_of(partitioning: AttributeSpace, extents: Extents, events: ColumnBatch, event_cost: float) -> float:
-    """The work of a partitioning, for these subscriptions and events: what `Plan.work` estimates."""
+    """Return the work of a partitioning, for these subscriptions and events: what `Plan.work` estimates."""
     holders = np.array([part.matcher for part in partitioning.slices], np.int32)
     costs = np.asarray(partitioning.place(extents).sizes + event_cost, np.float64)
     return _work(costs, holders, partitioning.route(events))
 
 
 def _work(costs: NDArray[np.float64], holders: NDArray[np.int32], routes: Routes) -> float:
-    """What the busiest matcher has to do for each event.
+    """Return the work of the busiest matcher for each event.
 
     Parameters
     ----------
     costs, holders
-        [slices], what an event costs in each slice, and whose slice it is.
+        [slices], the cost of an event in each slice, and the slice's matcher.
     """
     size = len(routes.candidates)
     loads = LoadTable(len(costs))
@@ -162,7 +162,7 @@ def _work(costs: NDArray[np.float64], holders: NDArray[np.int32], routes: Routes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Option:
-    """An attribute, one way to cut it, where the sample events fall, and the segments' subscriptions."""
+    """An attribute, one way to cut it, the segments of the sample's events, and the segments' sizes."""
 
     axis: Axis
     segments: NDArray[np.int32]
@@ -194,20 +194,20 @@ def _places_of(events: ColumnBatch, path: Path) -> list[Place]:
 
 
 def cut_by_events(attribute: AttributeExtents, events: ColumnBatch, count: int) -> tuple[Place, ...]:
-    """The boundaries of segments with as many events each."""
+    """Return the boundaries of segments with equal numbers of events."""
     places = _places_of(events, attribute.path)
     return tuple(places[i * len(places) // count] for i in range(1, count))
 
 
 def cut_by_subscriptions(attribute: AttributeExtents, events: ColumnBatch, count: int) -> tuple[Place, ...]:
-    """The boundaries of segments in which as many pieces of subscriptions begin."""
+    """Return the boundaries of segments in which equal numbers of subscriptions' pieces begin."""
     low = np.sort(attribute.low)
     picked = [attribute.places[low[i * len(low) // count]] for i in range(1, count)]
     return tuple((*place[:2], BEFORE) if len(place) == 3 else place for place in picked)
 
 
 def cut_by_work(attribute: AttributeExtents, events: ColumnBatch, count: int) -> tuple[Place, ...]:
-    """The boundaries of segments with as much of events times the subscriptions that they meet."""
+    """Return the boundaries of segments with equal products of events and subscriptions that they meet."""
     axis = Axis(attribute.path, cut_by_events(attribute, events, 8 * count))
     _, segment = attribute.overlapped(axis)
     sizes = np.bincount(segment, minlength=axis.segment_count)
@@ -218,7 +218,7 @@ def cut_by_work(attribute: AttributeExtents, events: ColumnBatch, count: int) ->
 
 
 def _segments(axis: Axis, places: Sequence[Place]) -> list[int]:
-    """The segments of ascending places."""
+    """Return the segments of ascending places."""
     found, segment = [], 0
     for place in places:
         while segment < len(axis.boundaries) and axis.boundaries[segment] <= place:
@@ -238,10 +238,10 @@ _CUTS: tuple[Callable[[AttributeExtents, ColumnBatch, int], tuple[Place, ...]], 
 
 
 def owners_in_turn(matcher_count: int, dimension: int, per_matcher: int = 1) -> tuple[int, ...]:
-    """Who owns the segments of a dimension: all matchers in turn, in another order on each dimension.
+    """Return the owners of a dimension's segments: all matchers in turn, in another order on each dimension.
 
-    The order steps by another number coprime with the matchers', so that a matcher's neighbours, who
-    keep its replicas, differ from one dimension to the next, as far as there are such numbers.
+    The order steps by another number coprime with the matchers', so that a matcher's neighbours, which keep
+    its replicas, differ between dimensions, as far as there are such numbers.
     """
     steps = [step for step in range(1, max(2, matcher_count)) if gcd(step, matcher_count) == 1]
     step = steps[dimension % len(steps)]
@@ -266,7 +266,7 @@ def _with_hash_slices(
     matcher_count: int,
     settings: PlanSettings,
 ) -> Plan:
-    """The plan with hash slices, if they save enough copies: as many of them as make the least work."""
+    """Return the plan with the number of hash slices that is least work, if they save enough copies."""
     axes = tuple(option.axis for option in chosen)
     per_matcher = settings.segments_per_matcher
     owners = tuple(owners_in_turn(matcher_count, dimension, per_matcher) for dimension in range(len(axes)))
@@ -292,13 +292,13 @@ def better_plan(
     settings: PlanSettings,
     margin: float = 0.2,
 ) -> Plan | None:
-    """The plan for today's subscriptions and events; None if the cut that there is serves nearly as well.
+    """Return the plan for the present subscriptions and events; None if the current cut is nearly as good.
 
     Parameters
     ----------
     margin
-        The share by which the new plan's work must be lower: moving subscriptions costs. Higher: fewer moves,
-        more imbalance.
+        The share by which the new plan's work must be lower, because moving subscriptions costs. Higher:
+        fewer moves, more imbalance.
     """
     found = plan(extents, events, matcher_count, settings)
     if found is None:

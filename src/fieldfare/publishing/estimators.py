@@ -1,6 +1,4 @@
-"""Running estimates of a noisy quantity: an average that forgets, and the least or the most of a recent
-while.
-"""
+"""Running estimates of a noisy quantity: a moving average, and the minimum or maximum of recent samples."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from collections import deque
 class MovingAverage:
     """An exponentially weighted moving average.
 
-    ``value = gain * value + (1 - gain) * sample``; the first sample is taken as it is.
+    ``value = gain * value + (1 - gain) * sample``; the first sample becomes the value.
 
     Parameters
     ----------
@@ -22,21 +20,21 @@ class MovingAverage:
 
     def __init__(self, gain: float) -> None:
         if not 0 <= gain < 1:
-            raise ValueError(f"a filter gain is from 0 to below 1, not {gain}")
+            raise ValueError(f"a filter gain must be at least 0 and below 1, not {gain}")
         self._gain = gain
         self.value: float | None = None
 
     def add(self, sample: float) -> float:
-        """Take a sample in; the new average."""
+        """Add a sample and return the new average."""
         value = sample if self.value is None else self._gain * self.value + (1 - self._gain) * sample
         self.value = value
         return value
 
 
 class RecentExtreme:
-    """The least sample of the last ``window_s`` seconds (the most, with ``most=True``).
+    """The minimum of the samples of the last ``window_s`` seconds (the maximum, with ``most=True``).
 
-    Keeps only samples that can still become the extreme, so its work for each sample is constant on average.
+    It keeps only samples that can still become the extreme, so the work per sample is constant on average.
     """
 
     __slots__ = ("_samples", "_sign", "_window_s")
@@ -47,7 +45,7 @@ class RecentExtreme:
         self._samples: deque[tuple[float, float]] = deque()
 
     def add(self, sample: float, now_s: float) -> float:
-        """Take a sample in; the extreme now."""
+        """Add a sample and return the current extreme."""
         signed = self._sign * sample
         samples = self._samples
         while samples and samples[-1][1] >= signed:
@@ -59,5 +57,5 @@ class RecentExtreme:
 
     @property
     def value(self) -> float | None:
-        """The extreme when the last sample came; None before the first."""
+        """The extreme at the time of the last sample; None before the first."""
         return self._sign * self._samples[0][1] if self._samples else None

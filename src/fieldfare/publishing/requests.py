@@ -1,26 +1,25 @@
-"""How large a request should be, and how many may be under way, for a publisher that sends batches over HTTP.
+"""The tuner of request size and requests in flight, for a publisher that sends batches over HTTP.
 
-The same thinking as in `windowed`, for requests that carry many events. A request of n events takes about
-``fixed + each * n`` seconds; both are learned from requests of different sizes.
+It applies the ideas of `windowed` to requests with many events. A request of n events takes about
+``fixed + each * n`` seconds; both values are estimated from requests of different sizes.
 
-* While a request is under way the next batch gathers by itself, so nothing waits for company: a lonely event
-  goes at once, and batches grow with the load.
-* Only with a backlog does the size matter. Events come in order, so cutting a backlog up brings its first
-  events there sooner; a batch so large that its fixed time is a twentieth of it loses 5 % of the throughput
-  and no more: n = 19 * fixed / each.
-* A bound on latency, where the user gives one: an event may have to wait for the request before its own, so
-  each may take half the bound. What then remains is spent on waiting for company, that is on fewer requests.
-  When the load needs larger batches to be carried at all (Little's law), they win over the bound.
-* A service that refuses (429, 5xx, no connection) or is suddenly much slower than its own average gets less:
-  batches of half the size, and pauses in between, until requests pass again. Nothing is lost: events wait.
-* Several requests may be under way. One at a time wastes what is fixed: a twentieth while requests are as
-  large as is wanted; more where they may not be, on a long path. So there is one more while events wait,
-  those under way do not fill the path, and less than one request's worth queues at the service; one less when
-  more than two do (TCP Vegas), or when fewer would fill the path as well. What one of them takes is timed
-  from its own beginning: while all go well their answers come one behind the other, a round trip after each
-  was sent. When one meets trouble, those behind it wait for it and are as slow: of all that were under way
-  then only the first counts as a refusal, and none is learned from, or one lost packet would be taken for
-  five.
+* While a request is in flight the next batch accumulates, so no event waits for others: a single event is
+  sent at once, and batches grow with the load.
+* The size matters only with a backlog. Events are sent in order, so smaller requests deliver the first events
+  of a backlog sooner. A batch whose fixed time is a twentieth of its duration loses only 5 % of the
+  throughput: n = 19 * fixed / each.
+* With a bound on latency, an event may have to wait for the previous request, so each request may take half
+  the bound. The remaining slack is used for linger, that is for fewer requests. If the load can only be
+  carried in larger batches (Little's law), they take precedence over the bound.
+* If the service refuses requests (429, 5xx, no connection) or becomes much slower than its average, it gets
+  less: batches of half the size, with pauses in between, until requests succeed again. No event is lost.
+* Several requests may be in flight. With one at a time, the fixed time is wasted: a twentieth while requests
+  have the wanted size, more on a long path where they cannot. So one request is added while events wait,
+  those in flight do not fill the path, and less than one request queues at the service; one is removed when
+  more than two queue (TCP Vegas), or when fewer would also fill the path. Each request is timed from its own
+  start: without failures, answers arrive one after the other, each a round trip after its request. If one
+  fails, those behind it wait for it and are as slow: of all requests in flight then, only the first counts as
+  a refusal, and no estimate uses them, or one lost packet would count five times.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from dataclasses import dataclass
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
 
 TIME_GRAIN_S = 1e-6
-"""A request that begins when another ends may seem to begin so much earlier."""
+"""Rounding error, in seconds, by which a request that starts when another ends may seem to start earlier."""
 
 LONG_PATH_S = 0.010
-"""A request that takes so long however few its events are is worth another one beside it as soon as any event
-waits: what it costs both ends is far less. On a shorter path events had better travel together."""
+"""Fixed time of a request, in seconds, from which another one is sent as soon as any event waits: it costs
+both ends far less. On a shorter path, batching is better."""
 
 FULL_PATH = 0.75
-"""So busy with what is under way that one more would win little."""
+"""Utilisation of the path by the requests in flight, above which one more would gain little."""
 
 CROWD = 4.0
-"""With so many events in a round trip for each request under way, one waits for others."""
+"""Events per round trip and request in flight, above which events linger."""
 
 RECENT_S = 10.0
-"""For how long the quickest request, and the cheapest event, are remembered."""
+"""Seconds for which the fastest request and the cheapest event are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,15 @@ class RequestOutcome:
     Attributes
     ----------
     events : int
-        Events in it.
+        Number of its events.
     took_s : float
-        From its first attempt to its end, seconds.
+        Time from its first attempt to its end, in seconds.
     attempts : int
-        1, unless it had to be repeated.
+        Number of attempts; 1 without retries.
     acknowledged : bool
-        Whether the service took it in the end.
+        Whether the service acknowledged it.
     backlog_events : int
-        Events that wait now.
+        Events that are waiting at its end.
     """
 
     events: int
@@ -73,7 +72,7 @@ class RequestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RequestSetting:
-    """What holds now: the most events of a request, how long a batch may gather, requests under way."""
+    """Current settings: maximum events per request, linger in seconds, maximum requests in flight."""
 
     most_events: int
     linger_s: float
@@ -82,18 +81,18 @@ class RequestSetting:
 
 @dataclass(frozen=True, slots=True)
 class RequestEstimates:
-    """What has been learned; None before the first request.
+    """Estimates from finished requests; None before the first.
 
     Attributes
     ----------
     fixed_s, each_s : float or None
         A request of n events takes ``fixed_s + n * each_s`` seconds.
     load_per_s : float or None
-        Events that are published per second.
+        Published events per second.
     capacity_per_s : float or None
-        Events per second that requests of the present size can carry.
+        Events per second that requests of the current size can carry.
     throttle : float
-        1 in calm; the share of the batch size that is left after refusals.
+        Factor (0 to 1) by which refusals have reduced the batch size; 1 without refusals.
     """
 
     fixed_s: float | None = None
@@ -105,30 +104,30 @@ class RequestEstimates:
 
 @dataclass(frozen=True, slots=True)
 class RequestKnobs:
-    """What can be set.
+    """The settings of `RequestTuner`.
 
     Attributes
     ----------
     latency_bound_s : float or None
-        How old an event may become until it is acknowledged, seconds; None: as young as can be. Higher: fewer
-        requests.
+        Target for the time from publish to acknowledgement, in seconds; None: as short as possible. Higher:
+        fewer requests.
     least_events, most_events : int
-        Bounds of a full request in calm and without a bound on latency. The maximum is what the service
-        takes, and holds until something is known: it matters only when there is a backlog, and then it is the
-        quickest.
+        Bounds of a full request's size, without refusals and without a bound on latency. The maximum is the
+        service's limit; it applies until estimates exist, and matters only with a backlog, where it is the
+        fastest.
     most_requests : int
-        Requests under way at most. Higher: more throughput on a long path.
+        Maximum requests in flight. Higher: more throughput on a long path.
     fixed_share : float
         Share of the fixed time in a request of full size. Higher: smaller requests, less throughput.
     slow_request : float
-        A request so many times slower than expected is taken for a refusal, if it took ``least_slow_s`` at
-        least.
+        A request that takes more than this multiple of the expected time counts as a refusal, if it took at
+        least ``least_slow_s``.
     least_slow_s : float
-        Seconds below which no request counts as slow: pauses of a busy machine are as long.
+        Seconds below which no request counts as slow: a busy machine may pause for as long.
     most_linger_s : float
-        No batch waits longer than that for company, whatever the bound.
+        Maximum linger of a batch, in seconds, whatever the bound on latency.
     fit_gain, gain : float
-        Weight of the past in the cost of a request, and in the load.
+        Weight of earlier samples in the estimates of a request's cost, and of the load.
     """
 
     latency_bound_s: float | None = None
@@ -152,10 +151,10 @@ class RequestKnobs:
 
 
 class RequestCost:
-    """A straight line through (events, seconds), by least squares with exponentially forgotten samples.
+    """A linear fit of (events, seconds), by least squares with exponentially weighted samples.
 
-    While all requests are of one size the slope cannot be seen; then the last known one is kept. Times are
-    noisy, so no slope is believed that is over the least time for each event of a recent request.
+    While all requests have one size, the slope cannot be estimated and the last one is kept. Times are noisy,
+    so the slope is bounded by the minimum time per event among recent requests.
     """
 
     def __init__(self, gain: float) -> None:
@@ -167,7 +166,7 @@ class RequestCost:
         self.each_s = 0.0
 
     def add(self, events: int, seconds: float, now_s: float) -> None:
-        """Take in what a request of so many events took."""
+        """Add the duration of a request with ``events`` events."""
         self._count += 1
         weight = max(1 - self._gain, 1 / self._count)
         off_events, off_seconds = events - self._events, seconds - self._seconds
@@ -182,19 +181,19 @@ class RequestCost:
 
     @property
     def fixed_s(self) -> float:
-        """Seconds that a request takes however few events it carries."""
+        """Seconds that a request takes in addition to its events."""
         return max(0.0, self._seconds - self.each_s * self._events)
 
     def expect(self, events: int) -> float | None:
-        """Seconds that a request of so many events should take; None before the first."""
+        """Return the expected duration of a request with ``events`` events; None before the first."""
         return self.fixed_s + self.each_s * events if self._count else None
 
 
 class RequestTuner:
-    """Learns from finished requests; a machine without I/O."""
+    """Adapts request size, linger and requests in flight to finished requests; a machine without I/O."""
 
     LEAST_THROTTLE = 1 / 64
-    """Batches do not become smaller than this share."""
+    """Minimum factor by which refusals reduce the batch size."""
 
     def __init__(self, knobs: RequestKnobs | None = None) -> None:
         self.knobs = knobs if knobs is not None else RequestKnobs()
@@ -210,7 +209,7 @@ class RequestTuner:
         self.setting = RequestSetting(self.knobs.most_events, 0.0, 1)
 
     def observe(self, outcome: RequestOutcome, now_s: float) -> RequestSetting:
-        """Learn from a request that ended at ``now_s``; the setting from now on."""
+        """Update the estimates with a request that ended at ``now_s``; return the new settings."""
         self._measure_load(outcome, now_s)
         if now_s - outcome.took_s + TIME_GRAIN_S >= self._troubled_s:
             self._learn(outcome, now_s)
@@ -233,7 +232,7 @@ class RequestTuner:
             self._adjust_requests(outcome)
 
     def estimates(self) -> RequestEstimates:
-        """What has been learned so far."""
+        """Return the current estimates."""
         took_s = self._cost.expect(self.setting.most_events)
         if took_s is None:
             return RequestEstimates(load_per_s=self._load.value, throttle=self._throttle)
@@ -242,7 +241,7 @@ class RequestTuner:
         return RequestEstimates(fixed_s, each_s, self._load.value, capacity_per_s, self._throttle)
 
     def _measure_load(self, outcome: RequestOutcome, now_s: float) -> None:
-        """Events that came since the last request ended: those sent, and what the backlog grew by."""
+        """Add a sample of the load: events sent since the last request's end, plus the backlog's growth."""
         if self._ended_s is not None and now_s > self._ended_s:
             arrived = outcome.events + outcome.backlog_events - self._backlog_events
             self._load.add(max(0.0, arrived / (now_s - self._ended_s)))
@@ -250,10 +249,10 @@ class RequestTuner:
         self._backlog_events = outcome.backlog_events
 
     def _adjust_requests(self, outcome: RequestOutcome) -> None:
-        """TCP Vegas: how many of the requests under way are queueing at the service? And are they enough?
+        """Adjust the number of requests in flight, as TCP Vegas does, by how many queue at the service.
 
-        Of a request's time its events keep somebody busy, the rest is the path's, in which others may be
-        under way: as many as keep somebody busy all the time.
+        Part of a request's time is work for its events; the rest is spent on the path, while other requests
+        can be worked on. As many are in flight as keep the busiest side busy all the time.
         """
         least_s = (self._least_fixed.value or 0.0) + self._cost.each_s * outcome.events
         queueing = self._requests * (1 - least_s / outcome.took_s) if outcome.took_s > 0 else 0.0
@@ -273,15 +272,14 @@ class RequestTuner:
             wanted = float(knobs.most_events)
         else:
             cheap = (1 / knobs.fixed_share - 1) * cost.fixed_s / cost.each_s
-            wanted = max(cheap, knobs.least_events)  # Times are noisy, and below that there is little to win.
+            wanted = max(cheap, knobs.least_events)  # Times are noisy, and smaller requests gain little.
             if knobs.latency_bound_s is not None:
                 within_bound = (knobs.latency_bound_s / 2 - cost.fixed_s) / cost.each_s
                 wanted = min(wanted, max(within_bound, self._events_to_keep_up()))
         return max(1, int(min(wanted, knobs.most_events) * self._throttle))
 
     def _events_to_keep_up(self) -> float:
-        """A quarter more than the least n with n / (fixed + each n) = load; without limit when
-        there is none."""
+        """Return 1.25 times the least n with n / (fixed + each * n) = load; infinity if there is none."""
         load_per_s = (self._load.value or 0.0) / self._requests
         spare = 1 - load_per_s * self._cost.each_s
         return 1.25 * load_per_s * self._cost.fixed_s / spare if spare > 0 else float("inf")
@@ -291,10 +289,10 @@ class RequestTuner:
         linger_s = (1 - self._throttle) * took_s
         path_s = self._least_fixed.value or 0.0
         if self._requests > 1 and (self._load.value or 0.0) * path_s > CROWD * self._requests:
-            # Their answers come together, and the next ones would leave together: one with all, some with one
-            # event. Spaced evenly over a round trip they carry as many each.
+            # Answers that arrive together would start the next requests together: one with all events, the
+            # others with one each. Spaced evenly over a round trip, all carry the same number.
             linger_s = max(linger_s, path_s / self._requests)
         if self.knobs.latency_bound_s is not None:
-            # An event may wait for the request before it; the rest of the bound is for company.
+            # An event may wait for the previous request; the rest of the bound is used for linger.
             linger_s = max(linger_s, self.knobs.latency_bound_s - 2 * took_s)
         return min(linger_s, self.knobs.most_linger_s)

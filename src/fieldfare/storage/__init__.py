@@ -1,16 +1,18 @@
-"""What is durable: event log, registry, match log and index files; contracts, opened by address.
+"""Durable storage: event log, registry, match log and index files, with functions to open each by its URL.
 
-``event_log``, ``delayed``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it;
-the folders are those who do: `sqlite` an event log and what waits to be in it, `sql` the registry, `files`
-match log and index store, `kafka` both logs, `shared` the index where other machines reach it.
+The modules ``event_log``, ``delayed``, ``match_log``, ``index_store``, ``registry`` and ``keys`` define the
+interfaces. The packages implement them: `sqlite` an event log and the delayed records, `sql` the registry and
+the API keys, `files` match log and index store, `kafka` both logs, `shared` a copy of the index that other
+machines can read.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from fieldfare.storage.delayed import DelayedRecords
@@ -60,7 +62,7 @@ _IN_KAFKA = " or kafka://HOST:PORT/TOPIC"
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first asked for: who only wants to know where a file lies needs no arrays.
+    # Load modules on first use: code that only needs the path of a file should not import NumPy.
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -74,11 +76,11 @@ def open_event_log(url: str) -> EventLog:
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has another scheme, or is invalid.
     EventLogError
         The file cannot be opened, or is not an event log; no broker answers, or there is no such topic.
     """
-    # Who needs one part of storage need not wait for the others to load.
+    # Import implementations on first use, so that callers load only the ones that they need.
     if url.startswith("kafka:"):
         from fieldfare.storage.kafka.log import KafkaEventLog
 
@@ -90,12 +92,12 @@ def open_event_log(url: str) -> EventLog:
 
 
 def open_delayed(url: str) -> DelayedRecords:
-    """Open the records that wait for their time at an address, ``sqlite:///path``; created if not there.
+    """Open the delayed records at an address, ``sqlite:///path``; a file that does not exist is created.
 
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has another scheme, or is invalid.
     StorageError
         The file cannot be opened, or holds something else.
     """
@@ -111,7 +113,7 @@ def open_registry(url: str) -> Registry:
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has another scheme, or is invalid.
     RegistryError
         The file cannot be opened, or is not a registry.
     """
@@ -122,12 +124,12 @@ def open_registry(url: str) -> Registry:
 
 
 def open_keys(url: str) -> KeyStore:
-    """Open the API keys that are kept beside the registry at an address, ``sqlite:///path``.
+    """Open the API keys, which are stored in the registry's database, at an address, ``sqlite:///path``.
 
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has another scheme, or is invalid.
     RegistryError
         The file cannot be opened.
     """
@@ -140,12 +142,12 @@ def open_keys(url: str) -> KeyStore:
 def open_match_log(url: str) -> MatchLog:
     """Open the match log at an address, ``file:///path`` or ``kafka://host:port/topic``.
 
-    A folder is made when something is written.
+    A folder that does not exist is created at the first write.
 
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has another scheme, or is invalid.
     MatchLogError
         No broker answers, or there is no such topic.
     """
@@ -160,17 +162,20 @@ def open_match_log(url: str) -> MatchLog:
 
 
 def open_index_store(url: str, copy: str | None = None) -> IndexStore:
-    """Open the index store at an address, ``file:///path``: a folder, made when something is written.
+    """Open the index store at an address, ``file:///path``: a folder, created at the first write.
 
     Parameters
     ----------
+    url
+        Address of the index store.
     copy
-        Where what is written goes, too: for the one who writes. See `open_index_copy`.
+        Address to which everything that is written is copied, for the process that writes; None for no copy.
+        See `open_index_copy`.
 
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        An address has another scheme, or is invalid.
     """
     path = _path(url, "index store", "file")
     from fieldfare.storage.files.index_store import FileIndexStore
@@ -185,12 +190,12 @@ def open_index_store(url: str, copy: str | None = None) -> IndexStore:
 
 
 def open_index_copy(address: str) -> IndexSource:
-    """Open the copy of an index that machines without the store read: ``file:///path``, ``s3://bucket/path``...
+    """Open a copy of an index, for machines without the store: ``file:///path``, ``s3://bucket/path``, ...
 
     Raises
     ------
     ValueError
-        The address is of no kind that is known.
+        The address has an unknown scheme, or is invalid.
     """
     from fieldfare.storage.shared.address import SharedAddress
     from fieldfare.storage.shared.index_copy import IndexCopy
@@ -202,4 +207,4 @@ def _path(url: str, what: str, known: str, or_else: str = "") -> str:
     scheme, separator, path = url.partition(":///")
     if scheme != known or not separator or not path:
         raise ValueError(f"the address of the {what} is {known}:///PATH{or_else}, not {url!r}")
-    return f"/{unquote(path)}" if scheme == "file" else path
+    return os.fsdecode(b"/" + unquote_to_bytes(path)) if scheme == "file" else path

@@ -1,17 +1,18 @@
-"""Where a service's logs are, and a copy of its index: said when its data directory is first used, and noted.
+"""The addresses of a service's logs and of the copy of its index, recorded in its data directory.
 
-Positions, cursors and the index are of one log. So a directory has one for as long as it lives: whoever
-names another is refused, and who names none goes on with the one that it has. The index's copy is only a
-copy: who names another place has it made there.
+Positions, cursors and the index refer to one log. So a directory keeps its log for good: another address is
+refused, and a start without an address uses the recorded one. The copy of the index may move: for another
+address, a new copy is written there.
 """
 
 from __future__ import annotations
 
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import EventLogError, StorageError
@@ -21,58 +22,81 @@ from fieldfare.storage.shared.address import SharedAddress
 
 _TRIED = "README"
 MATCHES = ".matches"
-"""What the name of the match log's topic has behind that of the event log's."""
+"""Suffix that turns the event log's topic name into that of the match log's topic."""
 
 
 class AddressError(StorageError):
-    """The logs, or the index, cannot be where somebody wants them."""
+    """The logs, or the copy of the index, cannot be at the requested address."""
 
 
 def settle(root: Path, log: str | None, index_store: str | None = None) -> DataFolder:
-    """The data directory with its logs where they are to be, or are already.
+    """Return the data directory with the addresses of its logs and its index copy; record new ones.
 
     Parameters
     ----------
     root
-        The directory; it is made if it is not there.
+        The directory; created if it does not exist.
     log
-        The event log's address, ``kafka://HOST:PORT/TOPIC``; the match log is in the topic beside it. None:
-        where it is, and else in the directory itself.
+        Address of the event log, ``kafka://HOST:PORT/TOPIC``; the match log is in the topic with the suffix
+        `MATCHES`. None means the recorded address or, without one, the directory itself.
     index_store
-        Where the machines of a cluster reach the index, see `shared.address`. None: where they do already.
+        Address of the copy of the index that the machines of a cluster read: see `shared.address`. None means
+        the recorded one, if any.
 
     Raises
     ------
     AddressError
-        An address is none, the directory has another log, or the log another directory.
+        An address is invalid, the directory has another log, or the log belongs to another directory.
     StorageError
-        No broker answers there, or there is no such topic; nothing can be written there.
+        No broker answers, there is no such topic, or nothing can be written at an address.
     """
     index_copy = None if index_store is None else _usable(index_store, root)
-    found = _with_log(DataFolder.at(root), log)
+    folder = DataFolder.at(root)
+    _refuse_misplaced(folder)
+    found = _with_log(folder, log)
     if index_copy not in (None, found.index_copy):
         found = replace(found, index_copy=index_copy)
         found.note()
+    elif found.addresses.exists():
+        with suppress(OSError):  # An older version wrote it without a checksum.
+            found.note()
     return found
 
 
+def _refuse_misplaced(folder: DataFolder) -> None:
+    """Raise AddressError if an earlier version stored the registry beside the directory.
+
+    That version took the directory's path for a URL: "?" ended the path, and "%41" was read as "A".
+    """
+    path = folder.registry_path.absolute()
+    misplaced = Path(unquote(str(path).partition("?")[0]))
+    is_used = folder.log is not None or folder.log_path.exists()
+    if misplaced != path and is_used and misplaced.is_file() and not path.exists():
+        raise AddressError(
+            f"an earlier version kept the subscriptions of {folder.root} in {misplaced}. If no other service"
+            f" uses that file, move it, and {misplaced.name}-wal if there is one, to {path} and"
+            f" {path.name}-wal; then start again"
+        )
+
+
 def _usable(url: str, root: Path) -> str:
-    """The address of a place that can be written to; what is there of an earlier service stays."""
+    """Return the normalized address of a writable place; files of an earlier service there remain."""
     try:
         address = SharedAddress.parse(url)
     except ValueError as error:
         raise AddressError(str(error)) from None
-    path = Path(address.place.removeprefix("file://"))
+    path = Path(unquote(address.place.removeprefix("file://")))
     if address.place.startswith("file:") and root.resolve() in (path.resolve(), *path.resolve().parents):
         raise AddressError(
-            f"{path} is in the data directory, which other machines do not reach: name a folder that they do"
+            f"{path} is in the data directory, which other machines cannot read: name a folder that all"
+            " machines share"
         )
     from fieldfare.storage.shared.files import SharedFiles  # loads pyarrow
 
     try:
         SharedFiles(address).put_bytes(_TRIED, b"This is a copy of the index of a fieldfare service.\n")
     except StorageError as error:
-        raise AddressError(f"the index cannot be copied there: {error}") from None
+        raise AddressError(f"the index cannot be copied to {address.place}: {error}") from None
     return address.url
 
 
@@ -82,7 +106,7 @@ def _with_log(folder: DataFolder, log: str | None) -> DataFolder:
             try:
                 return _claimed(folder, KafkaAddress.parse(folder.log, "event log"))
             except EventLogError:
-                """No broker answers yet; the service waits for them."""
+                """No broker answers yet; the service waits for one."""
         return folder
     try:
         wanted = KafkaAddress.parse(log, "event log")
@@ -103,13 +127,13 @@ def _with_log(folder: DataFolder, log: str | None) -> DataFolder:
 
 
 def _claimed(folder: DataFolder, address: KafkaAddress) -> DataFolder:
-    """The directory, with its log noted as its own on either side."""
+    """Record the log in the directory, claim the log for the directory, and return the directory."""
     _need_kafka()
     from fieldfare.storage.kafka.owner import AnotherOwner, claim
 
     noted = DataFolder.at(folder.root)
     found = replace(folder, service=folder.service or secrets.token_hex(16))
-    # First: one that the log knows as its own, and that does not know so itself, would be refused for ever.
+    # Before the claim: a directory that owns a log but has not recorded it would be refused for ever.
     if found != noted:
         found.note()
     try:
@@ -131,7 +155,7 @@ def _need_kafka() -> None:
 
 
 def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:
-    """AddressError when a directory has a log already that is not this one; brokers may have moved."""
+    """Raise AddressError if the directory has another log; only the topic counts, since brokers may move."""
     if folder.log is not None:
         noted = KafkaAddress.parse(folder.log, "event log")
         if noted.topic == wanted.topic:
@@ -142,6 +166,6 @@ def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:
     else:
         return
     raise AddressError(
-        f"the log of {folder.root} is {has}, and its cursors and matches are of that one: leave --log out,"
-        f" or name another directory with --data"
+        f"the data directory {folder.root} already uses the log {has}, to which its cursors and matches"
+        " refer: leave out --log, or name another directory with --data"
     )

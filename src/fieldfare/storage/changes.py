@@ -1,4 +1,4 @@
-"""What changes do to a registry, whoever keeps it: pure, a batch in memory until it is written."""
+"""The effects of a batch of changes on a registry, computed in memory, independent of the database."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from fieldfare.model import OPEN_END, DeliverySettings, Offsets, Position, Subsc
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import Configure, Conflict, Put, Remove
 
-MAX_NUMBER = (1 << 32) - 1
+NUMBER_MAX = (1 << 32) - 1
+"""Greatest subscription number, since indexes store 32 bits of it; then no subscription can be created."""
 
 
 @dataclass(slots=True)
 class ChangeBatch:
-    """A batch of changes on the way: what stands after each, and the rows to write at its end.
+    """A batch of changes: the subscriptions after the changes so far, and the rows to write in the end.
 
     Parameters
     ----------
     ends, now_ms
-        As `Registry.apply` is given them.
+        See `Registry.apply`.
     standing
-        The subscriptions that the changes name, as they stand, by space and id.
+        The current subscriptions that the changes name, by space and id.
     revision, number
-        The last that were given out.
+        The last assigned revision and subscription number.
     """
 
     ends: Offsets
@@ -32,16 +33,16 @@ class ChangeBatch:
     revision: int
     number: int
     touched: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """The ids changed, and whether each stood before the batch."""
+    """The changed spaces and ids, and whether each subscription existed before the batch."""
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
     begun: dict[int, tuple[Position, ...]] = field(default_factory=dict)
-    """Where delivery of those replaced, or with a past, begins if nobody has read yet, by number."""
-    pasts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    ended_pasts: list[int] = field(default_factory=list)
+    """Start positions of replaced or replayed subscriptions without a cursor, by subscription number."""
+    replays: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ended_replays: list[int] = field(default_factory=list)
     closings: list[dict[str, Any]] = field(default_factory=list)
 
     def apply(self, change: Put | Configure | Remove) -> Subscription | Conflict | None:
-        """What `Registry.apply` answers to one change."""
+        """Apply one change and return the result that `Registry.apply` returns for it."""
         key = (change.space, change.id)
         existing = self.standing.get(key)
         if isinstance(change, Configure):
@@ -55,8 +56,8 @@ class ChangeBatch:
                 return None
             self._touch(key)
             self._close(existing, removed=True)
-            if existing.start is not None and self.pasts.pop(existing.number, None) is None:
-                self.ended_pasts.append(existing.number)
+            if existing.start is not None and self.replays.pop(existing.number, None) is None:
+                self.ended_replays.append(existing.number)
             del self.standing[key]
             return existing
         if existing is not None and change.if_absent:
@@ -81,14 +82,24 @@ class ChangeBatch:
 
     def _open(self, put: Put, existing: Subscription | None) -> Subscription:
         if existing is None:
-            if self.number == MAX_NUMBER:
-                raise RegistryError("all subscription numbers have been given out")
+            if self.number >= NUMBER_MAX:
+                raise RegistryError(
+                    "all subscription numbers are used: no subscription can be created any more"
+                )
             self.number += 1
         number = self.number if existing is None else existing.number
         delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
-        start = self._begin_in_the_past(put, number) if existing is None else existing.start
+        start = self._start_positions(put, number) if existing is None else existing.start
         subscription = Subscription(
-            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery, start),
+            id=put.id,
+            space=put.space,
+            filter=put.filter,
+            dialect=put.dialect,
+            number=number,
+            revision=self.revision,
+            valid_from=self.ends,
+            delivery=delivery,
+            start=start,
             cost=put.cost,
         )
         self.standing[put.space, put.id] = subscription
@@ -107,13 +118,13 @@ class ChangeBatch:
         }
         return subscription
 
-    def _begin_in_the_past(self, put: Put, number: int) -> tuple[Position, ...] | None:
+    def _start_positions(self, put: Put, number: int) -> tuple[Position, ...] | None:
         if put.start is None:
             return None
         named = {position.partition: position for position in put.start}
         start = tuple(named.get(end.partition, end) for end in _first_events(self.ends))
         self.begun[number] = start
-        self.pasts[number] = {
+        self.replays[number] = {
             "number": number,
             "revision": self.revision,
             "space": put.space,

@@ -1,11 +1,11 @@
-"""Records that wait for their time before they are appended to the log: durable before they are acknowledged.
+"""Delayed records, which are appended to the log when they are due; durable before they are acknowledged.
 
     kept ──▶ taken, with a producer and a sequence ──▶ appended with these ──▶ done
          └─▶ cancelled
 
-Whoever takes records appends them to the log and says that it is done. Between any two of these steps it may
-be killed: what was taken and is not done is taken again, with the same producer and sequence, which the log
-takes for the repeat that it is. So a record that was kept is in the log once, whatever log that is.
+The process that takes records appends them to the log and then calls `done`. It may be killed between any two
+steps: records that were taken but are not done are taken again, with the same producer and sequence, which
+the log recognizes as a repeat. So every kept record is appended exactly once, to any kind of log.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Protocol
 from fieldfare.storage.event_log import NewRecord
 
 TAKEN_MAX_RECORDS = 500
-"""Records that are taken and not done, at most: a log remembers that many sequences of a producer."""
+"""Maximum records that are taken but not done; a log remembers at least this many sequences of a producer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What became of a record that was to be kept: its own, or the first one's where it is a repeat.
+class StoredDelayed:
+    """The result of keeping a record: its ID, due time and events; of a repeat, those of the first record.
 
-    One that `differs` has another payload than the first one; it is not kept.
+    `differs` marks a repeat whose payload is not that of the first record; it is not kept.
     """
 
     id: int
@@ -36,7 +36,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A record that waits: when it is due, in milliseconds since 1970, and how large it is."""
+    """A delayed record: its due time in milliseconds since 1970, its number of events and its size."""
 
     id: int
     due_ms: int
@@ -45,69 +45,72 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A record whose time has come, as it is to be appended."""
+class DueRecord:
+    """A record that is due, ready to be appended to the log."""
 
     id: int
     record: NewRecord
 
 
 class DelayedRecords(Protocol):
-    """Records that wait for their time. One process uses it."""
+    """A store of delayed records; used by one process."""
 
-    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[Kept]:
-        """Keep records until they are due, all or none; durable on return.
+    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[StoredDelayed]:
+        """Keep records, each with its due time, until they are due, all or none; durable on return.
 
-        A repeat of a (space, producer, sequence) keeps nothing, also when the first one is done or cancelled,
-        as long as `forget` leaves it.
+        A repeat of a (space, producer, sequence) keeps nothing, even when the first record is done or
+        cancelled, until `forget` removes it.
 
         Raises
         ------
         ValueError
-            A record breaks a limit of the log's; nothing was kept.
+            A record exceeds a limit of the log; nothing was kept.
         """
         ...
 
-    def take(self, now_ms: int, max_bytes: int) -> list[Taken]:
-        """The records to append next, a space's in the order of their times; durable on return.
+    def take(self, now_ms: int, max_bytes: int) -> list[DueRecord]:
+        """Take and return the records to append next, those of a space by due time; durable on return.
 
-        First those that were taken and are not done; else those that are due, one at least, and no more than
-        `TAKEN_MAX_RECORDS` and these bytes allow: when that is not all, each space's in its turn.
+        If records are taken but not done, returns these. Otherwise takes due records: at least one, at most
+        `TAKEN_MAX_RECORDS`, up to about `max_bytes`; round robin by space if more are due.
         """
         ...
 
     def has_kept(self, space: str, producer: str, sequence: int) -> bool:
-        """Whether a record of this number was kept, as far as `forget` leaves it."""
+        """Return whether a record of this producer and sequence was kept and not forgotten since."""
         ...
 
     def done(self, ids: Sequence[int]) -> None:
-        """These are in the log, or nobody wants them any more."""
+        """Remove records that were appended to the log or are no longer wanted."""
         ...
 
     def next_due_ms(self) -> int | None:
-        """When the next one is due; None when none waits."""
+        """Return when the next record is due, in milliseconds since 1970; None if there is none."""
         ...
 
     def waiting(self, space: str, after: tuple[int, int], limit: int) -> list[Waiting]:
-        """Up to ``limit`` records of a space that wait, by time and id, behind these."""
+        """Return at most `limit` delayed records of a space, by due time and ID, after `after`."""
         ...
 
     def cancel(self, space: str, id: int) -> Waiting | None:
-        """Forget a record of a space; None when there is none, or it was taken."""
+        """Remove and return a record of a space; None if there is none, or it was taken."""
         ...
 
     def cancel_some(self, space: str, limit: int) -> list[Waiting]:
-        """Forget up to ``limit`` records of a space that are not taken; those that were."""
+        """Remove and return at most `limit` records of a space that are not taken."""
         ...
 
     def held(self) -> Mapping[str, tuple[int, int]]:
-        """How many records each space has that wait, and how many bytes; one without any is not named."""
+        """Return the number and bytes of the delayed records of each space that has any."""
         ...
 
     def forget(self, before_ms: int, limit: int) -> int:
-        """Forget up to ``limit`` repeats' marks of what was kept and due before a time, and waits no more."""
+        """Stop recognizing repeats of at most `limit` records; return the number of forgotten ones.
+
+        Only records that were kept and due before a time, and are no longer delayed, are forgotten.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of connections; they are opened again when needed."""
+        """Close this process's connections; they are opened again when needed."""
         ...

@@ -1,10 +1,10 @@
-"""What storage raises: every message names the file or the address that is meant."""
+"""The errors that storage raises; every message names the file or address concerned."""
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """Something durable could not be read or written."""
+    """Durable data could not be read or written."""
 
 
 class EventLogError(StorageError):
@@ -15,20 +15,24 @@ class TrimmedError(EventLogError):
     """The records asked for were removed by retention."""
 
 
+class CorruptLogError(EventLogError):
+    """A page of the event log is corrupt: the disk returns other bytes than were written."""
+
+
 class RegistryError(StorageError):
     """The registry could not be read or written."""
 
 
 class DiskFullError(EventLogError, RegistryError):
-    """There is no space left to write to; what was asked for was not done, and may be asked for again."""
+    """The disk is full; nothing was written, and the operation may be retried."""
 
 
 class FormatError(EventLogError, RegistryError):
-    """A file is no log or registry, or of a format that this program does not read: waiting does not help."""
+    """A file is not a log or registry, or has a format that this version cannot read; do not retry."""
 
 
 class UnknownSpaceError(RegistryError):
-    """A space was named that does not exist."""
+    """The space does not exist."""
 
     def __init__(self, space: str) -> None:
         super().__init__(f"there is no space {space!r}")
@@ -36,7 +40,7 @@ class UnknownSpaceError(RegistryError):
 
 
 class SpaceExistsError(RegistryError):
-    """A space was to be created that exists."""
+    """The space to create exists already."""
 
     def __init__(self, space: str) -> None:
         super().__init__(f"there is a space {space!r} already")
@@ -47,8 +51,8 @@ class MatchLogError(StorageError):
     """A block of the match log could not be read or written."""
 
 
-class BrokenBlockError(MatchLogError):
-    """A block, given by its partition and its range, does not hold what it should."""
+class CorruptBlockError(MatchLogError):
+    """A block, identified by its partition and range, is corrupt."""
 
     def __init__(self, partition: int, block: tuple[int, int], reason: str) -> None:
         super().__init__(reason)
@@ -57,11 +61,11 @@ class BrokenBlockError(MatchLogError):
 
 
 class DelayedError(StorageError):
-    """Records that wait for their time could not be read or written."""
+    """Delayed records could not be read or written."""
 
 
-class ElsewhereError(StorageError):
-    """A file was to be opened on another machine than the one that has it."""
+class OtherMachineError(StorageError):
+    """The file is on another machine and cannot be opened here."""
 
 
 class IndexStoreError(StorageError):

@@ -1,15 +1,15 @@
-"""The event log: what a publish call appended, in order, durable before it is acknowledged.
+"""The event log: the published batches in order, durable before they are acknowledged.
 
-One record is one publish batch, stored whole: its events as JSON lines, or as an Arrow stream with a row
-for each (see ``arrow_events.stream``). Its *stamp* is the registry revision as of which it is matched.
+One record is one publish batch, stored as a unit: its events as JSON lines, or as an Arrow stream with one
+row per event (see ``arrow_events.stream``). Its *stamp* is the registry revision as of which it is matched.
 
-A log has one or more *partitions*, numbered from 0; how many does not change while it is open. In each the
-records have rising offsets from 0, and an offset is never used twice, also when all records have been
-removed. There may be *holes*: offsets, anywhere, that no record has or will ever have.
+A log has one or more *partitions*, numbered from 0; their number does not change while the log is open. In
+each partition the records have increasing offsets from 0, and an offset is never used twice, even when all
+records have been removed. There may be *holes*: offsets, anywhere, that no record has or will ever have.
 
-The contract has three faces, so that nobody holds more than he needs: `EventWriter`, `EventReader` and
-`EventRetention`. They promise what a log on many machines can keep: sums over what was not read are figures
-to go by, and how retention finds what to remove is its own affair.
+The interface has three parts, so that each caller gets only what it needs: `EventWriter`, `EventReader` and
+`EventRetention`. They promise only what a distributed log can provide: sums over unread records are
+estimates, and a log decides itself how it finds the records to remove.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
-from fieldfare.model import Offsets
+from fieldfare.model import RECORD_EVENTS_MAX, Offsets
 
-MAX_RECORD_EVENTS = 10_000
-MAX_PAYLOAD_BYTES = 64 << 20
+REMEMBERED_SEQUENCES = 1_000
+"""Minimum number of a producer's latest sequences to remember; older repeats may be appended again."""
+AGES_NOTED = 500
+"""Resolution of retention by age: ages are exact to the maximum age divided by this number."""
+PAYLOAD_BYTES_MAX = 64 << 20
+"""Maximum payload bytes of a record; larger ones are refused."""
 
 FIRST = -1
-"""What a producer's first record follows."""
+"""The value of `NewRecord.follows` for a producer's first record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +41,22 @@ class NewRecord:
     space
         The space that the events belong to.
     payload
-        The events, one UTF-8 JSON object a line, each line ended by a line feed; or one a row, as an Arrow
-        stream. At most 64 MiB.
+        The events as lines, each one UTF-8 JSON object ended by a line feed; or as an Arrow stream, one event
+        per row. At most 64 MiB.
     count
-        How many events the payload holds: 1 to 10,000.
+        Number of events in the payload, 1 to 10,000.
     producer, sequence
-        Who appends, and its own number for this batch (both or neither). A pair that the log has seen
-        in this space before appends nothing, so a retry is harmless. A producer's sequences must increase.
+        Name of the producer, and its number for this batch (both or neither). A pair that the log has seen
+        in this space appends nothing, so a retry is harmless. A producer's sequences must increase.
     follows
-        The sequence that this batch comes after, lower than its own, or `FIRST`: it is appended only while
-        that is its producer's newest in the space. So batches that are sent at the same time are in the log
-        in their order, or not at all. None: it is appended whatever came before.
+        The sequence that this batch comes after, lower than its own, or `FIRST`: the batch is appended only
+        if that is its producer's newest sequence in the space. So batches that are sent concurrently are in
+        the log in order, or not at all. None appends the batch in any case.
     appended_ms
-        The time of the append, in milliseconds since 1970.
+        Time of the append, in milliseconds since 1970.
     stamp
-        The registry revision that was read after the batch had arrived; it is matched as of that. No lower
-        than the stamp of any record that was appended before.
+        The registry revision that was read after the batch arrived; the batch is matched as of it. At least
+        the stamp of every record appended before.
     """
 
     space: str
@@ -65,27 +69,27 @@ class NewRecord:
     follows: int | None = None
 
     def check(self) -> None:
-        """ValueError when it breaks a limit."""
-        if not 1 <= self.count <= MAX_RECORD_EVENTS:
-            raise ValueError(f"a record has 1 to {MAX_RECORD_EVENTS} events, not {self.count}")
-        if len(self.payload) > MAX_PAYLOAD_BYTES:
-            raise ValueError(f"a record has at most {MAX_PAYLOAD_BYTES} bytes, not {len(self.payload)}")
+        """Raise ValueError if the record exceeds a limit or is inconsistent."""
+        if not 1 <= self.count <= RECORD_EVENTS_MAX:
+            raise ValueError(f"a record has 1 to {RECORD_EVENTS_MAX} events, not {self.count}")
+        if len(self.payload) > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"a record has at most {PAYLOAD_BYTES_MAX} bytes, not {len(self.payload)}")
         if is_arrow(self.payload):
             read_events(self.payload, self.count)
         elif not self.payload.endswith(b"\n") or self.payload.count(b"\n") != self.count:
             raise ValueError(f"the payload is not {self.count} lines, each ended by a line feed")
         if (self.producer is None) != (self.sequence is None):
-            raise ValueError("producer and sequence go together")
+            raise ValueError("a record needs both a producer and a sequence, or neither")
         if self.follows is not None and (self.sequence is None or not FIRST <= self.follows < self.sequence):
             raise ValueError(f"sequence {self.sequence} cannot follow {self.follows}")
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a record stands, and its stamp: its own, or the first one's when it is a repeat (`duplicate`).
+    """The place and stamp of an appended record; of a repeat (`duplicate`), those of the first record.
 
-    A repeat of what retention has removed may tell 0 as the stamp. One that `differs` has another payload
-    than the first one, which cannot be meant; it is not appended.
+    The stamp may be 0 if retention has removed the first record. `differs` marks a repeat whose payload is
+    not that of the first record, which is an error of the producer; it is not appended.
     """
 
     offset: int
@@ -98,9 +102,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class OutOfOrder:
-    """A record that was not appended, for its producer's newest in the space is not the one that it follows.
+    """The result for a record that was not appended because `follows` is not its producer's newest sequence.
 
-    `newest` is that sequence, `FIRST` where none is known: none came, or all were forgotten.
+    `newest` is the producer's newest sequence in the space; `FIRST` if none is known, because there was none
+    or all were forgotten.
     """
 
     newest: int
@@ -108,7 +113,7 @@ class OutOfOrder:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log."""
+    """A stored record of the log; see `NewRecord`."""
 
     offset: int
     space: str
@@ -120,18 +125,19 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long the log is kept: a record goes when either bound is passed.
+    """The retention policy of a log: a record is removed when it exceeds either bound.
 
     Parameters
     ----------
     max_age_ms
-        Records older than this go. Larger: subscribers may come back later, more disk. None: no bound. It is
-        a time that the service has run, which nobody can set: a clock may jump by a week and back.
+        Maximum age of a record in milliseconds; older ones are removed. Larger: subscribers may return later,
+        but the log takes more disk. None: no bound. Age is time that the service has run, since a clock may
+        jump by a week and back.
     max_bytes
-        The oldest records go until the payloads kept take at most this. None: no bound.
+        Maximum bytes of all stored payloads; beyond it, the oldest records are removed. None: no bound.
     producers_ms
-        So long a producer's last sequences are remembered at least, in the same time. Larger: who comes back
-        later may still repeat a request without harm. None: for ever.
+        Minimum time for which a producer's last sequences are remembered, measured like `max_age_ms`. Larger:
+        a producer that returns later may still safely retry a request. None: for ever.
     """
 
     max_age_ms: int | None = None
@@ -140,130 +146,132 @@ class RetentionPolicy:
 
 
 class EventWriter(Protocol):
-    """What a log is to those who append to it. One process appends."""
+    """The part of a log that appends records; used by one process."""
 
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         """Append records, all that are in order or none; they are durable and visible on return.
 
-        The log chooses each one's partition: a producer's records of a space are all in one. No records at
-        all are as good a question whether the log can be written as any.
+        The log chooses each record's partition: a producer's records in a space are all in one partition. A
+        call without records tests whether the log can be written.
 
-        A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
-        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
-        as long as `RetentionPolicy.producers_ms` says.
+        A repeat of a (space, producer, sequence) appends nothing and returns the first record's place, with
+        ``duplicate=True``. Repeats are recognized among the last 1,000 sequences of a producer in a space,
+        for the time `RetentionPolicy.producers_ms`.
 
-        One that ``follows`` another is held against its producer's newest, those before it in the same call
-        included. A repeat is one whatever it follows.
+        `NewRecord.follows` is compared with the producer's newest sequence, including the records before it
+        in the same call. A repeat is recognized whatever it follows.
 
         Raises
         ------
         ValueError
-            A record breaks a limit; nothing was appended.
+            A record exceeds a limit; nothing was appended.
         EventLogError
-            The log could not be written. Nothing was appended, or all of it: a log on other machines may
-            not know. It finds out before it appends anything else, so a repeat is still recognised.
+            The log could not be written. Either nothing was appended or everything: a remote log may not
+            know which. It finds out before the next append, so a repeat is still recognized.
         """
         ...
 
     def raise_ends(self, to: Offsets) -> None:
-        """Give no offset before these to a record; what the log does not hold up to there is a hole.
+        """Assign no offset before `to`, an offset per partition, to later records; missing offsets are holes.
 
-        For a log that is a copy from before, whose offsets others know already.
+        Used after a restore of an older copy of the log, whose later offsets are already known elsewhere.
 
         Raises
         ------
         EventLogError
-            It cannot be done with this log, or it could not be written.
+            This log does not support it, or could not be written.
         """
         ...
 
 
 class LogPartition(Protocol):
-    """One partition of a log, to be read."""
+    """One partition of a log, for reading."""
 
     @property
     def number(self) -> int:
-        """Which one it is."""
+        """The partition's number, from 0."""
         ...
 
     def start(self) -> int:
-        """From where on records may be read: none before it is kept, and a hole may lie at it."""
+        """Return the offset from which records can be read: earlier ones were removed; it may be a hole."""
         ...
 
     def end(self) -> int:
-        """The offset behind the last record that can be read; the next one gets it, or a later one."""
+        """Return the offset after the last readable record; the next record gets it, or a later one."""
         ...
 
     def read(self, start: int, end: int) -> Iterator[Record]:
-        """The records with ``start <= offset < end`` in order; fewer where there are holes or the log ends.
+        """Yield the records with ``start <= offset < end`` in order; holes and the log's end yield none.
+
+        A log that stores records itself leaves out corrupt records and writes a note for each (see
+        `storage.corruption`).
 
         Raises
         ------
         TrimmedError
-            ``start`` lies before what is kept.
+            `start` is before the partition's start.
         """
         ...
 
     def first_since(self, time_ms: int) -> int:
-        """An offset that all records from it on were appended at this time or later, and none before it.
+        """Return the offset of the first record appended at a time, in milliseconds since 1970, or later.
 
-        As far as clocks go forward: where one was set back it is one of those that would do.
+        If a clock was set back, it is one of several offsets that fit.
         """
         ...
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
-        """Where to end a range from ``start`` on so that it holds no more than either bound.
+        """Return the end of a range from `start` with at most `max_bytes` and at most `max_events`.
 
-        As far as the log knows without reading payloads: it may be an estimate. Behind ``start`` wherever
-        the end is, so that who goes on from bound to bound gets there; never behind the end.
+        It may be an estimate, since the log does not read payloads for it. It is greater than `start` unless
+        `start` is the log's end, so that a loop from bound to bound reaches the end; never after the end.
 
         Raises
         ------
         TrimmedError
-            ``start`` lies before what is kept.
+            `start` is before the partition's start.
         """
         ...
 
     def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
-        """Cut a range into at most so many of about the same size, as far as the log knows it.
+        """Split a range into at most `pieces` consecutive ranges of about the same estimated size.
 
-        One when all of it takes no more than ``piece_bytes``. The first begins at ``start``, each of the
-        others where the one before it ends, and the last ends at ``end``.
+        Returns a single range if all of it takes at most `piece_bytes`.
         """
         ...
 
     def backlog_events(self, start: int) -> int:
-        """About how many events there are from ``start`` on: 0 at the end, more before any; cheap."""
+        """Return an estimate of the number of events from `start` on; 0 only without later records; cheap."""
         ...
 
     def lowest_stamp(self, start: int) -> int | None:
-        """No record from ``start`` on has a lower stamp; None when there are none; cheap.
+        """Return a lower bound of the stamps from `start` on; None if there are no records; cheap.
 
-        The lowest that there is, or lower: as high as the log knows without reading them.
+        It is the highest bound that the log knows without reading all records.
         """
         ...
 
     def first_stamped(self, stamp: int) -> int | None:
-        """Behind the last record with a stamp lower than this, 1 or more; None while that is the last of all.
+        """Return the offset after the last record with a stamp lower than `stamp` (1 or more).
 
-        Where retention has taken it, anywhere before what is kept.
+        None if no record follows it. If retention has removed it, any offset up to the partition's start.
         """
         ...
 
     def last_stamp(self) -> int:
-        """The stamp of the last record that is known of, 0 before the first; cheap."""
+        """Return the stamp of the last known record; 0 before the first record; cheap."""
         ...
 
 
 class EventReader(Protocol):
-    """What a log is to those who read it: any number of processes.
+    """The part of a log that reads records; used by any number of processes.
 
-    It can be pickled: the copy opens its own connection when it is first used, so tasks of other processes
-    may be handed one.
+    It can be pickled: the copy opens its own connection on first use, so it can be passed to tasks in other
+    processes.
     """
 
     look_every_s: float
-    """Who waits for more looks no more often where it ends: a look may be a request that others pay for."""
+    """Minimum seconds between a waiter's checks for new records: a check may be a request to a broker."""
 
     @property
     def url(self) -> str:
@@ -276,46 +284,46 @@ class EventReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of this process's connections; the log opens them again when it is used again."""
+        """Close this process's connections; they are opened again when needed."""
         ...
 
 
 class EventRetention(Protocol):
-    """What a log is to those who look after it: the process that appends."""
+    """The part of a log that applies retention; used by the process that appends."""
 
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
-        """Let what the log holds grow older, by the time that a service has run on it since the last call.
+        """Add `elapsed_ms`, the time that a service has run since the last call, to the age of all records.
 
-        The policy says how exact ages need be, and how far back they are asked for.
+        The policy determines the resolution of ages and the greatest age that is ever asked for.
         """
         ...
 
     def retain(self, policy: RetentionPolicy, keep_from: Offsets) -> None:
-        """Remove what the policy does not keep: oldest first, and nothing from ``keep_from`` on.
+        """Remove the records that exceed the policy, oldest first, but none from `keep_from` on.
 
-        Whatever is removed, partitions then start behind it. It can be killed at any moment, and the next
-        call goes on. A log that others keep in bounds removes nothing here, whatever they spare.
+        Partitions then start after the removed records. The process may be killed at any moment; the next
+        call resumes. A log with its own retention (Kafka) removes no records here: its settings decide.
         """
         ...
 
     def sizes(self) -> Mapping[str, int]:
-        """The bytes that the payloads kept of each space take; a log that others keep in bounds says none."""
+        """Return the payload bytes stored for each space; empty for a log with its own retention."""
         ...
 
     def size_bytes(self) -> int:
-        """The bytes that all payloads kept take, about."""
+        """Return the approximate bytes of all stored payloads."""
         ...
 
 
 class EventLog(EventWriter, EventReader, EventRetention, Protocol):
-    """An event log with all its faces."""
+    """A complete event log: writer, reader and retention."""
 
 
 def starts_of(log: EventReader) -> Offsets:
-    """Where each partition starts."""
+    """Return the start of each partition."""
     return tuple(partition.start() for partition in log.partitions)
 
 
 def ends_of(log: EventReader) -> Offsets:
-    """Where each partition ends."""
+    """Return the end of each partition."""
     return tuple(partition.end() for partition in log.partitions)

@@ -1,7 +1,8 @@
-"""Where everything of a service lies: the data directory's layout, named here and nowhere else."""
+"""The layout of a service's data directory; all its paths are defined here and nowhere else."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 import uuid
 from dataclasses import dataclass, replace
@@ -11,9 +12,11 @@ from typing import Self
 
 import msgspec
 
-from fieldfare.files import make_folder, write_file
+from fieldfare.files import make_folder
 from fieldfare.storage import IndexSource, open_index_copy, open_index_store
-from fieldfare.storage.errors import ElsewhereError, FormatError
+from fieldfare.storage.checked_files import ChangedFileError, read_checked, write_checked
+from fieldfare.storage.corruption import FOLDER
+from fieldfare.storage.errors import FormatError, OtherMachineError
 
 
 class _Addresses(msgspec.Struct, omit_defaults=True):
@@ -25,7 +28,7 @@ class _Addresses(msgspec.Struct, omit_defaults=True):
 
 @cache
 def _this_machine() -> str:
-    """What this machine is called since it was started, and no other is."""
+    """Return a unique ID of this machine since its last boot."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -42,15 +45,15 @@ class DataFolder:
     Parameters
     ----------
     root
-        The directory.
+        Path of the directory.
     log, match_log
-        The addresses of logs that are elsewhere, see `addresses`.
+        Addresses of logs outside the directory: see `storage.addresses`. None for logs in the directory.
     service
-        As whose they are known there.
+        ID under which the service owns those logs.
     index_copy
-        Where there is a copy of the index that other machines reach.
+        Address of a copy of the index that other machines can read; None if there is none.
     machine
-        On which machine the directory is, for who may be on another; see `for_tasks`.
+        ID of the machine that has the directory, for tasks that may run on another one: see `for_tasks`.
     """
 
     root: Path
@@ -62,44 +65,47 @@ class DataFolder:
 
     @classmethod
     def at(cls, root: Path) -> Self:
-        """The directory, and the logs that are noted there; FormatError when that cannot be understood."""
+        """Return a directory with its recorded addresses; FormatError if the record cannot be read."""
         folder = cls(root)
         try:
-            noted = msgspec.json.decode(folder.addresses.read_bytes(), type=_Addresses)
+            noted = read_checked(folder.addresses, _Addresses)
+            if (noted.log is None) != (noted.match_log is None):
+                raise ChangedFileError("it names only one of the event log and the match log. Name both")
         except FileNotFoundError:
             return folder
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
-        if (noted.log is None) != (noted.match_log is None):
-            raise FormatError(f"{folder.addresses} does not say where the logs are: it names one of two")
+        except ValueError as error:
+            raise FormatError(
+                f"{folder.addresses} cannot be used to find the logs: {error}. Otherwise restore the file"
+                " from a backup"
+            ) from None
         return cls(root, noted.log, noted.match_log, noted.service, noted.index_copy)
 
     def note(self) -> None:
-        """Write down what is elsewhere, for `at`."""
+        """Record the addresses of the logs and of the index copy in the directory, for `at`."""
         make_folder(self.root)
-        noted = msgspec.json.encode(_Addresses(self.log, self.match_log, self.service, self.index_copy))
-        write_file(self.addresses, lambda file: file.write(noted + b"\n"))
+        noted = _Addresses(self.log, self.match_log, self.service, self.index_copy)
+        write_checked(self.addresses, noted)
 
     def for_tasks(self) -> Self:
-        """The same for tasks of a cluster, whose machines may be others.
+        """Return a copy of this object for the tasks of a cluster, which may run on other machines.
 
-        They read the index's copy, if there is one, and write what they must put away to a disk of theirs.
-        Where something that they need is a file of this machine, its address is an error elsewhere.
+        Tasks read the copy of the index, if there is one, and write temporary data to their own disks. On
+        another machine, the address of a file that only this machine has raises ElsewhereError.
         """
         return replace(self, machine=_this_machine())
 
     def _here(self, path: Path) -> Path:
-        """A path of this directory; ElsewhereError on another machine than that which it is on."""
+        """Return a path in this directory; ElsewhereError on a machine that does not have the directory."""
         if self.machine is not None and self.machine != _this_machine():
-            raise ElsewhereError(
-                f"{path} is a file of another machine: for a cluster of several the logs are kept in Kafka"
-                f" (--log), and the index where all reach it (--index-store)"
+            raise OtherMachineError(
+                f"{path} is a file on another machine: a cluster of several machines needs the logs in Kafka"
+                " (--log) and the index in storage that all machines reach (--index-store)"
             )
         return path
 
     @property
     def addresses(self) -> Path:
-        """What says where the logs are, and the index's copy, if they are not here."""
+        """The file that records the addresses of logs and of an index copy outside the directory."""
         return self.root / "logs.json"
 
     @property
@@ -119,18 +125,27 @@ class DataFolder:
         return f"sqlite:///{self.registry_path}"
 
     @property
+    def databases(self) -> tuple[Path, ...]:
+        """The SQLite files of the service."""
+        return self.log_path, self.registry_path, self.delayed_path
+
+    @property
+    def delayed_path(self) -> Path:
+        return self.root / "delayed.db"
+
+    @property
     def delayed_url(self) -> str:
-        """Records that wait for their time."""
-        return f"sqlite:///{self.root / 'delayed.db'}"
+        """The address of the delayed records."""
+        return f"sqlite:///{self.delayed_path}"
 
     @property
     def matches(self) -> Path:
-        """The match log, if it is not elsewhere."""
+        """The folder of the match log, unless the match log has another address."""
         return self.root / "matches"
 
     @property
     def scratch(self) -> Path:
-        """Where a task puts what it has no room for in memory."""
+        """The folder for a task's data that does not fit in memory."""
         return self.matches if self.machine is None else Path(tempfile.gettempdir())
 
     @property
@@ -138,20 +153,24 @@ class DataFolder:
         return self.match_log or self._here(self.matches).absolute().as_uri()
 
     @property
-    def pasts(self) -> Path:
-        """What subscriptions matched that began in the past: a match log for each."""
+    def replays(self) -> Path:
+        """The folder of replays: one match log per subscription that began in the past."""
         return self.root / "pasts"
 
-    def past_path(self, number: int, revision: int) -> Path:
-        """One of them. Numbers of a registry that was put back from before may come twice; these do not."""
-        return self.pasts / f"{number}-{revision}"
+    def replay_path(self, number: int, revision: int) -> Path:
+        """Return the folder of one replay.
 
-    def past_url(self, number: int, revision: int) -> str:
-        return self.past_path(number, revision).absolute().as_uri()
+        After a restore of an older registry, a subscription number may be assigned again; the pair of number
+        and revision is unique.
+        """
+        return self.replays / f"{number}-{revision}"
+
+    def replay_url(self, number: int, revision: int) -> str:
+        return self.replay_path(number, revision).absolute().as_uri()
 
     @property
     def index(self) -> Path:
-        """The index store."""
+        """The folder of the index store."""
         return self.root / "index"
 
     @property
@@ -159,40 +178,45 @@ class DataFolder:
         return self._here(self.index).absolute().as_uri()
 
     def open_index(self) -> IndexSource:
-        """The index, for who matches: the store, or, in a task of a cluster, its copy."""
+        """Open the index for matching: the store or, in a task of a cluster, its copy."""
         if self.machine is not None and self.index_copy is not None:
             return open_index_copy(self.index_copy)
         return open_index_store(self.index_url)
 
     @property
     def quarantine(self) -> Path:
-        """What says which records were set aside, and why."""
+        """The folder of files that name the records set aside, and why."""
         return self.root / "quarantine"
 
     @property
     def checkpoint(self) -> Path:
-        """Spark's own notes of a running query, which every start of one throws away."""
+        """Spark's checkpoint of a running query; deleted whenever a query starts."""
         return self.root / "checkpoint"
 
     @property
     def run(self) -> Path:
-        """What only running processes need."""
+        """The folder of files that only running processes need."""
         return self.root / "run"
 
     @property
     def suspects(self) -> Path:
-        """Which records are being tried because some of them made matching fail."""
+        """The file that lists records under test because one of them made matching fail."""
         return self.run / "suspects.json"
 
     @property
     def spark_scratch(self) -> Path:
-        """What Spark writes and may lose."""
+        """The folder of Spark's temporary data, which may be deleted."""
         return self.run / "spark"
 
     @property
     def jvm_pid(self) -> Path:
-        """Which process is the driver's Java process."""
+        """The file with the process ID of the driver's Java process."""
         return self.run / "jvm.pid"
+
+    @property
+    def kernels(self) -> Path:
+        """The folder of compiled kernels, used if they cannot be stored beside their sources."""
+        return self.run / "kernels"
 
     @property
     def logs(self) -> Path:
@@ -200,57 +224,80 @@ class DataFolder:
 
     @property
     def spark_log(self) -> Path:
-        """What Spark and its Python workers write to their standard error."""
+        """The log file of the standard error of Spark and its Python workers."""
         return self.log_of("spark")
 
     def log_of(self, process: str) -> Path:
-        """What a process writes: gateway, indexer or pipeline."""
+        """Return the log file of a process: gateway, indexer or pipeline."""
         return self.logs / f"{process}.log"
 
     @property
     def audit_log(self) -> Path:
-        """Who changed what."""
+        """The audit log, which names the author of every change."""
         return self.log_of("audit")
 
     def lock_of(self, process: str) -> Path:
-        """Held by the one process of its kind that works here: serve, gateway, indexer or pipeline."""
+        """Return the lock file that the one process of its kind holds: serve, gateway, indexer, pipeline."""
         return self.run / f"{process}.lock"
 
     def heartbeat_of(self, process: str) -> Path:
-        """What a process says of itself every second: indexer or pipeline."""
+        """Return the file to which a process (indexer or pipeline) writes its state every second."""
         return self.run / f"{process}.json"
 
     @property
     def heartbeat(self) -> Path:
-        """The pipeline's."""
+        """The heartbeat file of the pipeline."""
         return self.heartbeat_of("pipeline")
 
     @property
     def slices(self) -> Path:
-        """What the pipeline has measured of spaces in several slices."""
+        """The file of the pipeline's measurements of spaces with several slices."""
         return self.heartbeat_of("slices")
 
     @property
     def wanted(self) -> Path:
-        """Up to which revision of the registry a batch waits for the index."""
+        """The file with the registry revision that a batch is waiting for the index to reach."""
         return self.run / "wanted"
 
     @property
     def elastic(self) -> Path:
-        """Where the slices of an elastic service are, which hosts it has, and what was decided."""
+        """The file with the hosts of an elastic service, the placement of its slices, and its decisions."""
         return self.root / "elastic.json"
 
     @property
     def elastic_loads(self) -> Path:
-        """What its hosts and slices have to do now."""
+        """The file with the current load of an elastic service's hosts and slices."""
         return self.heartbeat_of("elastic")
 
     @property
     def elastic_wishes(self) -> Path:
-        """Moves that somebody asked for by hand."""
+        """The file with slice moves that an operator requested."""
         return self.run / "elastic-moves.json"
 
+    @property
+    def corruption(self) -> Path:
+        """The folder of notes about damage."""
+        return self.root / FOLDER
+
+    def owns(self, name: str) -> bool:
+        """Return whether a file or folder directly in the directory, given by name, is the service's.
+
+        The service's are all paths that this class defines and, of a file, also those whose names extend its
+        name: a database's WAL, the copy of its first page, damaged and temporary copies.
+        """
+        kept = re.fullmatch(r"\.?([a-z]+\.[a-z]+)[-.].+", name)
+        return (kept[1] if kept else name) in _own_names()
+
     def make(self) -> None:
-        """Make the folders that are not there yet."""
+        """Create the missing folders."""
         for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Return the names of all files and folders that `DataFolder` defines directly in the directory."""
+    folder = DataFolder(Path("/data"))
+    paths = [getattr(folder, name) for name, each in vars(DataFolder).items() if isinstance(each, property)]
+    inside = (path for path in paths if isinstance(path, Path) and path != folder.root)
+    return frozenset(path.relative_to(folder.root).parts[0] for path in inside)

@@ -1,7 +1,7 @@
-"""The files of the matching index, and the manifests that say which of them count.
+"""The files of the matching index, and the manifests that list the valid ones.
 
-Both are written once and never changed, a manifest after the files that it names. So whoever holds a manifest
-can open its files, until `IndexStore.collect` removes both.
+Both are written once and never changed, a manifest after the files that it names. So the holder of a manifest
+can open its files until `IndexStore.collect` removes both.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from fieldfare.pipeline.manifest import Manifest
 
 
 class IndexSource(Protocol):
-    """What who matches needs of an index store."""
+    """The part of an index store that matching needs."""
 
     @property
     def url(self) -> str:
-        """The address that opens it."""
+        """The address that opens this store."""
         ...
 
     def path(self, name: str) -> Path:
-        """Where a process of this machine can map the index file of a name, and finds it if it is there.
+        """Return the local path at which an index file can be mapped, if the file exists.
 
-        A store that lies elsewhere brings the file here. ValueError for what is no name of a file.
+        A remote store first copies the file to this machine. ValueError for an invalid file name.
         """
         ...
 
     def manifest(self, number: int) -> Manifest:
-        """The manifest of a number; IndexStoreError when it is not there (any more) or broken."""
+        """Return the manifest with a number; IndexStoreError if it is missing, removed or corrupt."""
         ...
 
     def newest(self) -> Manifest | None:
-        """The manifest with the highest number, or None."""
+        """Return the manifest with the highest number; None if there is none."""
         ...
 
 
 class IndexStore(IndexSource, Protocol):
-    """An index store. One process writes; any number read. It can be pickled."""
+    """An index store: one process writes, any number read. It can be pickled."""
 
     def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        """Write an index file; durable on return, and gives where it can be mapped.
+        """Write an index file, durable on return; return the path at which it can be mapped.
 
         Parameters
         ----------
         name
-            Its name, one that no manifest names yet.
+            Name of the file, which no manifest may contain yet.
         save
-            Writes the file to the path that it is given.
+            Function that writes the file to a given path.
         """
         ...
 
@@ -58,34 +58,34 @@ class IndexStore(IndexSource, Protocol):
         Raises
         ------
         IndexStoreError
-            There is a manifest of this number or a later one, or a file that it names is not there.
+            A manifest with this or a higher number exists, or a file that the manifest names is missing.
         """
         ...
 
     def greatest_number(self) -> int:
-        """The highest number that a manifest has, be it broken; 0 when there is none."""
+        """Return the highest number of any manifest, even a corrupt one; 0 if there is none."""
         ...
 
     def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
-        """Remove the manifests before a number, and the files that no manifest left names.
+        """Remove the manifests before a number, and the files that no remaining manifest names.
 
-        To be called by the process that writes, which knows the files of manifests still to come.
+        Only the writing process may call this, since it knows the files of future manifests.
 
         Parameters
         ----------
         keep_from
-            The lowest number of a manifest that someone may still use. The newest always stays.
+            Lowest number of a manifest that may still be in use. The newest manifest is always kept.
         keep_files
             Names of files to keep although no manifest names them yet.
 
         Returns
         -------
         int
-            How many files went, manifests not counted.
+            Number of removed files, without manifests.
 
         Raises
         ------
         IndexStoreError
-            A manifest that is kept cannot be read, so which files it needs is not known: all of them stay.
+            A kept manifest cannot be read, so the files that it needs are unknown; no index file was removed.
         """
         ...

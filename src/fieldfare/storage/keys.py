@@ -1,7 +1,7 @@
-"""The API keys that a service has given out: what is kept of them, and the contract of who keeps it.
+"""The API keys that a service has issued: their stored form, and the interface of a key store.
 
-Of a key nothing is kept that would let somebody in: only its digest. It has 256 bits of chance in it, so
-there is nothing to guess, and a digest that is quick to compute is as good as a slow one.
+The key itself is never stored, only its digest, which grants no access. A key has 256 random bits and cannot
+be guessed, so a fast digest is as safe as a slow one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """One key, without the key itself.
+    """An API key as it is stored: its attributes and its digest, without the key itself.
 
     Attributes
     ----------
     id : str
-        Names it: in lists, in logs, and at the beginning of the key.
+        Identifies the key in lists, in logs, and at the beginning of the key.
     digest : bytes
-        SHA-256 of the whole key.
+        SHA-256 of the complete key.
     space : str or None
-        Where its rights hold; None for those that hold for the service.
+        Space in which its rights apply; None for rights on the service.
     rights : tuple of str
+        Names of its rights.
     note : str
-        For people: what it is for.
+        Human-readable purpose.
     created_ms : int
+        Time of its creation, in milliseconds since 1970.
     created_by : str
-        The id of the key that made it.
+        ID of the key with which it was created.
     revoked_ms : int or None
-        Since when it lets nobody in.
+        Time of its revocation, in milliseconds since 1970; None for a valid key.
     """
 
     id: str
@@ -43,27 +45,38 @@ class StoredKey:
 
 
 class KeyStore(Protocol):
-    """Keeps keys. One process changes them."""
+    """A store of API keys; one process changes it."""
 
     def keys(self) -> list[StoredKey]:
-        """All keys that there ever were, in the order in which they were made."""
+        """Return the keys that are not revoked, in order of creation."""
+        ...
+
+    def has_any(self) -> bool:
+        """Return whether a key was ever created."""
+        ...
+
+    def forget_revoked(self, before_ms: int, most: int) -> int:
+        """Remove the keys revoked before a time, and all but the newest `most` revoked keys.
+
+        Returns the number of removed keys. The newest key is never removed: it shows that keys are required.
+        """
         ...
 
     def add(self, key: StoredKey) -> None:
-        """Keep one more; durable on return."""
+        """Add a key; durable on return."""
         ...
 
     def revoke(self, id: str, now_ms: int) -> None:
-        """Note that a key lets nobody in any more, if it did; durable on return."""
+        """Revoke a key unless it is revoked already; durable on return."""
         ...
 
     def ended_spaces(self) -> dict[str, int]:
-        """When a space of a name was last deleted, in milliseconds since 1970: by then its keys were revoked.
+        """Return when a space of each name was last deleted, in milliseconds since 1970.
 
-        What was signed before, and is kept nowhere, has no rights in a later space of that name.
+        Tokens that were signed before, which are not stored, have no rights in a later space of that name.
         """
         ...
 
     def close(self) -> None:
-        """Let go of this process's connections; they are opened again when needed."""
+        """Close this process's connections; they are opened again when needed."""
         ...

@@ -1,12 +1,12 @@
-"""The match log: what the pipeline found, a block a range of records, in as many partitions as the event log.
+"""The match log: the pipeline's matches, one block per range of records, with the event log's partitions.
 
-A block holds the matches of the records with ``start <= offset < end``; it names every offset between, holes
-included. Blocks of a partition may overlap after a crash, when a batch was cut into other ranges the second
-time. They agree, for matches depend on log and registry alone. So a reader steps from position to position:
-it takes any block that covers its position, what that block holds from there on, and goes on at the block's
-end. Whatever is merged or removed meanwhile, it misses nothing and meets nothing twice.
+A block holds the matches of the records with ``start <= offset < end``; it covers every offset in between,
+including holes. Blocks of a partition may overlap after a crash, if a batch was split differently the second
+time. They agree, because matches depend only on the log and the registry. So a reader moves from position to
+position: it reads any block that covers its position, from that position on, and continues at the block's
+end. Whatever is merged or removed meanwhile, the reader misses no match and sees none twice.
 
-What lies between two blocks is not matched yet, or lost; see `MatchWriter.fill`.
+Offsets between two blocks are not matched yet, or their matches are lost: see `MatchWriter.fill`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,32 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
-from fieldfare.storage.errors import BrokenBlockError
+from fieldfare.matching.grouping import LIST_EVENTS_MAX, MatchLists, Pairs, group_by_subscription
+from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
 
-MAX_BLOCK_EVENTS = 65_536
-MAX_BLOCK_RECORDS = 65_536
-"""So far before a record may begin a block that holds it."""
+BLOCK_EVENTS_MAX = LIST_EVENTS_MAX
+"""Maximum events of a block, which numbers them with 16 bits; a block with more is refused."""
+BLOCK_RECORDS_MAX = LIST_EVENTS_MAX
+"""Maximum offsets of a block: a block that covers an offset starts at most this far before it."""
+
+OPEN_BLOCKS_MAX = 16
+"""Maximum open blocks that a reader keeps; beyond it, the least recently used one is dropped."""
 
 GIVEN_UP = "given_up"
-"""The figure in a block's ``extra`` that says how many pairs of an event and a subscription were given up as
-too much work; with a number behind it, how many of that subscription."""
+"""Name of the figure in a block's ``extra`` that counts the pairs of an event and a subscription that were
+given up because they took too much work; followed by a subscription number, those of that subscription."""
+
+SPENT_MS = "spent_ms"
+"""Prefix of the figures in a block's ``extra``, followed by a blank and a space, for the milliseconds of
+processor time that matching that space's records took."""
+
+
+def spent_by_space(extra: Mapping[str, int | float]) -> dict[str, float]:
+    """Return the milliseconds of processor time that matching took per space, from a block's ``extra``."""
+    prefix = f"{SPENT_MS} "
+    return {name.removeprefix(prefix): ms for name, ms in extra.items() if name.startswith(prefix)}
+
 
 NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
 
@@ -40,16 +55,17 @@ class NewMatchBlock:
     Parameters
     ----------
     start, end
-        The range of records: 65,536 offsets at most.
+        The range of records: at most 65,536 offsets.
     counts
-        int32[end - start]: the number of events of each record, 65,536 at most. 0 where there is no record,
-        or where nothing is known of it: its matches were lost.
+        int32[end - start]: the number of events of each record, at most 65,536 in all. 0 for an offset
+        without a record, or for a record whose matches were lost.
     lists
-        The events of each subscription, counted over all records of the block; of very many, runs of them.
+        The matched events of each subscription, numbered over all records of the block; runs if there are
+        too many for memory.
     extra
-        Figures about the making of the block (times, durations); kept until the block is compacted.
+        Figures about the creation of the block (times, durations); kept until the block is compacted.
     spaces
-        How many of the matches are of each space. What is missing is nobody's.
+        Number of matches of each space; matches that are missing here belong to no space.
     """
 
     start: int
@@ -61,7 +77,7 @@ class NewMatchBlock:
 
     @classmethod
     def gap(cls, start: int, end: int) -> Self:
-        """A block that stands for matches that were lost: it says nothing about its records."""
+        """Return a block in place of lost matches: it has no information about its records."""
         return cls(start, end, np.zeros(end - start, np.int32), NO_MATCHES, {"gap": 1})
 
     @classmethod
@@ -74,10 +90,10 @@ class NewMatchBlock:
         subscriptions: NDArray[np.uint32],
         extra: Mapping[str, int | float] | None = None,
     ) -> Self:
-        """The same from matches by event (CSR).
+        """Create a block from matches by event (CSR).
 
-        Event e matched ``subscriptions[indptr[e]:indptr[e + 1]]``, int64[events + 1] and uint32[m], no number
-        twice; otherwise ValueError.
+        Event e matched ``subscriptions[indptr[e]:indptr[e + 1]]``, where `indptr` is int64[events + 1] and
+        `subscriptions` uint32[m]. ValueError if the arrays are inconsistent, or an event has a number twice.
         """
         block = cls(start, end, counts, NO_MATCHES, extra or {})
         block.check()
@@ -92,21 +108,21 @@ class NewMatchBlock:
         return replace(block, lists=lists)
 
     def check(self) -> None:
-        """Raise ValueError, naming the range, when the arrays do not fit together."""
+        """Raise ValueError, which names the range, if the arrays are inconsistent or too large."""
         events = int(self.counts.sum())
         if not 0 <= self.start < self.end:
             raise self.refusal("the range is empty")
-        if self.end - self.start > MAX_BLOCK_RECORDS:
-            raise self.refusal(f"its records are more than {MAX_BLOCK_RECORDS}")
+        if self.end - self.start > BLOCK_RECORDS_MAX:
+            raise self.refusal(f"its records are more than {BLOCK_RECORDS_MAX}")
         if self.counts.size != self.end - self.start or (self.counts < 0).any():
             raise self.refusal("counts must hold a number for each record, 0 or more")
-        if events > MAX_BLOCK_EVENTS:
-            raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
+        if events > BLOCK_EVENTS_MAX:
+            raise self.refusal(f"{events} events are more than {BLOCK_EVENTS_MAX}")
         if isinstance(self.lists, MatchLists):
             self._check_lists(self.lists, events)
 
     def pieces(self) -> Iterator[MatchLists]:
-        """The lists by ascending number: all at once, or, of runs, some at a time."""
+        """Yield the lists by ascending number: all at once or, if they are runs, some at a time."""
         if isinstance(self.lists, MatchLists):
             yield self.lists
             return
@@ -125,12 +141,12 @@ class NewMatchBlock:
             raise self.refusal("a match is of an event that it does not have")
 
     def refusal(self, reason: str) -> ValueError:
-        """The error that names this block."""
+        """Return a ValueError that names this block."""
         return ValueError(f"match block {self.start}-{self.end}: {reason}")
 
 
 def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
-    """Matches by event (of at most 65,536 events) by subscription."""
+    """Convert matches by event (CSR, at most 65,536 events) to lists by subscription."""
     if not subscriptions.size:
         return NO_MATCHES
     pairs = np.empty((subscriptions.size, 2), np.int32)
@@ -141,14 +157,14 @@ def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> Ma
 
 
 class BlockRange(NamedTuple):
-    """The records of one block."""
+    """The range of records of one block: ``start <= offset < end``."""
 
     start: int
     end: int
 
 
 class LostBlock(NamedTuple):
-    """A block that cannot be read any more and was taken out of the log: `kept` says where it is."""
+    """An unreadable block that was removed from the log; `kept` is the place where it is stored."""
 
     partition: int
     start: int
@@ -157,7 +173,7 @@ class LostBlock(NamedTuple):
 
 
 class MatchBlock(Protocol):
-    """A block as it is read; safe for use by several threads, also after it was removed from the log.
+    """A readable block; safe for use by several threads, even after its removal from the log.
 
     Attributes
     ----------
@@ -166,11 +182,11 @@ class MatchBlock(Protocol):
     counts
         int32[end - start]: the number of events of each record.
     events, matches
-        How many there are of each.
+        The number of events and of matches.
     extra
-        What the writer noted; empty when the block was made by compaction.
+        The writer's figures; empty for a block that compaction created.
     spaces
-        How many of the matches are of each space, as it was written; about, when it was made by compaction.
+        The number of matches of each space, as written; approximate for a block that compaction created.
     """
 
     start: int
@@ -184,15 +200,15 @@ class MatchBlock(Protocol):
     def matches_of(
         self, number: int, from_offset: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Where the events stand that matched a subscription, in order.
+        """Return the places of the events that matched a subscription, in order.
 
         Parameters
         ----------
         number
             The subscription's number.
         from_offset
-            Only records from this offset on. A reader that steps from position to position gives its
-            position here: a block may start before it after a crash or a compaction.
+            Return only records from this offset on. A reader that moves from position to position passes its
+            position here: after a crash or a compaction, a block may start before it.
 
         Returns
         -------
@@ -202,14 +218,14 @@ class MatchBlock(Protocol):
         Raises
         ------
         MatchLogError
-            The block is broken, as for all that follow.
+            The block is corrupt; so do the other methods.
         """
         ...
 
     def matches_of_each(
         self, numbers: NDArray[np.uint32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-        """The same for several subscriptions at once, which takes less than one by one.
+        """Like `matches_of`, for several subscriptions in one call, which is faster than one by one.
 
         Parameters
         ----------
@@ -219,30 +235,30 @@ class MatchBlock(Protocol):
         Returns
         -------
         bounds, offsets, indexes
-            int64[n + 1], int64[k] and int32[k]: those of number i are at bounds[i] to bounds[i + 1].
+            int64[n + 1], int64[k] and int32[k]: those of ``numbers[i]`` are at ``bounds[i]:bounds[i + 1]``.
         """
         ...
 
     def numbers(self) -> NDArray[np.uint32]:
-        """The numbers of all subscriptions that matched something here, ascending."""
+        """Return the numbers of all subscriptions with a match in the block, ascending."""
         ...
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """All matches by event (CSR), as they were given to be written, numbers ascending."""
+        """Return all matches by event (CSR) like `NewMatchBlock.by_event` takes them, numbers ascending."""
         ...
 
     def check(self) -> None:
-        """Read all of it; MatchLogError when something is broken."""
+        """Read the complete block; MatchLogError if it is corrupt."""
         ...
 
 
 class MatchReader(Protocol):
-    """One partition, to be read: by any number of processes."""
+    """One partition of a match log, for reading by any number of processes."""
 
     def block_at(self, offset: int) -> MatchBlock | None:
-        """A block that covers an offset; None when that was not matched yet, or trimmed.
+        """Return a block that covers an offset; None if the offset is not matched yet, or was trimmed.
 
-        Asking for what is not there yet is cheap, so it may be asked every few ms.
+        A call for a block that does not exist yet is cheap, so a waiter may poll every few milliseconds.
 
         Raises
         ------
@@ -252,134 +268,135 @@ class MatchReader(Protocol):
         ...
 
     def end(self, from_offset: int = 0) -> int:
-        """Up to which offset everything from ``from_offset`` on is there."""
+        """Return the end of the gapless range of blocks from `from_offset` on."""
         ...
 
     def next_start(self, offset: int) -> int | None:
-        """Where the first block after an offset begins that does not hold it; None when there is none."""
+        """Return the lowest start of a block after an offset; None if there is none."""
         ...
 
     def greatest_end(self) -> int:
-        """Behind the last record that any block holds; 0 when there is none."""
+        """Return the greatest end of any block; 0 if there is none."""
         ...
 
 
 class MatchWriter(Protocol):
-    """One partition, to be written: by the pipeline's tasks, several at a time, each a range of its own."""
+    """One partition of a match log, for writing by concurrent pipeline tasks, each with its own range."""
 
     def write(self, block: NewMatchBlock) -> int:
-        """Write a block; durable and visible on return. A block of the same range is replaced.
+        """Write a block; durable and visible on return. It replaces a block with the same range.
 
         Returns
         -------
         int
-            How many bytes it takes.
+            Size of the stored block in bytes.
 
         Raises
         ------
         ValueError
-            The block's arrays do not fit together, or it has too many events.
+            The block's arrays are inconsistent, or it has too many events.
         MatchLogError
-            It could not be written.
+            The block could not be written.
         """
         ...
 
     def sync(self, from_offset: int) -> int:
-        """Make sure that a power failure takes no block any more, from an offset on up to the end given.
+        """Make the blocks from an offset up to the returned end safe from a power failure.
 
-        Only what lies before the end given may be reported as committed: the registry forgets what matching
-        it again would need.
+        Only offsets before the returned end may be reported as committed: the registry then removes the
+        history that matching them again would need.
 
         Returns
         -------
         int
-            Up to which offset everything from ``from_offset`` on is there for good.
+            End of the gapless range of durable blocks from `from_offset` on.
         """
         ...
 
     def recover(self, from_offset: int) -> int:
-        """For the pipeline when it starts: drop the torn blocks that start at an offset or after it.
+        """Remove the torn blocks that start at or after an offset; for the start of the pipeline.
 
-        What lies there was not committed, so it can be matched again, and is: from the end given on. What
-        lies before was, and cannot: see `MatchUpkeep.set_aside`.
+        These blocks were not committed, so the pipeline matches their records again, from the returned end
+        on. Earlier blocks were committed and cannot be matched again: see `MatchMaintenance.set_aside`.
 
         Returns
         -------
         int
-            Up to which offset everything from ``from_offset`` on is there, whole, and for good.
+            End of the gapless range of complete, durable blocks from `from_offset` on.
         """
         ...
 
     def fill(self, start: int, end: int) -> Sequence[BlockRange]:
-        """Write blocks that say nothing wherever no block holds a record; which ones those are."""
+        """Write empty blocks wherever no block covers an offset of a range; return their ranges."""
         ...
 
 
-class MatchUpkeep(Protocol):
-    """One partition, to be looked after: by one process at a time, which no one else needs to know of."""
+class MatchMaintenance(Protocol):
+    """One partition of a match log, for maintenance by one process at a time; readers need not know of it."""
 
     def compact(self, before: int, most_blocks: int = 1 << 30) -> int:
-        """Merge neighbouring blocks that end at or before an offset; returns how many that saved.
+        """Merge adjacent blocks that end at or before an offset; return the number of blocks saved.
 
-        A block made so has no ``extra``: its parts' figures have no common meaning. It goes on where the last
-        call ended, and looks at about ``most_blocks``. A broken block is left alone, and reported to
-        `MatchLog.on_broken`. A log whose blocks need no merging does nothing.
+        A merged block has no ``extra``, since the figures of its parts cannot be combined. A call resumes
+        where the last one ended and examines about `most_blocks`. A corrupt block is left alone and reported
+        to `MatchLog.on_broken`. A log whose blocks need no merging does nothing.
         """
         ...
 
     def trim(self, before: int) -> int:
-        """Remove the blocks that end at or before an offset; returns how many those were."""
+        """Remove the blocks that end at or before an offset; return their number."""
         ...
 
     def trouble(self, block: tuple[int, int]) -> str | None:
-        """What is wrong with a block, all of which is read; None when nothing is, or when it has gone."""
+        """Read a complete block and return what is wrong with it; None if it is intact or was removed."""
         ...
 
     def set_aside(self, block: tuple[int, int]) -> object:
-        """Take a broken block out of the log, and fill the gap that it leaves; returns where it is kept.
+        """Move a corrupt block out of the log and fill the gap; return the place where it is stored.
 
-        It can be killed between any two steps: until the broken block is gone, the next one begins again.
+        The process may be killed between any two steps: a later call starts again until the corrupt block is
+        out of the log.
         """
         ...
 
     def forget(self, block: tuple[int, int]) -> None:
-        """Read a block anew when it is needed next: it was replaced."""
+        """Drop cached data of a block that was replaced, so that the next access reads it again."""
         ...
 
 
-class MatchPartition(MatchReader, MatchWriter, MatchUpkeep, Protocol):
-    """One partition of a match log with all its faces."""
+class MatchPartition(MatchReader, MatchWriter, MatchMaintenance, Protocol):
+    """One partition of a match log: reader, writer and maintenance."""
 
 
 class MatchLog(Protocol):
-    """A match log; one may be opened in any number of processes, and pickled."""
+    """A match log; it can be opened by any number of processes, and pickled."""
 
-    on_broken: Callable[[BrokenBlockError], None] | None
-    """Called with the error of a block that compaction finds broken."""
+    on_broken: Callable[[CorruptBlockError], None] | None
+    """Called with the error of each corrupt block that compaction finds; None ignores them."""
 
     look_every_s: float
-    """Who waits for more looks no more often for it: a look may be a request that others pay for."""
+    """Minimum seconds between two checks of a waiter for new blocks: a check may be a request to a broker."""
 
     @property
     def url(self) -> str:
-        """The address that opens it."""
+        """The address that opens this log."""
         ...
 
     def partition(self, number: int) -> MatchPartition:
-        """One partition; always the same object."""
+        """Return a partition; always the same object for a number."""
         ...
 
     def lost(self) -> list[LostBlock]:
-        """The blocks that were set aside, and are kept for a person to look at."""
+        """Return the blocks that were set aside and are stored for inspection."""
         ...
 
     def size_bytes(self) -> int:
-        """The bytes that all blocks take."""
+        """Return the bytes of all blocks."""
         ...
 
     def sizes(self) -> Mapping[str, int]:
-        """The bytes that each space's matches take: of each block its share, by matches, as far as is known.
+        """Return the bytes of each space's matches: its share of each known block, by number of matches.
 
-        After a start it may take some calls until all blocks are. A log that others keep in bounds says none.
+        After a start it may take several calls until all blocks are known. Empty for a log in Kafka.
         """
         ...

@@ -1,8 +1,8 @@
-"""Matches of one block that are too many for memory: sorted runs on disk, merged as they are written.
+"""An external merge sort for a block's matches that exceed memory: sorted runs on disk, merged when written.
 
-How many matches a record has its publisher and the subscribers decide: 10,000 events and 100,000 filters that
-match everything are a billion. A run holds what was found since the last, by subscription; a merge takes the
-lists of some hundred thousand matches at a time out of all runs.
+The number of matches depends on publishers and subscribers: 10,000 events and 100,000 filters that match
+everything have a billion. A run holds the matches found since the last run, by subscription; the merge reads
+the lists of a few million matches at a time from all runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 
 MERGED_MATCHES = 4_000_000
-"""Matches merged at once, about: a list of up to 65,536 is never divided."""
+"""Approximate number of matches merged at a time; a list of up to 65,536 matches is never divided."""
 
 
 class MatchRuns:
-    """Sorted runs in a file that has no name, so that nothing is left of it when its process ends.
+    """Sorted runs in an unnamed temporary file, which disappears when its process ends.
 
     Parameters
     ----------
     folder
-        On whose disk the file is; made if it is missing.
+        Folder on whose disk the file is; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,11 +37,11 @@ class MatchRuns:
         self._places: list[tuple[int, int, int, int]] = []
 
     def close(self) -> None:
-        """Forget all runs."""
+        """Delete all runs."""
         self._file.close()
 
     def add(self, lists: MatchLists) -> None:
-        """Write a run, which is not empty; no match may be in two."""
+        """Write a run, which must not be empty; no match may be in two runs."""
         places = []
         for array in lists:
             self._file.write(b"\0" * (-self._file.tell() % 8))
@@ -50,7 +50,7 @@ class MatchRuns:
         self._places.append((len(lists.numbers), *places))
 
     def pieces(self) -> Iterator[MatchLists]:
-        """All lists by ascending number, some at a time."""
+        """Yield the merged lists by ascending number, about `MERGED_MATCHES` matches at a time."""
         self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         runs = [_mapped_run(mapped, *places) for places in self._places]
@@ -74,7 +74,7 @@ def _mapped_run(mapped: mmap.mmap, size: int, numbers: int, starts: int, ordinal
 
 
 def _end_of_piece(runs: list[MatchLists], first: int, limit: int) -> int:
-    """Up to which number the lists from `first` on have about MERGED_MATCHES; at least one number."""
+    """Return the end of a range of numbers from `first` with at most MERGED_MATCHES; at least one number."""
     low, high = first + 1, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -86,7 +86,7 @@ def _end_of_piece(runs: list[MatchLists], first: int, limit: int) -> int:
 
 
 def _of(run: MatchLists, first: int, end: int) -> tuple[slice, NDArray[np.uint16]]:
-    """Which lists of a run have these numbers, and their events."""
+    """Return which lists of a run have numbers from `first` to before `end`, and these lists' events."""
     low = int(np.searchsorted(run.numbers, np.uint32(first)))
     high = int(np.searchsorted(run.numbers, np.uint32(end - 1), "right"))
     return slice(low, high), run.ordinals[run.starts[low] : run.starts[high]]

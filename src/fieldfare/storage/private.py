@@ -1,13 +1,14 @@
-"""Nobody but the user whom a service runs as reads its data directory: files 0600, folders 0700.
+"""File permissions of the data directory: only the service's user has access (files 0600, folders 0700).
 
-Each process makes its own that way (`keep_private`). What an older fieldfare made, or a copy brought, is
-changed when a service starts (`tighten`).
+Each process creates its files with these modes (`keep_private`). Files of an older fieldfare or of a copied
+directory are changed when a service starts (`tighten`).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,44 +19,41 @@ FOLDER, FILE = 0o700, 0o600
 
 
 def keep_private() -> None:
-    """Let nobody else read what this process, and those that it starts, write from now on."""
+    """Set the umask so that only this user can read the later files of this process and its children."""
     os.umask(UMASK)
 
 
 def tighten(data: DataFolder) -> None:
-    """Take from others what they may in a data directory; OSError when that cannot be done.
+    """Remove other users' permissions in a data directory; OSError if that fails.
 
-    What else lies in the directory is left as it is, and then so is the directory itself.
+    Files that are not the service's (see `DataFolder.owns`) keep their modes; if there are any, so does the
+    directory itself.
     """
-    folders = (data.matches, data.index, data.quarantine, data.checkpoint, data.run, data.logs)
-    for folder in folders:
-        if folder.is_dir():
-            _tighten_folder(folder)
-    own = {folder.name for folder in folders}
-    databases = tuple(f"{path.name}{end}" for path in (data.log_path, data.registry_path) for end in _PARTS)
-    for name in databases:
-        with suppress(FileNotFoundError):
-            _set_mode(data.root / name, FILE)
-    if not set(os.listdir(data.root)) - own - set(databases):
+    if _tighten_all(data.root, data.owns):
         _set_mode(data.root, FOLDER)
 
 
-_PARTS = ("", "-wal", "-shm", "-journal")
-"""Of an SQLite database."""
-
-
-def _tighten_folder(folder: Path) -> None:
-    """The folder's own mode comes last: while it is not what it should be, what is in it may not be."""
-    if stat.S_IMODE(folder.stat().st_mode) == FOLDER:
-        return
+def _tighten_all(folder: Path, owns: Callable[[str], bool]) -> bool:
+    """Set the modes of the owned entries of a folder; return whether there are no others."""
+    are_all_owned = True
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # It was a temporary one.
+            if not owns(entry.name):
+                are_all_owned = False
+                continue
+            with suppress(FileNotFoundError):  # It was a temporary file.
                 if entry.is_dir(follow_symlinks=False):
                     _tighten_folder(Path(entry.path))
                 elif not entry.is_symlink():
                     _set_mode(Path(entry.path), FILE)
-    _set_mode(folder, FOLDER)
+    return are_all_owned
+
+
+def _tighten_folder(folder: Path) -> None:
+    """Set the modes of a folder's content, then the folder's own, which marks the content as done."""
+    if stat.S_IMODE(folder.stat().st_mode) != FOLDER:
+        _tighten_all(folder, lambda _: True)
+        _set_mode(folder, FOLDER)
 
 
 def _set_mode(path: Path, mode: int) -> None:

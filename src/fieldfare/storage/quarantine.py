@@ -1,7 +1,7 @@
-"""The records that were set aside because matching them failed: a small file for each, named by its place.
+"""The quarantine: records set aside because matching them failed, one small file each, named by its place.
 
-A file says why; the events themselves stay in the event log, and retention takes both. The pipeline writes
-the files; the gateway lists them, and removes one when its record was published again.
+A file states the reason; the events themselves stay in the event log, and retention removes both. The
+pipeline writes the files; the gateway lists them, and removes a file when its record is published again.
 """
 
 from __future__ import annotations
@@ -11,21 +11,26 @@ from pathlib import Path
 
 import msgspec
 
-from fieldfare.files import sync_folder, write_file
+from fieldfare.files import sync_folder
 from fieldfare.model import Offsets
+from fieldfare.storage.checked_files import ChangedFileError, read_checked, write_checked
+from fieldfare.storage.corruption import forget_note, note_corruption
 from fieldfare.storage.errors import StorageError
 
+UNKNOWN = "unknown: the file cannot be read"
+"""Start of the error of a record whose quarantine file was edited or is corrupt."""
+
 DIED = "the process ended while the record was matched"
-"""How the error begins of a record whose processes died without a word."""
+"""Start of the error of a record whose matching process died without an error message."""
 
 _SUFFIX = ".json"
 _PLACE = re.compile(r"(?:([0-9]+)-)?([0-9]+)\.json")
 _RAISED = re.compile(r"cannot be matched: ([A-Za-z_]\w{0,63})(?::|$)")
-"""The name of the error that matching raised; what it says comes behind, and may quote events."""
+"""Matches the name of the error that matching raised; the text after it may quote events."""
 
 
 def brief(error: str) -> str:
-    """Why records could not be matched, for anybody: without the error's words, which may quote events."""
+    """Return why a record could not be matched, without the error's text, which may quote events."""
     if error.startswith(DIED):
         return DIED
     if raised := _RAISED.search(error):
@@ -35,21 +40,21 @@ def brief(error: str) -> str:
     return "it could not be matched"
 
 
-class SetAside(msgspec.Struct, frozen=True):
-    """A record whose events nobody was given.
+class QuarantinedRecord(msgspec.Struct, frozen=True):
+    """A record set aside: its events were delivered to no subscriber.
 
     Attributes
     ----------
     partition, offset : int
         The record's place in the event log.
     space : str
-        Whose events it holds; empty when the record cannot be read.
+        The space of its events; empty if the record cannot be read.
     events : int
-        How many those are.
+        Number of its events.
     error : str
-        Why it could not be matched, in the words of the error, which may quote events.
+        Text of the error in matching, which may quote events.
     set_aside_ms : int
-        When that was decided, in milliseconds since 1970.
+        Time at which it was set aside, in milliseconds since 1970.
     """
 
     offset: int
@@ -61,33 +66,46 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """The records set aside, in a folder that is made with the first."""
+    """The records set aside, in a folder that is created with the first one."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def add(self, record: SetAside) -> None:
-        """Remember a record, durably; one that is there already is written again."""
+    def add(self, record: QuarantinedRecord) -> None:
+        """Add or replace a record; durable on return. StorageError if it cannot be written."""
         path = self._path(record.partition, record.offset)
         try:
-            write_file(path, lambda file: file.write(msgspec.json.encode(record) + b"\n"))
+            write_checked(path, record)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error}") from error
 
-    def get(self, partition: int, offset: int) -> SetAside | None:
-        """What is known of a record; None when it is not set aside."""
+    def get(self, partition: int, offset: int) -> QuarantinedRecord | None:
+        """Return a record that was set aside; None if it was not.
+
+        If its file cannot be read, which is noted, only its place is known, and its error begins with
+        `UNKNOWN`.
+        """
         if not (0 <= offset < 1 << 63 and 0 <= partition < 1 << 31):
             return None
+        path = self._path(partition, offset)
+        noted = self.folder, path.name
         try:
-            return msgspec.json.decode(self._path(partition, offset).read_bytes(), type=SetAside)
+            found = read_checked(path, QuarantinedRecord, noted)
+            if (found.partition, found.offset) != (partition, offset):
+                raise ChangedFileError("it is about another record")
+            return found
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            # Somebody edited it, or the disk lost it: its name says which record it is.
-            return SetAside(offset, "", 0, f"unknown: the file cannot be read: {error}", 0, partition)
+        except (OSError, ValueError) as error:
+            # The file was edited or is corrupt; its name still identifies the record.
+            said = (
+                "the reason why the record was set aside cannot be read; publish the record again, or delete"
+            )
+            note_corruption(*noted, f"{path.name}: {said} the file ({error})")
+            return QuarantinedRecord(offset, "", 0, f"{UNKNOWN}: {error}", 0, partition)
 
     def places(self) -> list[tuple[int, int]]:
-        """The records set aside, by partition and offset, oldest first."""
+        """Return the places of the records set aside: partition and offset, in this order."""
         try:
             found = [_PLACE.fullmatch(path.name) for path in self.folder.glob(f"*{_SUFFIX}")]
         except FileNotFoundError:
@@ -95,21 +113,23 @@ class Quarantine:
         return sorted((int(place[1] or 0), int(place[2])) for place in found if place)
 
     def offsets(self, partition: int) -> list[int]:
-        """Those of one partition."""
+        """Return the offsets of the records set aside in one partition."""
         return [offset for number, offset in self.places() if number == partition]
 
     def remove(self, partition: int, offset: int) -> None:
-        """Forget a record, durably."""
-        self._path(partition, offset).unlink(missing_ok=True)
+        """Remove a record from the quarantine; durable on return."""
+        path = self._path(partition, offset)
+        path.unlink(missing_ok=True)
+        forget_note(self.folder, path.name)
         if self.folder.is_dir():
             sync_folder(self.folder)
 
     def forget_before(self, starts: Offsets) -> None:
-        """Forget the records that the event log does not keep any more."""
+        """Remove the records before the given start of each partition: retention has removed their events."""
         for partition, offset in self.places():
             if partition < len(starts) and offset < starts[partition]:
                 self.remove(partition, offset)
 
     def _path(self, partition: int, offset: int) -> Path:
-        # Where there is one partition its number says nothing.
+        # Partition 0 has no prefix, as in a log with one partition.
         return self.folder / f"{f'{partition}-' if partition else ''}{offset:016d}{_SUFFIX}"

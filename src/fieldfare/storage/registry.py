@@ -1,8 +1,7 @@
 """The registry: spaces, subscriptions with their history, and cursors.
 
-Every change of a subscription gets the next *revision*. Of every version it is known at which revision it
-began and at which it ended, so the pipeline can build the subscriptions as they stood at the stamp of any
-record that is not matched yet.
+Every change of a subscription gets the next *revision*. The registry stores at which revision each version
+began and ended, so the pipeline can build the subscriptions as of the stamp of any unmatched record.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from fieldfare.model import Change, Cursor, DeadLetter, DeliverySettings, Offset
 class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
-    ``compiled`` is the filter's encoded normal form, ``cost`` what it costs, for the quotas of its space.
-    With ``if_absent`` an id that exists is a conflict. Without ``delivery`` what was set stays. Of a
-    subscription that is created, ``start`` is where delivery begins, in the partitions that it names: there
-    is a `Past` of it then. No other may have one.
+    ``compiled`` is the filter's encoded normal form, ``cost`` its cost for the quotas of its space. With
+    ``if_absent``, an existing id is a conflict. Without ``delivery``, existing settings are kept. ``start``
+    gives the positions, in the partitions that it names, at which delivery begins; it is allowed only for a
+    new subscription, and creates a `Replay`.
     """
 
     space: str
@@ -37,7 +36,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Set how a subscription's messages are given; its filter and its revision stay as they are."""
+    """Change a subscription's delivery settings; its filter and its revision stay unchanged."""
 
     space: str
     id: str
@@ -54,14 +53,14 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The answer to a put with ``if_absent`` of an id that exists: nothing was changed."""
+    """The result of a put with ``if_absent`` for an existing id: nothing was changed."""
 
     existing: Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceEncryption:
-    """What is said of an encrypted space: the library of its filters, and how long its vectors are."""
+    """The settings of an encrypted space: the library of its filters, and the length of its vectors."""
 
     library: str
     dimensions: int
@@ -69,9 +68,9 @@ class SpaceEncryption:
 
 @dataclass(frozen=True, slots=True)
 class StoredSpace:
-    """A space, what stands for it in all else, and what was set of its quotas, by their names.
+    """A space: its name, its key (which stands for it everywhere else), and the quotas set for it, by name.
 
-    ``encryption`` is None for a space that the service can read.
+    ``encryption`` is None for a space whose events the service can read.
     """
 
     name: str
@@ -81,40 +80,27 @@ class StoredSpace:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a space has of subscriptions: how many, and what their filters cost together."""
+class SpaceUsage:
+    """The usage of a space: its number of subscriptions, and the total cost of their filters."""
 
     subscriptions: int = 0
     filter_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """A subscription from one put to the next change: it counts for revision <= stamp < closed_by."""
-
-    revision: int
-    space: str
-    number: int
-    closed_by: int
-    filter: str
-    dialect: str
-    compiled: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The time before a subscription was created, which it asked for: its first filter counts there too.
+class Replay:
+    """A replay: a request of a new subscription for records from before its creation.
 
     Attributes
     ----------
     number, space, filter, dialect, compiled
-        The subscription's, as it was created; what replaced the filter since does not count here.
+        Attributes of the subscription at its creation; filters that replaced the first one do not apply.
     revision
-        The one that created it: records with lower stamps are its past.
+        Revision that created the subscription: records with lower stamps belong to the replay.
     starts
-        The first record of each partition that is.
+        The first record of the replay in each partition.
     matched
-        Whether all that there is of it has been matched, as far as was seen.
+        Whether all of its records have been matched, as far as is known.
     """
 
     number: int
@@ -127,61 +113,56 @@ class Past:
     matched: bool = False
 
 
-class Registry(Protocol):
-    """A registry. One process changes it; any number of processes read. It can be pickled.
-
-    Spaces are known by their keys here, but where a name is asked for.
-    """
-
-    @property
-    def url(self) -> str:
-        """The address that opens this registry."""
-        ...
+class SpaceStore(Protocol):
+    """Spaces: their keys, quotas and encryption."""
 
     def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
-        """Create a space; SpaceExistsError when there is one of that name.
+        """Create a space and return its key; SpaceExistsError if a space of that name exists.
 
-        Whether it is encrypted is said now, and never changes.
-
-        Its key is given, by which all else knows it: never the key of one that there was before.
+        The key identifies the space everywhere else, and is never that of an earlier space. Whether the space
+        is encrypted cannot be changed later.
         """
         ...
 
     def delete_space(self, name: str, now_ms: int) -> str:
-        """Have a space be gone, and the API keys that are kept beside it and were its own revoked.
+        """Delete a space, revoke its API keys, and return its key; UnknownSpaceError if there is none.
 
-        In one transaction, durable on return; UnknownSpaceError when there is none. Its subscriptions stay
-        until they are removed: its key is among `unfinished_spaces` until `finish_space` is told.
+        One transaction, durable on return. The subscriptions of the space stay until they are removed one by
+        one: its key is among `unfinished_spaces` until `finish_space` is called.
         """
         ...
 
     def unfinished_spaces(self) -> list[str]:
-        """The keys of the spaces that are gone and not finished."""
+        """Return the keys of deleted spaces for which `finish_space` was not called yet."""
         ...
 
     def finish_space(self, key: str) -> None:
-        """Nothing of a space that is gone has to be removed any more."""
+        """Record that everything of a deleted space was removed."""
         ...
 
     def spaces(self) -> list[str]:
-        """The names of all spaces, sorted."""
+        """Return the names of all spaces, sorted."""
         ...
 
     def has_space(self, name: str) -> bool:
-        """Whether there is a space of that name."""
+        """Return whether a space of that name exists."""
         ...
 
     def key_of_space(self, name: str) -> str:
-        """The key of a space; UnknownSpaceError when there is none of that name."""
+        """Return the key of a space; UnknownSpaceError if no space has that name."""
         ...
 
     def stored_spaces(self) -> list[StoredSpace]:
-        """All spaces, with what was set of their quotas."""
+        """Return all spaces with the quotas set for them."""
         ...
 
     def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
-        """Have these be all that is set of a space's quotas; durable on return."""
+        """Replace all quotas set for a space; durable on return."""
         ...
+
+
+class SubscriptionStore(Protocol):
+    """The current subscriptions of each space, and the changes to them."""
 
     def apply(
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
@@ -191,19 +172,20 @@ class Registry(Protocol):
         Parameters
         ----------
         changes
-            What to change.
+            The changes to apply.
         ends
-            The ends of the log's partitions as read before: no record before them meets what is put. Delivery
-            begins there; what is replaced before anybody has read goes on from where it began.
+            The ends of the log's partitions, read before the call: no earlier record is matched with a put
+            filter. Delivery begins there; a subscription that is replaced before its first read still begins
+            where it began before.
         now_ms
-            The time, in milliseconds since 1970.
+            The current time, in milliseconds since 1970.
 
         Returns
         -------
         list
-            For every change: what was put, configured or removed; a Conflict, or None for an id that does not
-            exist. The last two change nothing and take no revision, nor does `Configure`; all others take one
-            each.
+            For every change, the subscription that was put, configured or removed; a `Conflict`; or None for
+            an id that does not exist. The last two change nothing. Only successful puts and removals take a
+            revision, one each.
 
         Raises
         ------
@@ -213,107 +195,135 @@ class Registry(Protocol):
         ...
 
     def get(self, space: str, id: str) -> Subscription | None:
-        """The subscription as it stands, or None."""
+        """Return the current subscription with an id; None if there is none."""
         ...
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
-        """Up to ``limit`` subscriptions of a space whose id comes after ``after``, sorted by id."""
+        """Return at most `limit` subscriptions of a space whose id is greater than `after`, sorted by id."""
         ...
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
-        """Up to ``limit`` subscriptions that have a push address, sorted by space and id, behind these."""
+        """Return at most `limit` subscriptions with a push address, by space and id, after `after`."""
         ...
 
     def expiring(
         self, after: tuple[str, str] = ("", ""), limit: int = 1000
     ) -> Sequence[tuple[Subscription, int]]:
-        """Up to ``limit`` subscriptions that expire when nobody uses them, as `pushed` gives those.
+        """Return at most `limit` subscriptions that expire when unused, by space and id, after `after`.
 
-        With each, for how many seconds nobody had, as was noted since it was changed last.
+        Each comes with the seconds for which it had been unused, according to the last note since its last
+        change.
         """
         ...
 
     def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
-        """Note for how many seconds nobody has used subscriptions; of those that are not there, nothing."""
+        """Record for how many seconds subscriptions have been unused; removed subscriptions are ignored."""
         ...
 
     def count(self, space: str | None = None) -> int:
-        """How many subscriptions there are, in one space or in all."""
+        """Return the number of subscriptions in one space or, without `space`, in all."""
         ...
 
-    def held(self) -> Mapping[str, Held]:
-        """What each space has of subscriptions; one without any need not be named."""
+    def held(self) -> Mapping[str, SpaceUsage]:
+        """Return the usage of each space; spaces without subscriptions may be missing."""
         ...
 
     def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
-        """What the filters of those of some subscriptions cost that there are, by their ids."""
+        """Return the filter cost of each existing subscription among `ids`, by id."""
         ...
 
+
+class SubscriptionHistory(Protocol):
+    """The history of all subscriptions, by revision, which the index is built from."""
+
     def revision(self) -> int:
-        """The revision of the last change; 0 before the first. Cheap."""
+        """Return the revision of the last change; 0 before the first. Cheap."""
         ...
 
     def changes(self, after: int, to: int) -> Iterator[Change]:
-        """The changes with ``after < revision <= to``, in order. A replacement is one put.
+        """Yield the changes with ``after < revision <= to``, in order. A replacement is one put.
 
         Raises
         ------
         RegistryError
-            ``after`` lies before what `purge` kept.
+            `purge` has removed changes after `after`.
         """
         ...
 
-    def versions(self, revision: int, floor: int) -> Iterator[Version]:
-        """What was known at a revision of the versions that count for stamps from ``floor`` on.
+    def versions(self, revision: int, floor: int) -> Iterator[Change]:
+        """Yield the versions valid for stamps from `floor` on, as known at a revision, by revision.
 
-        Later changes are left out: a version that one of them ended has an open end here. In order of
-        revision. RegistryError when ``revision`` lies before what `purge` kept.
+        Later changes are ignored: a version that a later change ended has an open end here. RegistryError if
+        `purge` has removed the history at `revision`.
         """
         ...
 
     def purge(self, before: int) -> int:
-        """Remove the versions that count for no stamp from ``before`` on; returns how many those were.
+        """Remove the versions that are valid for no stamp from `before` on; return their number.
 
-        Afterwards `versions` answers for revisions and stamps from ``before`` on, and `changes` for changes
-        after it. The cursor of a subscription, and its messages given up,
-        go with the last of its history. To be called by the process
-        that changes the registry; others of its threads may change it meanwhile.
+        Afterwards `versions` works for revisions and stamps from `before` on, and `changes` for changes after
+        it. The cursor and the dead letters of a removed subscription are deleted with the last of its
+        history. Only the process that changes the registry may call this; its other threads may change the
+        registry meanwhile.
         """
         ...
 
-    def pasts(self, *, only_open: bool = False) -> Sequence[Past]:
-        """The pasts of all subscriptions, or those that are not matched yet, by number."""
+    def known_ends(self) -> Offsets:
+        """Return the greatest known end of each partition of the log, from the changes so far; cheap."""
         ...
 
-    def past(self, number: int) -> Past | None:
-        """The past of a subscription's number; None when it has none, or nothing of it is left."""
+    def raise_revision(self, to: int) -> None:
+        """Assign no revision up to `to` to later changes, and discard the history before it.
+
+        Used after a restore of an older registry: readers that saw later changes must start again.
+        """
         ...
 
-    def count_open_pasts(self, space: str) -> int:
-        """How many pasts of a space are not matched yet."""
+
+class ReplayStore(Protocol):
+    """The replays of subscriptions that were created with a start in the past."""
+
+    def replays(self, *, only_open: bool = False) -> Sequence[Replay]:
+        """Return all replays, or only those that are not completely matched, by subscription number."""
         ...
 
-    def mark_past(self, number: int, *, matched: bool) -> None:
-        """Note that one is matched, or is to be matched again."""
+    def replay(self, number: int) -> Replay | None:
+        """Return the replay of a subscription; None if it has none, or retention has removed its records."""
         ...
 
-    def forget_past(self, number: int) -> None:
-        """Retention has taken all of it."""
+    def count_replays(self) -> int:
+        """Return the number of replays, including unreadable ones."""
         ...
+
+    def count_open_replays(self, space: str) -> int:
+        """Return the number of replays of a space that are not completely matched."""
+        ...
+
+    def mark_replay(self, number: int, *, matched: bool) -> None:
+        """Record that a replay is completely matched, or must be matched again."""
+        ...
+
+    def forget_replay(self, number: int) -> None:
+        """Delete a replay, all of whose records retention has removed."""
+        ...
+
+
+class CursorStore(Protocol):
+    """The cursors of subscriptions, by subscription number."""
 
     def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
-        """The cursors last saved for some subscriptions' numbers; of those that have one."""
+        """Return the last saved cursors by subscription number; numbers without a cursor are missing."""
         ...
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
-        """Save cursors by number, and what they say of messages given up, all or none; durable on return.
+        """Save cursors by number, with their dead letters, all or none; durable on return.
 
         Parameters
         ----------
         cursors
-            Of one number the last counts: it is to say all that those before it said.
+            Of several cursors for one number, the last counts: it must include what the earlier ones state.
         now_ms
-            When messages were given up, in milliseconds since 1970.
+            Time at which the dead letters arose, in milliseconds since 1970.
 
         Raises
         ------
@@ -322,43 +332,65 @@ class Registry(Protocol):
         """
         ...
 
-    def letters(self, number: int, after: Position | None = None, limit: int = 100) -> Sequence[DeadLetter]:
-        """Up to ``limit`` messages of a subscription that were given up, behind ``after``, by position.
+    def set_cursors_back(self, ends: Offsets) -> int:
+        """Move cursor positions after their partition's end back to it; return the number of moved ones."""
+        ...
 
-        Those that are to be given all the same are not among them.
+
+class DeadLetterStore(Protocol):
+    """The lists of dead letters; `CursorStore.save_cursors` adds to them."""
+
+    def letters(self, number: int, after: Position | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        """Return at most `limit` dead letters of a subscription after `after`, by position.
+
+        Dead letters that are being retried are left out.
         """
         ...
 
     def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
-        """How many there are in all, of some subscriptions; of those that have any."""
+        """Return the number of dead letters of each subscription that has any, without retried ones."""
         ...
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
-        """Have these of them be given all the same: the subscription's cursor names them from now on.
+        """Mark dead letters for redelivery: the subscription's cursor includes them from now on.
 
-        Those of them that there are; durable on return.
+        Returns the places that are dead letters of the subscription; durable on return.
         """
         ...
 
     def clear_letters(self, number: int) -> int:
-        """Forget all of them; how many those were."""
+        """Delete all dead letters of a subscription, except those being retried; return their number."""
         ...
 
-    def known_ends(self) -> Offsets:
-        """The greatest ends of the log's partitions that a change was ever written at; cheap."""
+
+class Registry(
+    SpaceStore,
+    SubscriptionStore,
+    SubscriptionHistory,
+    ReplayStore,
+    CursorStore,
+    DeadLetterStore,
+    Protocol,
+):
+    """A registry: one process changes it, any number of processes read it. It can be pickled.
+
+    Code that uses one part of it asks for that part's protocol only. A parameter ``space`` is a space's key;
+    only parameters called ``name`` are names of spaces.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address that opens this registry."""
         ...
 
-    def set_cursors_back(self, ends: Offsets) -> int:
-        """Set the places of cursors that lie behind their partition's end to it; how many those were."""
+    def has_vanished(self) -> bool:
+        """Return whether a space, a version or a subscription has vanished, or a space is corrupt."""
         ...
 
-    def raise_revision(self, to: int) -> None:
-        """Give no revision up to this one to a change, and answer for no history before it.
-
-        For a registry that is a copy from before: whoever took in later changes has to begin anew.
-        """
+    def mend_vanished(self) -> None:
+        """Restore vanished rows of spaces and versions; write a note about each, and about what is lost."""
         ...
 
     def close(self) -> None:
-        """Let go of this process's connections; they are opened again when needed."""
+        """Close this process's connections; they are opened again when needed."""
         ...

@@ -1,7 +1,7 @@
-"""Reads CESQL's conformance kit, which lies beside the checkout and is not part of it.
+"""A reader of CESQL's conformance tests, which are in a folder beside the checkout.
 
-The kit is YAML, of which it uses little: one list of cases to a file, each with scalars and one
-level of scalars below ``event`` and ``eventOverrides``. That much is read here, and all else refused.
+They are YAML files and use little of it: one list of cases per file, each with scalars and one
+level of scalars below ``event`` and ``eventOverrides``. Other YAML is rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'")
 
 @dataclass
 class Case:
-    """One case: an expression, an event, and what must come out."""
+    """One case: an expression, an event, and the expected result."""
 
     file: str
     name: str = ""
@@ -37,7 +37,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All cases of the kit; none where the folder is missing."""
+    """Return all cases; none if the folder is missing."""
     return [case for path in sorted(FOLDER.glob("*.yaml")) for case in _cases_of(path)]
 
 

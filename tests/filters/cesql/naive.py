@@ -1,12 +1,12 @@
-"""A naive interpreter of CESQL, written straight from the specification; it shares no code with the product.
+"""A naive interpreter of CESQL, written from the specification; it shares no code with the product.
 
 A tree is nested tuples: ("string" | "integer" | "boolean", value), ("attribute" | "exists", name),
 ("not" | "minus", x), ("binary", operator, x, y), ("like", x, pattern, negated),
 ("in", x, [y, ...], negated), ("call", name, [x, ...]).
 
-``evaluate`` gives (value, error); an error is the name of its kind, and ends the evaluation. Unlike
-the product it looks for wildcards by trying everything, and keeps each rule where the
-specification has it, in the order of its sections.
+``evaluate`` returns (value, error); an error is the name of its kind, and ends the evaluation. Unlike
+the product it matches wildcards by trying all positions, and the rules are in the order of the
+specification's sections.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def in_32_bits(number: int) -> int:
 
 
 def fits(text: str, pattern: str) -> bool:
-    """3.4.3, one character of the pattern after the other."""
+    """3.4.3, character by character of the pattern."""
     if not pattern:
         return not text
     if pattern[0] == "\\" and pattern[1:2] in ("%", "_"):
@@ -184,7 +184,7 @@ def cast_like(model: Any, value: Any) -> Any:
 
 
 def call(name: str, arguments: list[Any], event: dict[str, Any]) -> Any:
-    """3.5; a call that cannot be dispatched is an error before its arguments are looked at."""
+    """3.5; a call that cannot be dispatched is an error before its arguments are evaluated."""
     counts = {
         "CONCAT": range(99),
         "CONCAT_WS": range(1, 99),

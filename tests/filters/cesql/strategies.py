@@ -50,14 +50,14 @@ ODD_NUMBERS = [
 ]
 
 VALUES = [*STRINGS, *INTEGERS, True, False, *ODD_NUMBERS, None, [], [1], {}]
-"""What JSON may have as the value of an attribute."""
+"""Values that an attribute may have in JSON."""
 
 UNWRITABLE = [float("inf"), float("-inf"), float("nan")]
-"""What it may not, but an event in Python may."""
+"""Values that an attribute may have in a Python event, but not in JSON."""
 
 
 def _events(values: list[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Events with most attributes."""
+    """Return a strategy of events with most attributes."""
     simple = st.sampled_from(["a", "ab", "5", "true", 0, 1, 5, 7, -1, True, False, 1.5])
     value = st.one_of(simple, simple, st.sampled_from(values))
     missing = st.dictionaries(st.sampled_from(NAMES), st.just(None), max_size=2)
@@ -136,7 +136,7 @@ sums = st.recursive(
     ),
     max_leaves=8,
 )
-"""Arithmetic, to be written with few parentheses."""
+"""Arithmetic, for printing with few parentheses."""
 
 rows = st.recursive(
     st.tuples(st.just("boolean"), st.booleans())
@@ -147,18 +147,18 @@ rows = st.recursive(
     ),
     max_leaves=12,
 )
-"""AND, OR and XOR, to be written with few parentheses."""
+"""AND, OR and XOR, for printing with few parentheses."""
 
 _UNARY, _TEST, _ATOM = 5, 4, 6
 
 
 class Printer:
-    """Writes a tree as a text that means it, with the parentheses it needs and some that it does not.
+    """A printer of trees as texts, with the necessary parentheses and some superfluous ones.
 
     Parameters
     ----------
     choose
-        Gives a number below another, to vary the text.
+        Returns a random number below its argument, to vary the text.
     """
 
     def __init__(self, choose: Any) -> None:
@@ -194,7 +194,7 @@ class Printer:
         return "(" + ", ".join(map(self.text, trees)) + ")"
 
     def string(self, value: str) -> str:
-        """With either quote. A text that ends in a backslash cannot be written."""
+        """Return a string with either quote. A text that ends in a backslash has no literal."""
         quote = "'\""[self.choose(2)]
         return quote + value.replace(quote, "\\" + quote) + quote
 
@@ -204,6 +204,6 @@ class Printer:
 
 @st.composite
 def filters(draw: Any, trees: st.SearchStrategy[Any] = trees) -> tuple[Any, str]:
-    """A tree and a text that means it."""
+    """Draw a tree and its text."""
     tree = draw(trees)
     return tree, Printer(lambda below: draw(st.integers(0, below - 1))).text(tree)

@@ -1,4 +1,4 @@
-"""CESQL's own conformance kit, through the public entry. Skipped where the kit is not to be had."""
+"""CESQL's conformance tests, through the public function. Skipped if their files are missing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CASES = cases()
 pytestmark = pytest.mark.skipif(not CASES, reason=f"the conformance kit is not in {FOLDER}")
 
 
-def test_the_kit_is_complete() -> None:
+def test_the_conformance_files_are_complete() -> None:
     assert len(CASES) == 275
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}: {case.name}")
-def test_the_conformance_kit_passes(case: Case) -> None:
+def test_the_conformance_cases_pass(case: Case) -> None:
     if case.error == "parse":
         with pytest.raises(FilterError):
             compile_filter(case.expression, "cesql")

@@ -1,7 +1,7 @@
-"""What a user is told about a CESQL filter that is wrong, or most likely not what he means, as text.
+"""Error messages and warnings of CESQL filters.
 
-``testdata/errors.txt`` and ``warnings.txt`` hold filters and, after ``----``, what is said of them. To
-record them anew after a change that was meant: ``PYTHONPATH=src python -m tests.filters.cesql.test_errors``;
+``testdata/errors.txt`` and ``warnings.txt`` contain filters and, after ``----``, their messages. To record
+them again after an intended change: ``PYTHONPATH=src python -m tests.filters.cesql.test_errors``;
 review the diff.
 """
 
@@ -39,7 +39,7 @@ def test_a_mistake_is_shown_with_its_place_and_a_hint(text: str, expected: str) 
 
 
 @pytest.mark.parametrize(("text", "expected"), cases("warnings"), ids=lambda text: text.split("\n")[0][:50])
-def test_what_is_most_likely_not_meant_is_warned_of(text: str, expected: str) -> None:
+def test_probable_mistakes_give_a_warning(text: str, expected: str) -> None:
     assert warnings_of(text) == expected
 
 
@@ -55,12 +55,12 @@ def test_what_is_most_likely_not_meant_is_warned_of(text: str, expected: str) ->
         ("a = 1\x00", "line 1, column 6: unexpected character '\\x00'\n  a = 1\n       ^"),
         (
             "a\xa0= 1",
-            "line 1, column 2: this is a space that CESQL does not know (U+00A0)\n  a = 1\n   ^\n"
+            "line 1, column 2: this white space is not allowed in CESQL (U+00A0)\n  a = 1\n   ^\n"
             "  hint: write a plain space",
         ),
     ],
 )
-def test_what_cannot_be_seen_is_named(text: str, expected: str) -> None:
+def test_invisible_characters_are_named(text: str, expected: str) -> None:
     assert error_of(text) == expected
 
 
@@ -71,7 +71,7 @@ def test_no_more_than_ten_problems_or_warnings_are_reported() -> None:
     assert len(compile_filter(" AND ".join(["(NOT a = 1)"] * 20), "cesql").warnings) == 10
 
 
-def test_the_commonest_filters_are_not_warned_of() -> None:
+def test_common_filters_give_no_warning() -> None:
     for text in (
         "type = 'com.example.order' AND source LIKE 'https://example.com/%'",
         "type = 'a' OR type = 'b' OR subject IN ('x', 'y')",
@@ -84,5 +84,5 @@ def test_the_commonest_filters_are_not_warned_of() -> None:
 
 if __name__ == "__main__":
     for name, say in ("errors", error_of), ("warnings", warnings_of):
-        said = [f"{text}\n----\n{say(text)}" for text, *_ in cases(name)]
-        (FOLDER / f"{name}.txt").write_text(BETWEEN_CASES.join(said) + "\n")
+        recorded = [f"{text}\n----\n{say(text)}" for text, *_ in cases(name)]
+        (FOLDER / f"{name}.txt").write_text(BETWEEN_CASES.join(recorded) + "\n")

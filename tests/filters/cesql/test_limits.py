@@ -1,4 +1,4 @@
-"""Hostile CESQL filters: refused by a documented limit, or handled in linear time."""
+"""Hostile CESQL filters are rejected by a documented limit, or handled in linear time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from tests.doses import drawn
 
 from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
-from fieldfare.filters.expression import MAX_DEPTH, parts_of
-from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.text import MAX_TEXT_BYTES
+from fieldfare.filters.expression import DEPTH_MAX, parts_of
+from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
+from fieldfare.filters.text import TEXT_BYTES_MAX
 
 QUICKLY_S = 5.0
-"""CPU time; generous: these take milliseconds; what is quadratic or worse takes minutes."""
+"""Maximum processor time in seconds. Linear algorithms take milliseconds, quadratic ones minutes."""
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("(" * 1_000_000, "too long: 1,000,000 bytes"),
-        ("'" + "é" * (MAX_TEXT_BYTES // 2) + "'", "too long: 65,538 bytes"),
+        ("'" + "é" * (TEXT_BYTES_MAX // 2) + "'", "too long: 65,538 bytes"),
         ("(" * 4_000, "nested too deeply"),
         ("NOT " * 2_000 + "a", "nested too deeply"),
         ("a = " + "- " * 2_000 + "b", "nested too deeply"),
@@ -35,22 +35,22 @@ QUICKLY_S = 5.0
         ("LENGTH(" * 2_000, "nested too deeply"),
         ("(" * 90 + "a < b" + ") < c" * 90, "with its casts more than 100 levels"),
         ("a = " + "9" * 60_000, "lies between -2147483648 and 2147483647"),
-        ("a LIKE '" + "%a" * MAX_PATTERN_CHARACTERS + "'", "at most 4,096 characters"),
-        (")" * 4_000, "closes nothing"),
-        ("," * MAX_TEXT_BYTES, "expected a value"),
-        ("'" * (MAX_TEXT_BYTES - 1), "inside a string needs a \\"),
-        ("'" + "\\'" * (MAX_TEXT_BYTES // 2 - 1), "never ends"),
-        ("\0" * MAX_TEXT_BYTES, "unexpected character"),
-        ("[" * MAX_TEXT_BYTES, "unexpected '['"),
-        ("(" * MAX_TEXT_BYTES, "too large: it counts more than 4,096"),
-        (" OR ".join(["a = 1"] * 1_500), "too large: it counts more than 4,096"),
+        ("a LIKE '" + "%a" * PATTERN_CHARACTERS_MAX + "'", "at most 4,096 characters"),
+        (")" * 4_000, "has no matching"),
+        ("," * TEXT_BYTES_MAX, "expected a value"),
+        ("'" * (TEXT_BYTES_MAX - 1), "inside a string needs a \\"),
+        ("'" + "\\'" * (TEXT_BYTES_MAX // 2 - 1), "never ends"),
+        ("\0" * TEXT_BYTES_MAX, "unexpected character"),
+        ("[" * TEXT_BYTES_MAX, "unexpected '['"),
+        ("(" * TEXT_BYTES_MAX, "too large: its size exceeds 4,096"),
+        (" OR ".join(["a = 1"] * 1_500), "too large: its size exceeds 4,096"),
         ("a." * 30_000, "is not the name of an attribute"),
-        ("_" * MAX_TEXT_BYTES, "is not the name of an attribute"),
+        ("_" * TEXT_BYTES_MAX, "is not the name of an attribute"),
         ("a = '\ud800'", "half of a character"),
     ],
     ids=lambda text: text[:20],
 )
-def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> None:
+def test_filters_beyond_a_limit_are_rejected_quickly(text: str, message: str) -> None:
     started = time.process_time()
     with pytest.raises(FilterError) as caught:
         compile_filter(text, "cesql")
@@ -63,11 +63,11 @@ def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH,
-        "NOT " * (MAX_DEPTH - 2) + "a",
-        "a > 1" + " + 1" * (MAX_DEPTH - 3),
-        "a" + " AND b OR c" * (MAX_DEPTH // 2 - 2),
-        "a" + " OR b XOR c AND d" * (MAX_DEPTH // 3 - 2),
+        "(" * DEPTH_MAX + "a" + ")" * DEPTH_MAX,
+        "NOT " * (DEPTH_MAX - 2) + "a",
+        "a > 1" + " + 1" * (DEPTH_MAX - 3),
+        "a" + " AND b OR c" * (DEPTH_MAX // 2 - 2),
+        "a" + " OR b XOR c AND d" * (DEPTH_MAX // 3 - 2),
         "(" * 45 + "a < b" + ") < c" * 45,
         "LENGTH(" * 90 + "a" + ")" * 90 + " = 1",
         "a IN (" * 90 + "b" + ")" * 90,
@@ -92,7 +92,7 @@ def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> N
     ],
     ids=lambda text: text[:20],
 )
-def test_what_is_within_the_limits_works_quickly(text: str) -> None:
+def test_filters_within_the_limits_work_quickly(text: str) -> None:
     started = time.process_time()
     compiled = compile_filter(text, "cesql")
     form = compiled.normal_form
@@ -102,7 +102,7 @@ def test_what_is_within_the_limits_works_quickly(text: str) -> None:
     assert decode_normal_form(encode_normal_form(form)) == form
     assert time.process_time() - started < QUICKLY_S
     level = [compiled.expression]
-    for _ in range(MAX_DEPTH):
+    for _ in range(DEPTH_MAX):
         level = [part for e in level for part in parts_of(e)]
     assert not level
 
@@ -129,7 +129,7 @@ a b id n m TRUE FALSE EXISTS NOT - AND OR = a = 1 data.x data NULL 'x' "x" '%a_'
 
 @pytest.mark.long
 def test_no_text_raises_anything_but_a_filter_error() -> None:
-    """Pieces of the language in random order; what parses also evaluates and has a normal form."""
+    """For random sequences of tokens: a filter that parses also evaluates and has a normal form."""
     rng, pieces = random.Random(5), _PIECES.split()
     parsed, texts = 0, drawn(10_000)
     for _ in range(texts):

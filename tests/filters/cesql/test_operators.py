@@ -1,4 +1,4 @@
-"""CESQL's operators and functions one by one, at their edges."""
+"""Edge cases of CESQL's operators and functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.filters.cesql import naive
 
 from fieldfare.filters import compile_filter
-from fieldfare.filters.cesql.builtins import MAX_RESULT_CHARACTERS
+from fieldfare.filters.cesql.builtins import RESULT_CHARACTERS_MAX
 from fieldfare.filters.cesql.parser import parse_cesql
 
 EVENT = {
@@ -31,8 +31,8 @@ EVENT = {
 }
 
 
-def said(text: str, event: dict[str, Any] = EVENT) -> Any:
-    """The value, or the kind of error and the value that comes with it."""
+def result_of(text: str, event: dict[str, Any] = EVENT) -> Any:
+    """Return the value, or the kind of the error and its value."""
     evaluation = compile_filter(text, "cesql").evaluate(event)
     return (*evaluation.errors, evaluation.value) if evaluation.errors else evaluation.value
 
@@ -46,7 +46,7 @@ def said(text: str, event: dict[str, Any] = EVENT) -> Any:
     ],
 )
 def test_a_result_beyond_32_bits_is_a_math_error_and_never_wraps_around(text: str) -> None:
-    assert said(text) == ("math", 0)
+    assert result_of(text) == ("math", 0)
     assert not compile_filter(f"{text} <> 7", "cesql").matches(EVENT)
     assert not compile_filter(f"NOT ({text} <> 7)", "cesql").matches(EVENT)
 
@@ -65,12 +65,12 @@ def test_a_result_beyond_32_bits_is_a_math_error_and_never_wraps_around(text: st
     ],
 )
 def test_a_result_at_the_edge_of_32_bits_is_exact(text: str, expected: int) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 def test_abs_of_the_least_integer_is_the_greatest_with_an_error() -> None:
-    assert said("ABS(least)") == ("math", 2147483647)
-    assert said("ABS(least) = 2147483647") == ("math", False)
+    assert result_of("ABS(least)") == ("math", 2147483647)
+    assert result_of("ABS(least) = 2147483647") == ("math", False)
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "<", "<=", ">", ">=", "=", "<>"])
@@ -125,14 +125,14 @@ def test_precedence_is_that_of_section_3_6(text: str, meaning: str) -> None:
 
 
 @pytest.mark.parametrize("operators", [*product(["AND", "OR", "XOR"], repeat=3)])
-def test_rows_of_and_or_and_xor_are_read_from_left_to_right(operators: tuple[str, str, str]) -> None:
+def test_and_or_and_xor_are_left_associative(operators: tuple[str, str, str]) -> None:
     for values in product([True, False], repeat=4):
         expected: Any = ("boolean", values[0])
         text = str(values[0])
         for operator, value in zip(operators, values[1:], strict=True):
             expected = ("binary", operator, expected, ("boolean", value))
             text += f" {operator} {value}"
-        assert said(text) is naive.value_of(expected, {})
+        assert result_of(text) is naive.value_of(expected, {})
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_rows_of_and_or_and_xor_are_read_from_left_to_right(operators: tuple[str
     ],
 )
 def test_the_first_error_in_the_order_of_evaluation_counts(text: str, expected: Any) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_first_error_in_the_order_of_evaluation_counts(text: str, expected: 
     ],
 )
 def test_in_casts_its_items_and_stops_at_the_first_that_is_equal(text: str, expected: Any) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_in_casts_its_items_and_stops_at_the_first_that_is_equal(text: str, expe
     ],
 )
 def test_casts(text: str, expected: Any) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_casts(text: str, expected: Any) -> None:
     ],
 )
 def test_like(text: str, expected: Any) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_like(text: str, expected: Any) -> None:
     ],
 )
 def test_only_its_own_quote_is_escaped_in_a_string(text: str, expected: str) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -290,33 +290,33 @@ def test_only_its_own_quote_is_escaped_in_a_string(text: str, expected: str) -> 
     ],
 )
 def test_functions(text: str, expected: Any) -> None:
-    assert said(text) == expected
+    assert result_of(text) == expected
 
 
-def test_a_string_cannot_be_made_endlessly_long() -> None:
-    event = {"a": "x" * (MAX_RESULT_CHARACTERS // 2)}
-    assert said("LENGTH(CONCAT(a, a))", event) == MAX_RESULT_CHARACTERS
-    assert said("CONCAT_WS('-', a, a)", event) == ("functionEvaluation", "")
+def test_the_length_of_a_result_is_limited() -> None:
+    event = {"a": "x" * (RESULT_CHARACTERS_MAX // 2)}
+    assert result_of("LENGTH(CONCAT(a, a))", event) == RESULT_CHARACTERS_MAX
+    assert result_of("CONCAT_WS('-', a, a)", event) == ("functionEvaluation", "")
     many = "CONCAT(" + ", ".join(["a"] * 4) + ") = 'x'"
-    assert said(many, event) == ("functionEvaluation", False)
+    assert result_of(many, event) == ("functionEvaluation", False)
     assert compile_filter(many, "cesql").matches(event) is False
 
 
 def test_required_attributes_always_exist_and_the_others_only_with_a_value() -> None:
-    assert said("EXISTS id AND EXISTS SOURCE AND EXISTS Type AND EXISTS specversion", {}) is True
-    assert said("EXISTS subject", {"subject": None}) is False
-    assert said("EXISTS subject", {"subject": ""}) is True
+    assert result_of("EXISTS id AND EXISTS SOURCE AND EXISTS Type AND EXISTS specversion", {}) is True
+    assert result_of("EXISTS subject", {"subject": None}) is False
+    assert result_of("EXISTS subject", {"subject": ""}) is True
 
 
 def test_names_and_keywords_are_read_in_any_case_but_strings_are_not_changed() -> None:
-    assert said("tYpE lIkE 'com.%' aNd nOt EXISTS Subject") is True
-    assert said("TYPE = 'COM.EXAMPLE.ORDER'") is False
-    assert said("Length(TYPE)") == 17
+    assert result_of("tYpE lIkE 'com.%' aNd nOt EXISTS Subject") is True
+    assert result_of("TYPE = 'COM.EXAMPLE.ORDER'") is False
+    assert result_of("Length(TYPE)") == 17
 
 
 @pytest.mark.parametrize("text", ["\t n\r\n=\n5 ", "n=5", "(n)=(5)", "n\n=\t5", "( ( n ) = 5 )"])
-def test_spaces_tabs_and_line_ends_stand_anywhere(text: str) -> None:
-    assert said(text) is True
+def test_white_space_is_allowed_anywhere(text: str) -> None:
+    assert result_of(text) is True
 
 
 def test_an_event_passes_only_if_the_value_is_true_and_a_boolean() -> None:

@@ -1,4 +1,4 @@
-"""Random CESQL filters over random events: all that evaluates them says what the specification says."""
+"""Random CESQL filters over random events: all evaluators agree with the specification."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ events = st.lists(some.events, min_size=3, max_size=6)
 
 @many
 @given(some.filters(), events)
-def test_the_evaluator_says_what_the_specification_says(found: tuple[Any, str], events: list[Any]) -> None:
+def test_the_evaluator_agrees_with_the_specification(found: tuple[Any, str], events: list[Any]) -> None:
     tree, text = found
     compiled = compile_filter(text, "cesql")
     for event in events:
@@ -43,7 +43,7 @@ def test_the_evaluator_says_what_the_specification_says(found: tuple[Any, str], 
 
 @settings(max_examples=drawn(300), derandomize=True, deadline=None)
 @given(some.filters(some.sums | some.rows), some.events)
-def test_operators_bind_as_the_specification_says(found: tuple[Any, str], event: dict[str, Any]) -> None:
+def test_precedence_agrees_with_the_specification(found: tuple[Any, str], event: dict[str, Any]) -> None:
     tree, text = found
     compiled = compile_filter(text, "cesql")
     expected, error = naive.evaluate(tree, event)
@@ -55,7 +55,7 @@ def test_operators_bind_as_the_specification_says(found: tuple[Any, str], event:
 
 @many
 @given(some.filters(), events)
-def test_the_internal_expression_matches_what_the_specification_lets_pass(
+def test_the_internal_expression_matches_the_events_of_the_specification(
     found: tuple[Any, str], events: list[Any]
 ) -> None:
     tree, text = found
@@ -68,10 +68,10 @@ def test_the_internal_expression_matches_what_the_specification_lets_pass(
 
 @many
 @given(some.filters(), events)
-def test_the_internal_expression_is_false_or_unknown_where_the_specification_has_false_or_an_error(
+def test_the_internal_expression_is_false_or_unknown_for_false_or_an_error(
     found: tuple[Any, str], events: list[Any]
 ) -> None:
-    """What stands under a NOT, or before an OR, has to be told apart from an error."""
+    """Below a NOT, or before an OR, false must be distinguished from an error."""
     tree, text = found
     negation, before_true = (
         compile_filter(f"NOT ({text})", "cesql"),
@@ -85,7 +85,7 @@ def test_the_internal_expression_is_false_or_unknown_where_the_specification_has
 
 @many
 @given(some.filters(), events)
-def test_the_normal_form_holds_what_matches_and_if_exact_nothing_else(
+def test_the_normal_form_contains_all_matches_and_only_these_if_exact(
     found: tuple[Any, str], events: list[Any]
 ) -> None:
     tree, text = found
@@ -99,7 +99,7 @@ def test_the_normal_form_holds_what_matches_and_if_exact_nothing_else(
 
 @settings(max_examples=drawn(60), derandomize=True, deadline=None)
 @given(st.lists(some.filters(), min_size=1, max_size=8), st.lists(some.json_events, min_size=1, max_size=8))
-def test_the_index_finds_what_the_specification_lets_pass(
+def test_the_index_finds_the_events_of_the_specification(
     found: list[tuple[Any, str]], events: list[dict[str, Any]]
 ) -> None:
     filters: list[Filter] = [compile_filter(text, "cesql") for _, text in found]
@@ -123,7 +123,7 @@ A = ("attribute", "a")
 
 
 def single_predicates() -> Iterator[Any]:
-    """All filters that are one predicate on one attribute, with every constant and two for IN."""
+    """Yield all filters of one predicate on one attribute, with every constant, and two for IN."""
     yield from (A, ("exists", "a"), ("not", A), ("binary", "AND", A, ("boolean", True)))
     for literal in LITERALS:
         yield from (("binary", operator, A, literal) for operator in ("=", "<>", "<", ">="))

@@ -1,4 +1,4 @@
-"""Where this dialect and event-ruler 2.1.0 differ on purpose; docs/filters.md explains each."""
+"""Intended differences between this dialect and event-ruler 2.1.0; docs/filter-languages.md explains each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES: list[tuple[str, Any, Any, bool, bool]] = [
     ("IPv4 in IPv6", {"a": [{"cidr": "10.0.0.0/8"}]}, {"a": "::ffff:a00:1"}, False, True),
     ("spellings of IPv4", {"a": [{"cidr": "10.0.0.0/8"}]}, {"a": "10.0.0.01"}, False, True),
 ]
-"""Why, a pattern, an event, whether it matches here, and whether it does there."""
+"""Reason, pattern, event, whether it matches here, and whether it matches in event-ruler."""
 
 TAKEN_THERE = [
     ("$or as a name", {"$or": {"a": [1]}}),
@@ -50,7 +50,7 @@ TAKEN_THERE = [
     ("empty lists", {"a": ["x", {"anything-but": {"prefix": []}}]}),
     ("text after the pattern", '{"a": [1]} and more'),
 ]
-"""Patterns that event-ruler takes, and this dialect refuses."""
+"""Patterns that event-ruler accepts and this dialect rejects."""
 
 TAKEN_HERE = [
     ("single addresses", {"a": [{"cidr": "10.0.0.1/32"}]}),
@@ -58,11 +58,11 @@ TAKEN_HERE = [
     ("large numbers", '{"a": [{"numeric": ["=", 9007199254740993]}]}'),
     ("large numbers", '{"a": [{"anything-but": 9007199254740993}]}'),
 ]
-"""Patterns that event-ruler refuses, and this dialect takes."""
+"""Patterns that event-ruler rejects and this dialect accepts."""
 
 
 def is_known(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Whether a random pattern and event meet a difference of ``CASES`` that they can meet."""
+    """Return whether a random pattern and event are subject to one of the differences in ``CASES``."""
     return any(
         (_is_absence(test) and _is_beside_lists(event, path))
         or (_is_block(test) and _reads_as_digits(event, path, test))
@@ -71,7 +71,7 @@ def is_known(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
 
 
 def tests_of(pattern: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every test of a pattern, with the path of its field."""
+    """Yield every test of a pattern, with the path of its field."""
     for name, inner in pattern.items():
         if name == "$or":
             for alternative in inner:
@@ -88,7 +88,7 @@ def _is_absence(test: Any) -> bool:
 
 
 def _is_beside_lists(event: Any, path: tuple[str, ...]) -> bool:
-    """Whether a field is looked for in the elements of a list that has several."""
+    """Return whether the path of a field goes through a list of several elements."""
     if len(path) < 2 or not isinstance(event, dict):
         return False
     value = event.get(path[0])
@@ -102,7 +102,7 @@ def _is_block(test: Any) -> bool:
 
 
 def _reads_as_digits(event: Any, path: tuple[str, ...], test: Any) -> bool:
-    """Whether a field is a number, or an address of the other version than the block."""
+    """Return whether a field has a number, or an address of another IP version than the block."""
     version = ipaddress.ip_network(test["cidr"], strict=False).version
     for value in _values(event, path):
         if isinstance(value, int | float) and not isinstance(value, bool):

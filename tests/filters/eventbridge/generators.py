@@ -1,4 +1,4 @@
-"""Random patterns and events over few names and few values, so that they often meet."""
+"""Random patterns and events over few names and few values, so that they often match."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NAMES = ["a", "b", "c", "data", "x"]
 
 
 class Generator:
-    """A source of patterns and events.
+    """A generator of patterns and events.
 
     Parameters
     ----------
     random
-        The generator of chance.
+        The random number generator.
     words, numbers
-        What values are drawn from.
+        The values to draw from.
     nested_lists
         Whether events have lists directly inside of lists.
     """
@@ -95,7 +95,7 @@ class Generator:
         return pattern
 
     def fields(self, depth: int, names: list[str]) -> dict[str, Any]:
-        """An object of a pattern. What is in its ``$or`` has other names than what stands beside it."""
+        """Return an object of a pattern; fields inside its ``$or`` have other names than those beside it."""
         chosen = self.random.sample(names, self.random.choice([1, 1, 1, 2, 2, 3]) if len(names) > 2 else 1)
         pattern = {name: self.field(depth) for name in chosen}
         rest = [name for name in names if name not in chosen]

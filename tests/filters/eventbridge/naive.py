@@ -1,7 +1,7 @@
-"""What an event pattern means, straight from docs and EventBridge's documentation, without care for speed.
+"""A naive interpreter of event patterns, from docs/filter-languages.md and EventBridge's documentation.
 
-A pattern and an event are parsed JSON. First every ``$or`` is multiplied out, so that what is left
-are patterns without; the event must match one of them.
+A pattern and an event are parsed JSON. First every ``$or`` is expanded to patterns without it; the event must
+match one of these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
 
 
 def branches(pattern: dict[str, Any]) -> Iterator[Tree]:
-    """The pattern without ``$or``, once for each choice of alternatives."""
+    """Yield the pattern without ``$or``, once for each choice of alternatives."""
     choices: list[list[Tree]] = []
     for name, inner in pattern.items():
         if name == "$or":
@@ -48,7 +48,7 @@ def branches(pattern: dict[str, Any]) -> Iterator[Tree]:
 
 
 def elements(value: Any, name: str) -> list[Any]:
-    """A member's values: the elements of a list, or the one value, or none."""
+    """Return a member's values: the elements of a list, or the one value, or none."""
     if not isinstance(value, dict) or name not in value:
         return []
     found = value[name]
@@ -56,7 +56,7 @@ def elements(value: Any, name: str) -> list[Any]:
 
 
 def outcome(inner: Any, values: list[Any]) -> str:
-    """How a field matches: "value" or "absence"; "" if it does not."""
+    """Return how a field matches: "value" or "absence"; "" if it does not."""
     if isinstance(inner, tuple):
         tests = inner[1]
         scalars = [value for value in values if not isinstance(value, list | dict)]
@@ -71,7 +71,7 @@ def outcome(inner: Any, values: list[Any]) -> str:
 
 
 def nothing_is_there(inner: Any, values: list[Any]) -> bool:
-    """Whether all that is asked may be absent, and is, in whatever element."""
+    """Return whether all fields may be absent, and are absent in every element."""
     if isinstance(inner, tuple):
         return ABSENT in inner[1] and all(isinstance(value, list | dict) for value in values)
     return all(
@@ -81,7 +81,7 @@ def nothing_is_there(inner: Any, values: list[Any]) -> bool:
 
 
 def holds(test: Any, value: Any) -> bool:
-    """Whether a test holds for a string, number, boolean or null."""
+    """Return whether a test holds for a string, number, boolean or null."""
     if not isinstance(test, dict):
         return equal(test, value) or same_ipv6(test, value)
     ((name, argument),) = test.items()
@@ -158,7 +158,7 @@ def in_block(block: str, value: str) -> bool:
 
 
 def same_ipv6(one: Any, other: Any) -> bool:
-    """IPv6 addresses are equal however they are written."""
+    """Return whether two texts are the same IPv6 address, in any spelling."""
     if not isinstance(one, str) or not isinstance(other, str) or "." in one or "%" in one + other:
         return False
     try:

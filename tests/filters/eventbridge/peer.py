@@ -14,7 +14,7 @@ JAR = FOLDER / "build" / "event-ruler-peer.jar"
 DEADLINE_S = 600
 
 Answers = tuple[str, list[bool]]
-"""Why a pattern was refused, or ""; and which events match it."""
+"""Why a pattern was rejected, or ""; and the numbers of the events that match."""
 
 
 def is_built() -> bool:
@@ -22,7 +22,7 @@ def is_built() -> bool:
 
 
 def build() -> bool:
-    """Build the peer with Maven if that is needed and possible; whether it is there."""
+    """Build the peer with Maven if necessary and possible; return whether it exists."""
     if not is_built() and shutil.which("java") and shutil.which("mvn"):
         subprocess.run(
             ["mvn", "-q", "-B", "package"], cwd=FOLDER, capture_output=True, timeout=DEADLINE_S, check=False
@@ -31,7 +31,7 @@ def build() -> bool:
 
 
 def answers(questions: Sequence[tuple[Any, Sequence[Any]]]) -> list[Answers]:
-    """What event-ruler says of patterns, each with its own events."""
+    """Return event-ruler's answers for patterns, each with its own events."""
     lines = []
     for pattern, events in questions:
         lines.append("P\t" + _text(pattern))

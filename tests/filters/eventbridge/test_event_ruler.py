@@ -1,4 +1,4 @@
-"""The same patterns and events for this dialect and for event-ruler, the library behind EventBridge.
+"""Comparison of this dialect with event-ruler, the library behind EventBridge, on random patterns and events.
 
 Needs Java and the peer of benchmarks/peers/event_ruler, which the slow test builds with Maven.
 """
@@ -28,7 +28,7 @@ def built() -> None:
 
 
 def compare(seed: int, patterns: int, events: int) -> tuple[int, int, int]:
-    """How many pairs were compared, how many of them matched, and how many met a known difference."""
+    """Return the numbers of pairs compared, of matches, and of pairs with a known difference."""
     print(f"seed {seed}")
     generator = Generator(random.Random(seed), nested_lists=False)
     questions = [(generator.pattern(), [generator.event() for _ in range(events)]) for _ in range(patterns)]
@@ -47,7 +47,7 @@ def compare(seed: int, patterns: int, events: int) -> tuple[int, int, int]:
 
 
 @needs_peer
-def test_a_small_dose_of_patterns_gets_the_same_answers() -> None:
+def test_a_few_patterns_get_the_same_answers() -> None:
     compared, matched, known = compare(SEED, patterns=300, events=20)
     assert compared > 5_000
     assert matched > 300
@@ -82,7 +82,7 @@ def test_a_documented_difference_is_as_documented(
 
 
 @needs_peer
-def test_every_documented_difference_of_what_is_taken_is_one() -> None:
+def test_every_documented_difference_of_accepted_patterns_is_one() -> None:
     patterns = [pattern for _, pattern in (*differences.TAKEN_THERE, *differences.TAKEN_HERE)]
     refusals = [refusal for refusal, _ in peer.answers([(pattern, []) for pattern in patterns])]
     assert [bool(refusal) for refusal in refusals] == [False] * len(differences.TAKEN_THERE) + [True] * len(
@@ -116,11 +116,11 @@ WRONG: list[Any] = [
     *({"anything-but": {"numeric": ["=", 1]}}, {"$or": [{"a": [1]}, {"b": [1]}]}, {"$or": {"a": [1]}}),
     *({"$or": [{"prefix": "a"}, {"b": [1]}]}, {"$or": [{"a": [1]}]}, {"a": [1]}, [{"exists": True}]),
 ]
-"""What is put into a pattern somewhere, to make it wrong most of the time."""
+"""Values that are inserted into a pattern to make it invalid in most cases."""
 
 
-def spoilt(generator: Generator) -> Any:
-    """A pattern with something in it replaced, or a name that means something else."""
+def invalidated(generator: Generator) -> Any:
+    """Return a pattern with a value replaced, or a name changed to one with a special meaning."""
     pattern = generator.pattern()
     places: list[tuple[Any, Any]] = []
     waiting: list[Any] = [pattern]
@@ -138,10 +138,10 @@ def spoilt(generator: Generator) -> Any:
 
 
 @needs_peer
-def test_what_one_refuses_the_other_refuses() -> None:
-    """But for a field named $or, an empty list of prefixes, and blocks of a single address."""
+def test_both_reject_the_same_patterns() -> None:
+    """Except for a field named $or, an empty list of prefixes, and blocks of a single address."""
     generator = Generator(random.Random(SEED))
-    patterns = [spoilt(generator) for _ in range(3_000)]
+    patterns = [invalidated(generator) for _ in range(3_000)]
     refused = 0
     for pattern, (there, _) in zip(patterns, peer.answers([(p, []) for p in patterns]), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Random patterns over random events: filter, naive interpreter, normal form and index say the same."""
+"""Random patterns over random events: filter, naive interpreter, normal form and index agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ generators = st.integers(0, 2**32).map(lambda seed: Generator(random.Random(seed
 
 @settings(max_examples=drawn(200), derandomize=True, deadline=None)
 @given(generators)
-def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> None:
+def test_a_filter_agrees_with_the_naive_interpreter(generator: Generator) -> None:
     pattern = generator.pattern()
     compiled = compile_filter(pattern, "eventbridge")
     form = compiled.normal_form
@@ -44,7 +44,7 @@ def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> 
 
 @settings(max_examples=drawn(6), derandomize=True, deadline=None)
 @given(generators)
-def test_the_index_says_what_the_naive_interpreter_says(generator: Generator) -> None:
+def test_the_index_agrees_with_the_naive_interpreter(generator: Generator) -> None:
     patterns = [generator.pattern() for _ in range(20)]
     events = [generator.event() for _ in range(30)]
     filters = [compile_filter(pattern, "eventbridge") for pattern in patterns]

@@ -1,4 +1,4 @@
-"""What does not fit the types of a table's columns is said with the column and what to write instead."""
+"""Mismatches with the types of a table's columns are reported with the column and a correction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TYPES: dict[Path, ColumnType] = {
 }
 
 
-def said_of(text: str) -> list[tuple[str, str]]:
+def misfits_of(text: str) -> list[tuple[str, str]]:
     return [(found.message, found.hint) for found in misfits(compile_filter(text).expression, TYPES.get)]
 
 
@@ -37,21 +37,21 @@ def said_of(text: str) -> list[tuple[str, str]]:
     [
         (
             "squawk = 1000",
-            "squawk has strings, and is never compared with a number",
+            "squawk has strings, and cannot be compared with a number",
             "write squawk = '1000', or NUMBER(squawk) = 1000",
         ),
         ("1000 < squawk", "squawk has strings", "write squawk > '1000', or NUMBER(squawk) > 1000"),
         ("squawk IN ('a', 5)", "squawk has strings", "squawk = '5'"),
-        ("price > '5'", "price has numbers, and is never compared with a string", "write price > 5"),
+        ("price > '5'", "price has numbers, and cannot be compared with a string", "write price > 5"),
         ("price BETWEEN 1 AND 'x'", "price has numbers", ""),
         ("late = 'true'", "late has booleans", "write late or NOT late"),
         ("price <=> 'x'", "price has numbers", ""),
         ("price = squawk", "price has numbers and squawk has strings", "write NUMBER(squawk) if"),
-        ("ts <= '2017-07-28 09:00:00'", "written otherwise", "write ts <= TIMESTAMP '2017-07-28 09:00:00'"),
-        ("ts <= '2017-07-28'", "written otherwise", "write ts <= TIMESTAMP '2017-07-28'"),
-        ("ts >= '2017-07-28T09:00:00Z'", "written otherwise", "ts >= TIMESTAMP '2017-07-28T09:00:00Z'"),
-        ("local = '2017-07-28T09:00:00+00:00'", "written otherwise", "local = TIMESTAMP"),
-        ("day > '2017-07-28 09:00:00'", "written otherwise", "day > TIMESTAMP"),
+        ("ts <= '2017-07-28 09:00:00'", "has another format", "write ts <= TIMESTAMP '2017-07-28 09:00:00'"),
+        ("ts <= '2017-07-28'", "has another format", "write ts <= TIMESTAMP '2017-07-28'"),
+        ("ts >= '2017-07-28T09:00:00Z'", "has another format", "ts >= TIMESTAMP '2017-07-28T09:00:00Z'"),
+        ("local = '2017-07-28T09:00:00+00:00'", "has another format", "local = TIMESTAMP"),
+        ("day > '2017-07-28 09:00:00'", "has another format", "day > TIMESTAMP"),
         ("day = 20170728", "day has dates, which 20170728 is not", "write day = DATE '2026-01-31'"),
         (
             "ts > 'yesterday'",
@@ -65,32 +65,32 @@ def said_of(text: str) -> list[tuple[str, str]]:
         ("ABS(ts - local) > 5", "arithmetic needs numbers, and ts has timestamps", "write TIMESTAMP(ts)"),
         ("HOUR(price) = 5", "TIMESTAMP needs strings, and price has numbers", "+ INTERVAL(price)"),
         ("ts < price", "ts has timestamps and price has numbers", "TIMESTAMP(ts) < TIMESTAMP '1970-01-01T"),
-        ("price", "price has numbers, and is no condition", "compare it, or write price IS NOT NULL"),
-        ("late AND NOT squawk", "squawk has strings, and is no condition", "squawk IS NOT NULL"),
-        ("CASE WHEN price THEN late END", "price has numbers, and is no condition", "price IS NOT NULL"),
-        ("tags = 'red'", "tags has arrays, and is never compared with a string", "write 'red' = ANY(tags)"),
+        ("price", "price has numbers, and is not a condition", "compare it, or write price IS NOT NULL"),
+        ("late AND NOT squawk", "squawk has strings, and is not a condition", "squawk IS NOT NULL"),
+        ("CASE WHEN price THEN late END", "price has numbers, and is not a condition", "price IS NOT NULL"),
+        ("tags = 'red'", "tags has arrays, and cannot be compared with a string", "write 'red' = ANY(tags)"),
         ("tags = legs", "tags has arrays, which are never equal to anything", ""),
-        ("wind > 5", "wind has objects, and is never compared with a number", "as in wind.field"),
+        ("wind > 5", "wind has objects, and cannot be compared with a number", "as in wind.field"),
         ("raw = 'x'", "raw has values that filters do not read", ""),
         ("CONTAINS(tags, 'red')", "CONTAINS needs strings, and tags has arrays", "write 'x' = ANY(...)"),
-        ("5 = ANY(tags)", "each element has strings", "write '5' in the place of 5"),
-        ("5 IN tags", "each element has strings", "write '5' in the place of 5"),
-        ("ARRAY_CONTAINS(tags, 5)", "each element has strings", "write '5' in the place of 5"),
+        ("5 = ANY(tags)", "each element has strings", "write '5' in place of 5"),
+        ("5 IN tags", "each element has strings", "write '5' in place of 5"),
+        ("ARRAY_CONTAINS(tags, 5)", "each element has strings", "write '5' in place of 5"),
         ("ANY t IN tags SATISFIES (t = 5)", "t has strings", "write t = '5', or NUMBER(t) = 5"),
         ("ALL leg IN legs SATISFIES (leg.km > '9')", "leg.km has numbers", "write leg.km > 9"),
-        ("ANY leg IN legs SATISFIES (7 = ANY(leg.stops))", "each element has strings", "'7' in the place"),
-        ("ANY leg IN legs SATISFIES (leg)", "leg has objects, and is no condition", ""),
+        ("ANY leg IN legs SATISFIES (7 = ANY(leg.stops))", "each element has strings", "'7' in place"),
+        ("ANY leg IN legs SATISFIES (leg)", "leg has objects, and is not a condition", ""),
         ("ANY p IN price SATISFIES (p = 'x')", "p has numbers", ""),
-        ("NULLIF(squawk, 1000) = 'x'", "squawk has strings, and is never compared with a number", "'1000'"),
+        ("NULLIF(squawk, 1000) = 'x'", "squawk has strings, and cannot be compared with a number", "'1000'"),
         ("CAST(ts AS BIGINT) > 5", "BIGINT never has a value here: ts has timestamps", "INTERVAL '1' SECOND"),
         ("CAST(late AS INT) = 1", "INT never has a value here: late has booleans", "CASE WHEN late THEN 1"),
-        ("tags[-1] = 5", "ELEMENT_AT(tags, -1) has strings, and is never compared with a number", "= '5'"),
+        ("tags[-1] = 5", "ELEMENT_AT(tags, -1) has strings, and cannot be compared with a number", "= '5'"),
         ("legs[-1].km = 'x'", "ELEMENT_AT(ELEMENT_AT(legs, -1), 'km') has numbers", ""),
         ("ANY leg IN legs SATISFIES (leg.stops[-1] = 5)", "ELEMENT_AT(leg.stops, -1) has strings", "= '5'"),
-        ("COALESCE(price, 0) = 'x'", "COALESCE(price, 0) has numbers, and is never compared", ""),
-        ("CASE WHEN late THEN squawk END > 5", "END has strings, and is never compared", "NUMBER(CASE"),
+        ("COALESCE(price, 0) = 'x'", "COALESCE(price, 0) has numbers, and cannot be compared", ""),
+        ("CASE WHEN late THEN squawk END > 5", "END has strings, and cannot be compared", "NUMBER(CASE"),
         ("NULLIF(squawk, '') + 1 > 5", "arithmetic needs numbers, and NULLIF(squawk, '') has strings", ""),
-        ("CAST(price AS STRING) = 5", "STRING(price) has strings, and is never compared", "= '5'"),
+        ("CAST(price AS STRING) = 5", "STRING(price) has strings, and cannot be compared", "= '5'"),
         ("price + 1 = squawk", "price + 1 has numbers and squawk has strings", "write NUMBER(squawk)"),
         ("GREATEST(price, squawk) > 5", "price has numbers and squawk has strings", "NUMBER(squawk)"),
         (
@@ -102,22 +102,22 @@ def said_of(text: str) -> list[tuple[str, str]]:
         ("price[-1] = 4", "ELEMENT_AT needs an array, and price has numbers", ""),
         (
             "ts LIKE '2017-07-28 09%'",
-            "has timestamps, which LIKE sees as texts such as 2017-07-28T09",
+            "has timestamps, which LIKE matches as texts such as 2017-07-28T09",
             "DATE",
         ),
-        ("day NOT LIKE '%T%'", "day has dates, which LIKE sees as texts such as 2017-07-28", "DATE '...'"),
+        ("day NOT LIKE '%T%'", "day has dates, which LIKE matches as texts such as 2017-07-28", "DATE '...'"),
         ("CAST(ts AS STRING) LIKE '% 09:%'", "STRING(ts) has timestamps, which LIKE", "TIMESTAMP '...'"),
         (
             "CAST(ts AS STRING) = '2017-07-28 09:00:00'",
-            "written otherwise",
+            "has another format",
             "write ts = TIMESTAMP '2017-07-2",
         ),
         ("day > '2017-07'", "day has dates, which '2017-07' is not", ""),
         ("CAST(tags AS STRING) = 'x'", "STRING never has a value here: tags has arrays", "ELEMENT_AT"),
     ],
 )
-def test_what_does_not_fit_is_said(text: str, message: str, hint: str) -> None:
-    found = said_of(text)
+def test_mismatches_are_reported(text: str, message: str, hint: str) -> None:
+    found = misfits_of(text)
     assert found
     assert message in found[0][0]
     assert hint in found[0][1]
@@ -142,8 +142,8 @@ def test_what_does_not_fit_is_said(text: str, message: str, hint: str) -> None:
         "CAST(late AS STRING) = 'true' AND CAST(price AS BOOLEAN) AND CAST(squawk AS INT) = 5",
     ],
 )
-def test_what_fits_is_not(text: str) -> None:
-    assert said_of(text) == []
+def test_matching_types_are_not_reported(text: str) -> None:
+    assert misfits_of(text) == []
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_fits_is_not(text: str) -> None:
         ("legs[0].km = 'x'", ("legs", 0, "km")),
     ],
 )
-def test_what_does_not_fit_has_a_name_that_the_text_has(text: str, path: Path) -> None:
+def test_mismatches_use_the_names_in_the_text(text: str, path: Path) -> None:
     assert [found.path for found in misfits(compile_filter(text).expression, TYPES.get)] == [path]
 
 
@@ -185,18 +185,21 @@ SAMPLE = [
     ("text", "message"),
     [
         ("data.squawk + 1 > 5", "in the sample arithmetic needs numbers, and data.squawk has strings"),
-        ("5 = ANY(data.tags)", "in the sample each element has strings, and is never compared with a number"),
+        (
+            "5 = ANY(data.tags)",
+            "in the sample each element has strings, and cannot be compared with a number",
+        ),
         ("ANY leg IN data.legs SATISFIES (leg.km > 'x')", "in the sample leg.km has numbers"),
         (
             "data.ts > '2017-07-28'",
-            "in the sample data.ts has timestamps, and this text is written otherwise",
+            "in the sample data.ts has timestamps, and this text has another format",
         ),
         ("data.ts < data.local", "has timestamps and data.local has timestamps without a time zone"),
-        ("data.day LIKE '%:%'", "in the sample data.day has dates, which LIKE sees as texts such as"),
+        ("data.day LIKE '%:%'", "in the sample data.day has dates, which LIKE matches as texts such as"),
         ("LENGTH(data.n) = 1", "in the sample LENGTH needs strings, and data.n has numbers"),
     ],
 )
-def test_a_sample_of_events_tells_the_types_too(text: str, message: str) -> None:
+def test_types_are_taken_from_a_sample_too(text: str, message: str) -> None:
     cautions = explain(compile_filter(text), SAMPLE).cautions
     assert [caution for caution in cautions if message in caution.message]
 
@@ -209,7 +212,7 @@ def test_a_sample_of_events_tells_the_types_too(text: str, message: str) -> None
         "ANY leg IN data.legs SATISFIES (leg.km > 5)",
     ],
 )
-def test_what_fits_a_sample_is_not_said_to_be_odd(text: str) -> None:
+def test_types_that_fit_a_sample_are_not_reported(text: str) -> None:
     assert not [
         caution
         for caution in explain(compile_filter(text), SAMPLE).cautions
@@ -217,7 +220,7 @@ def test_what_fits_a_sample_is_not_said_to_be_odd(text: str) -> None:
     ]
 
 
-def test_what_a_sample_has_said_once_is_not_said_twice() -> None:
+def test_a_mismatch_is_reported_once() -> None:
     for text in ("data.squawk = 1000", "data.ts <= '2017-07-28 09:00:00'"):
         assert len(explain(compile_filter(text), SAMPLE).cautions) == 1
     cesql = compile_filter("LENGTH(n) = 1", "cesql")

@@ -1,4 +1,4 @@
-"""A converted filter matches exactly the same events, whatever language it was written in."""
+"""A converted filter matches exactly the same events as the original, for every dialect."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def is_one(name: str) -> Comparison:
     return Comparison("=", A((name,)), Literal(1))
 
 
-def test_guards_are_left_out_where_they_say_nothing() -> None:
+def test_unnecessary_guards_are_omitted() -> None:
     same = OrElse((is_one("a"), Comparison("=", A(("a",)), Literal(2)), is_one("a")))
     assert convert(made(same)) == "a = 1 OR a = 2"
     other = OrElse((is_one("a"), is_one("b")))
@@ -126,7 +126,7 @@ def test_guards_are_left_out_where_they_say_nothing() -> None:
     assert convert(made(within)) == "ANY i IN l SATISFIES (a = 1 OR a <> 1 AND b = 1)"
 
 
-def test_many_operands_are_written_few_times() -> None:
+def test_many_operands_are_repeated_few_times() -> None:
     many = OrElse(tuple(is_one(f"a{i}") for i in range(256)))
     text = convert(made(many))
     assert text.count("a0 =") + text.count("a0 <>") <= 9
@@ -134,14 +134,15 @@ def test_many_operands_are_written_few_times() -> None:
 
 
 @pytest.mark.long
-def test_what_would_grow_beyond_all_bounds_is_refused() -> None:
+def test_conversions_that_are_too_large_are_rejected() -> None:
     bomb: Any = is_one("x")
     for depth in range(40):
         bomb = OrElse((AndThen((bomb, is_one(f"a{depth}"))), is_one(f"b{depth}")))
     with pytest.raises(FilterError) as caught:
         convert(made(bomb))
     assert str(caught.value) == (
-        "in sql this filter would be longer than a filter may be\n  hint: make several subscriptions of it"
+        "in sql this filter would exceed the maximum size of a filter\n"
+        "  hint: split it into several subscriptions"
     )
 
 

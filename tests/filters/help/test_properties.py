@@ -1,4 +1,4 @@
-"""For any filter and event: help never fails, and never says anything that the evaluator does not."""
+"""For any filter and event, help does not fail, and agrees with the evaluator."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from tests.filters.strategies import events, expressions, sql_expressions
 
 from fieldfare.filters import format_expression
 from fieldfare.filters.evaluator import Compiler, event_getter
-from fieldfare.filters.expression import AndThen, Attribute, Comparison, Expression, Literal, Or, OrElse, walk
+from fieldfare.filters.expression import (
+    And,
+    AndThen,
+    Attribute,
+    Comparison,
+    Expression,
+    Literal,
+    Or,
+    OrElse,
+    walk,
+)
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.filters.help import check, explain, trace
-from fieldfare.filters.help.cautions import always, never
+from fieldfare.filters.help.cautions import _is_always_true, _is_open, always, never
 from fieldfare.filters.help.conversion import in_sql, laid_out, simplest
 from fieldfare.filters.help.tracing import tree_lines
 from fieldfare.filters.sql.parser import parse_sql
@@ -44,12 +54,31 @@ def test_any_filter_can_be_explained(expression, sample):
 
 @quick
 @given(expressions, events)
-def test_a_filter_that_is_said_never_to_match_never_does(expression, event):
+def test_a_filter_reported_as_never_matching_never_matches(expression, event):
     value = condition(expression, event)
     assert not (never(expression) and value is True)
     assert not (always(expression) and value is not True)
     matches = explain(as_filter(expression)).matches
     assert matches != ("always" if value is not True else "never")
+
+
+@quick
+@given(expressions)
+def test_parts_that_skip_the_normal_form_can_be_true_and_false(expression):
+    """Warnings doubled the time of a PUT; what a part's form says must be what its normal form says."""
+    for part in walk(expression):
+        assert not (_is_open(part) and (never(part, True) or never(part, False)))
+
+
+@quick
+@given(st.lists(st.sampled_from([1, 2, "a", "b", True, False]), min_size=2, max_size=5), st.booleans())
+def test_a_choice_of_equal_values_is_no_tautology(constants, wanted):
+    """All values of a boolean can be named; of a text or a number there is always another one."""
+    name = Attribute(("a",))
+    parts = tuple(Comparison("=" if wanted else "<>", name, Literal(constant)) for constant in constants)
+    choice = Or(parts) if wanted else And(parts)
+    others = {constant for constant in constants if isinstance(constant, bool)}
+    assert _is_always_true(choice, wanted) is (len(others) == len({*map(repr, constants)}) == 2)
 
 
 @quick
@@ -104,6 +133,6 @@ few = st.sampled_from([1, 2, 3, "x", "y", None])
 
 @quick
 @given(ordered, st.fixed_dictionaries({}, optional={"a": few, "b": few, "c": few}))
-def test_guards_that_are_left_out_are_not_missed(expression, event):
+def test_omitted_guards_are_unnecessary(expression, event):
     converted = simplest(in_sql(expression))
     assert (condition(converted, event) is True) is (condition(expression, event) is True)

@@ -1,8 +1,8 @@
-"""What people are told about their filters, as text.
+"""The texts of help.
 
-``testdata/*.txt`` hold filters (a first line ``(DIALECT)`` names another dialect than sql) and, after
-``----``, what is said of them: explanations, explanations against SAMPLE, traces of each event of
-SAMPLE, conversions, checks. To record them anew after a change that was meant:
+``testdata/*.txt`` contain filters (a first line ``(DIALECT)`` names another dialect than sql) and, after
+``----``, the output: explanations, explanations with SAMPLE, traces of each event of SAMPLE,
+conversions, checks. To record them again after an intended change:
 ``PYTHONPATH=src python -m tests.filters.help.test_texts``; review the diff.
 """
 
@@ -28,7 +28,7 @@ SAMPLE = [
     {"id": "4", "type": "trade", "data": {"symbol": None, "open": True}},
 ]
 
-SAYING: dict[str, Callable[[Filter], str]] = {
+OUTPUTS: dict[str, Callable[[Filter], str]] = {
     "explanations": lambda filter: str(explain(filter)),
     "explanations_of_samples": lambda filter: str(explain(filter, SAMPLE)),
     "traces": lambda filter: "\n".join(f"{n}: {trace(filter, event)}" for n, event in enumerate(SAMPLE, 1)),
@@ -37,16 +37,16 @@ SAYING: dict[str, Callable[[Filter], str]] = {
 
 
 def split(case: str) -> tuple[str, str]:
-    """A case's dialect and filter."""
+    """Return a case's dialect and filter."""
     named = re.match(r"\((\w+)\)\n", case)
     return (named[1], case[named.end() :]) if named else ("sql", case)
 
 
-def said_of(name: str, case: str) -> str:
+def output_of(name: str, case: str) -> str:
     dialect, text = split(case)
     if name == "checks":
         return str(check(text, dialect))
-    return SAYING[name](compile_filter(text, dialect))
+    return OUTPUTS[name](compile_filter(text, dialect))
 
 
 def cases(name: str) -> list[list[str]]:
@@ -55,7 +55,7 @@ def cases(name: str) -> list[list[str]]:
 
 
 def all_cases() -> Iterator[tuple[str, str, str]]:
-    for name in (*SAYING, "checks"):
+    for name in (*OUTPUTS, "checks"):
         for case, expected in cases(name):
             if split(case)[0] in DIALECTS:
                 yield name, case, expected
@@ -64,17 +64,17 @@ def all_cases() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("name", "case", "expected"), list(all_cases()), ids=lambda text: text.split("\n")[0][:50]
 )
-def test_it_is_said_as_recorded(name: str, case: str, expected: str) -> None:
-    assert said_of(name, case) == expected
+def test_texts_are_as_recorded(name: str, case: str, expected: str) -> None:
+    assert output_of(name, case) == expected
 
 
 def _record() -> None:
-    for name in (*SAYING, "checks"):
-        said = [
-            f"{case}\n----\n{said_of(name, case) if split(case)[0] in DIALECTS else old[0]}"
+    for name in (*OUTPUTS, "checks"):
+        recorded = [
+            f"{case}\n----\n{output_of(name, case) if split(case)[0] in DIALECTS else old[0]}"
             for case, *old in cases(name)
         ]
-        (FOLDER / f"{name}.txt").write_text(BETWEEN_CASES.join(said) + "\n")
+        (FOLDER / f"{name}.txt").write_text(BETWEEN_CASES.join(recorded) + "\n")
 
 
 if __name__ == "__main__":

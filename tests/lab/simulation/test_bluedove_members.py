@@ -11,8 +11,9 @@ import simpy
 
 from fieldfare.forwarding import Adaptive
 from fieldfare.membership import State
-from fieldfare.partitioning import AttributeSpace, numeric_axis
+from fieldfare.partitioning import AttributeSpace
 from fieldfare.planning.plans import owners_in_turn
+from fieldfare_lab.axes import numeric_axis
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, arrivals
@@ -91,7 +92,7 @@ def test_after_a_crash_messages_are_lost_until_dispatchers_know_of_it(seed: int)
     assert not math.isnan(service.trace.delivered_s[-1])
 
 
-def test_where_connections_fail_only_what_waited_at_the_dead_matcher_is_lost() -> None:
+def test_with_failing_connections_only_the_dead_matchers_queue_is_lost() -> None:
     service = run([(20.0, lambda service: service.crash(2))], MembersModel(connections_fail=True), 1)
     check(service)
     assert all(19.0 < moment_s <= 20.0 for moment_s in lost_s(service))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
-from fieldfare.partitioning import AttributeSpace, Partitioning, Replicated, numeric_axis, single_attribute
+from fieldfare.partitioning import AttributeSpace, Partitioning, Replicated
 from fieldfare.planning.plans import owners_in_turn
+from fieldfare_lab.axes import numeric_axis, single_attribute
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate

@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from fieldfare.publishing import AutotunedPublisher, FixedPublisher
+from fieldfare_lab.publishing import AutotunedPublisher, FixedPublisher
 from fieldfare_lab.simulation.publishing import (
     PublisherModel,
     Run,

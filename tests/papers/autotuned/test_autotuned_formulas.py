@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fieldfare.publishing import (
+from fieldfare_lab.publishing import (
     AutotunedKnobs,
     AutotunedPublisher,
     BatchAssigned,

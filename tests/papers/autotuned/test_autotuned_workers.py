@@ -7,15 +7,8 @@ from __future__ import annotations
 import pytest
 
 from fieldfare.effects import Ask
-from fieldfare.publishing import (
-    FixedPublisher,
-    Poll,
-    Polled,
-    ReadBatch,
-    Task,
-    WorkerPool,
-)
-from fieldfare.publishing.machine import BatchAssigned, TransferCompleted
+from fieldfare_lab.publishing import FixedPublisher, Poll, Polled, ReadBatch, Task, WorkerPool
+from fieldfare_lab.publishing.machine import BatchAssigned, TransferCompleted
 
 
 def test_a_request_goes_before_messages_that_wait_longer() -> None:

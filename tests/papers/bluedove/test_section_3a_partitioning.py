@@ -8,7 +8,8 @@ import pytest
 from naive_partitioning import place_one, route_one
 
 from fieldfare.filters import NormalForm, compile_filter
-from fieldfare.partitioning import AttributeSpace, Axis, Slice, numeric_axis, single_attribute
+from fieldfare.partitioning import AttributeSpace, Axis, Slice
+from fieldfare_lab.axes import numeric_axis, single_attribute
 
 LONGITUDE, LATITUDE, SPEED = ("longitude",), ("latitude",), ("speed",)
 A, B, C, D, E, F = range(6)

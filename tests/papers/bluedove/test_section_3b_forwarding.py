@@ -16,7 +16,8 @@ from fieldfare.forwarding import (
     forward_batch,
 )
 from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
-from fieldfare.partitioning import AttributeSpace, extents_of, numeric_axis
+from fieldfare.partitioning import AttributeSpace, extents_of
+from fieldfare_lab.axes import numeric_axis
 from fieldfare_lab.workloads.synthetic import closed_range
 
 X, Y = ("x",), ("y",)

@@ -19,16 +19,9 @@ from fieldfare.forwarding import (
     SubscriptionCount,
     forward_batch,
 )
-from fieldfare.partitioning import (
-    AttributeSpace,
-    Extents,
-    Partitioning,
-    Replicated,
-    extents_of,
-    numeric_axis,
-    single_attribute,
-)
+from fieldfare.partitioning import AttributeSpace, Extents, Partitioning, Replicated, extents_of
 from fieldfare.planning.plans import owners_in_turn
+from fieldfare_lab.axes import numeric_axis, single_attribute
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 PATHS = [("data", f"a{i:02d}") for i in range(4)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fieldfare.elasticity.operators import (
+from fieldfare.elasticity.operators import Operators
+from fieldfare_lab.elasticity.operators import (
     AccessPoint,
     ExitPoint,
     Matching,
     MatchList,
     Notification,
-    Operators,
     Publication,
     Registration,
     operator_of,

@@ -10,9 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "elasticity"))
 from elasticity_support import OPERATORS, Cluster
 
 from fieldfare.effects import Effect, Machine, source
-from fieldfare.elasticity.host import SliceHost
-from fieldfare.elasticity.messages import Item, Measured, Probe, SendCopy, SliceCopy, SliceMove
-from fieldfare.elasticity.slices import OperatorSlice, Phase
+from fieldfare.elasticity.messages import Probe, SendCopy, SliceMove
+from fieldfare_lab.elasticity.host import SliceHost
+from fieldfare_lab.elasticity.messages import Item, Measured, SliceCopy
+from fieldfare_lab.elasticity.slices import OperatorSlice, Phase
 
 
 class Passing:
@@ -49,7 +50,7 @@ def test_figure_3_a_copy_goes_on_behind_the_vector_and_drops_what_is_obsolete() 
     assert second.state().sent == {"next": 6}
 
 
-class Heard:
+class CommandReader:
     """Stands in for a machine and remembers what it hears."""
 
     def __init__(self, machine: Machine) -> None:
@@ -69,7 +70,7 @@ def test_the_first_host_stops_once_the_queues_reach_back_to_what_it_has_processe
     cluster.run(4)
     witnesses = {}
     for name in ("host1", "host2"):
-        witnesses[name] = cluster.network.machines[name] = Heard(cluster.network.machines[name])
+        witnesses[name] = cluster.network.machines[name] = CommandReader(cluster.network.machines[name])
     cluster.ask(SliceMove("M:1", "host2"))
     for event in range(30):
         cluster.publish(event)

@@ -6,9 +6,11 @@ The figures themselves are made by experiments/estreamhub; what they came to is 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,8 @@ import migration_times  # noqa: E402
 import static_throughput  # noqa: E402
 import synthetic_load  # noqa: E402
 
-from fieldfare.elasticity import Enforcer, PredictiveEnforcer  # noqa: E402
+from fieldfare.elasticity import Enforcer  # noqa: E402
+from fieldfare_lab.elasticity.forecast import PredictiveEnforcer  # noqa: E402
 from fieldfare_lab.simulation.estreamhub.cluster import ClusterModel, ElasticCluster  # noqa: E402
 from fieldfare_lab.simulation.estreamhub.engine import Cores, CostModel, Engine, arrivals  # noqa: E402
 
@@ -67,11 +70,20 @@ def test_a_stopped_slice_keeps_its_jobs_and_goes_on_elsewhere() -> None:
     assert engine.delay_s.min() > 49
 
 
-def test_figure_6_the_throughput_grows_with_the_hosts() -> None:
+@pytest.mark.parametrize("slices", static_throughput.SLICES.values())
+def test_figure_6_the_throughput_grows_with_the_hosts(slices: tuple[int, int, int]) -> None:
     rates = [
-        static_throughput.run(hosts, 1.3 * static_throughput.PAPER_PER_S[hosts], 12.0)[1] for hosts in (2, 4)
+        static_throughput.run(hosts, slices, 1.3 * static_throughput.PAPER_PER_S[hosts], 12.0)[1]
+        for hosts in (2, 4)
     ]
     assert rates == pytest.approx([static_throughput.PAPER_PER_S[hosts] for hosts in (2, 4)], rel=0.05)
+
+
+def test_figure_6_the_host_with_the_most_slices_bounds_the_rate() -> None:
+    """With the paper's 16 matchers' slices on three hosts one has six: 16 / 18 of three hosts' rate."""
+    most = 1.3 * static_throughput.PAPER_PER_S[6]
+    rates = [static_throughput.run(6, slices, most, 12.0)[1] for slices in static_throughput.SLICES.values()]
+    assert rates[0] / rates[1] == pytest.approx(16 / 18, rel=0.03)
 
 
 def test_table_1_stateless_slices_move_fastest_and_large_ones_slowest(
@@ -119,18 +131,41 @@ def test_a_move_does_not_wait_for_a_backlog_where_queues_reach_back() -> None:
     assert means[0] < means[1] / 2
 
 
-def test_what_the_figures_came_to_is_what_was_aimed_at() -> None:
-    """Figures 8 and 9: no more hosts than in the paper, 150 migrations at most, means below a second."""
-    eight = elastic_runs.RESULTS.read("figure_8_runs")
-    assert [row["subscriptions"] for row in eight] == [count for count, _ in synthetic_load.RUNS]
-    for row in eight:
-        assert row["hosts_max"] <= 15 and row["migrations"] <= 150
-        assert row["delay_mean_s"] < 1 and row["unfinished"] == 0
-    nine = {(row["day"], row["policy"]): row for row in elastic_runs.RESULTS.read("figure_9_runs")}
-    for day in elastic_runs.MARKET_DAYS:
-        row = nine[day, elastic_runs.OURS]
-        assert row["hosts_max"] <= 8 and row["migrations"] <= 150
-        assert row["delay_mean_s"] < 1 and row["unfinished"] == 0
+def medians(name: str, field: str, *keys: str) -> dict[tuple[Any, ...], float]:
+    """A field's median over the seeds of each run of a CSV."""
+    runs: dict[tuple[Any, ...], list[float]] = {}
+    for row in elastic_runs.RESULTS.read(name):
+        runs.setdefault(tuple(row[key] for key in keys), []).append(row[field])
+    return {key: statistics.median(values) for key, values in runs.items()}
+
+
+def test_figure_8_came_to_no_more_hosts_and_migrations_than_in_the_paper() -> None:
+    """Also its means over 30 s stay below a second, with every seed."""
+    rows = elastic_runs.RESULTS.read("figure_8_runs")
+    assert {row["seed"] for row in rows} == set(elastic_runs.SEEDS)
+    assert all(row["late_periods"] == 0 and row["unfinished"] == 0 for row in rows)
+    assert all(row["migrations"] < synthetic_load.PAPER_MIGRATIONS for row in rows)
+    hosts = medians("figure_8_runs", "hosts_max", "subscriptions", "policy")
+    assert set(hosts) == {(count, policy) for count, policy in synthetic_load.RUNS}
+    assert max(hosts.values()) <= 15
+
+
+def test_figure_9_has_the_papers_peak_as_a_mean_of_30_s() -> None:
+    """The paper plots means over 30 s: 190/s at the peak. Of single seconds some are much higher."""
+    found = elastic_runs.ticks()
+    if found is None:
+        pytest.skip("the trace is not there")
+    for day in range(len(elastic_runs.MARKET_DAYS)):
+        rates = elastic_runs.market_rates(found, day)
+        assert rates.reshape(-1, elastic_runs.BIN_S).mean(1).max() == pytest.approx(elastic_runs.PEAK_PER_S)
+        assert rates.max() > 1.5 * elastic_runs.PEAK_PER_S
+
+
+def test_figure_9_is_late_at_the_opening_with_the_papers_policy_as_the_page_says() -> None:
+    late = medians("figure_9_runs", "late_periods", "day", "policy")
+    assert all(late[day, elastic_runs.PAPERS] >= 3 for day in elastic_runs.MARKET_DAYS)
+    hosts = medians("figure_9_runs", "hosts_max", "day", "policy")
+    assert {hosts[day, elastic_runs.PAPERS] for day in elastic_runs.MARKET_DAYS} <= {8, 9, 11}
 
 
 def test_an_enforcer_that_knows_yesterday_is_ready_for_the_opening() -> None:
@@ -140,7 +175,7 @@ def test_an_enforcer_that_knows_yesterday_is_ready_for_the_opening() -> None:
     before = elastic_runs.run(yesterday, 240.0, Enforcer())
     forecast = market_load.typical([market_load.seen(before)])
     papers, ours = (
-        elastic_runs.summary(elastic_runs.run(today, 240.0, enforcer))
+        elastic_runs.summary(elastic_runs.run(today, 240.0, enforcer), 240.0)
         for enforcer in (Enforcer(), PredictiveEnforcer(forecast))
     )
     assert ours["unfinished"] == 0
@@ -148,15 +183,18 @@ def test_an_enforcer_that_knows_yesterday_is_ready_for_the_opening() -> None:
     assert ours["host_seconds"] < papers["host_seconds"]
 
 
-def test_knowing_yesterday_takes_less_than_nine_tenths_and_delays_no_more_where_it_was_chosen() -> None:
-    """The host-seconds on the other day, too; the page says that its p99 is worse there."""
-    runs = {(row["day"], row["policy"]): row for row in elastic_runs.RESULTS.read("figure_9_runs")}
+def test_knowing_yesterday_takes_less_than_four_fifths_and_is_later_on_no_day() -> None:
+    """With every seed beside every seed of the paper's policy, also on the day that nothing was chosen on."""
+    runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in elastic_runs.RESULTS.read("figure_9_runs"):
+        runs.setdefault((row["day"], row["policy"]), []).append(row)
     for day in elastic_runs.MARKET_DAYS[1:]:
         papers, ours = runs[day, elastic_runs.PAPERS], runs[day, market_load.PREDICTIVE]
-        assert ours["host_seconds"] <= 0.9 * papers["host_seconds"], day
-        is_no_later = ours["delay_p99_s"] <= papers["delay_p99_s"]
-        assert is_no_later is (day in market_load.CHOSEN_ON), day
-        assert ours["unfinished"] == 0
+        for field in ("host_seconds", "delay_p99_s"):
+            assert max(row[field] for row in ours) < min(row[field] for row in papers), (day, field)
+        assert statistics.median(row["host_seconds"] for row in ours) <= 0.8 * statistics.median(
+            row["host_seconds"] for row in papers
+        )
 
 
 @pytest.mark.parametrize("program", ["market_day", "market_load"])

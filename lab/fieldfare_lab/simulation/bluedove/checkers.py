@@ -1,4 +1,4 @@
-"""What must hold of every run, checked from its trace alone, in code that the simulation does not use."""
+"""Invariants of every run, checked from its trace alone, in code that the simulation does not use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Box = Sequence[tuple[int, int]]
 
 
 def lost_without_reason(trace: Trace) -> list[int]:
-    """Messages that were not delivered although no matcher that held them crashed.
+    """Return the undelivered messages although no matcher that held them crashed.
 
-    To be asked of a run that went on until nothing was under way.
+    For a run that continued until no message was in flight.
     """
     found = []
     for message, delivered_s in enumerate(trace.delivered_s.tolist()):
@@ -27,7 +27,7 @@ def lost_without_reason(trace: Trace) -> list[int]:
 
 
 def matched_wrongly(trace: Trace, boxes: Sequence[Box]) -> list[int]:
-    """Messages that were not delivered to exactly the subscriptions that contain them, each once."""
+    """Return the messages that were not delivered exactly once to each subscription that contains them."""
     found = []
     attributes = list(zip(*boxes, strict=True))
     for message, delivered in trace.matches.items():
@@ -40,9 +40,9 @@ def matched_wrongly(trace: Trace, boxes: Sequence[Box]) -> list[int]:
 
 
 def out_of_order(trace: Trace) -> list[tuple[int, int]]:
-    """Pairs of messages from one dispatcher to one queue of which the later one was served first.
+    """Return pairs of messages from one dispatcher to one queue of which the later one was served first.
 
-    And pairs in one queue, wherever they are from.
+    Also pairs within one queue, whatever their dispatchers.
     """
     found = []
     queues: dict[tuple[int, int], list[int]] = {}
@@ -65,7 +65,7 @@ def out_of_order(trace: Trace) -> list[tuple[int, int]]:
 
 
 def moments_out_of_order(trace: Trace) -> list[int]:
-    """Delivered messages that did something before what must come before it."""
+    """Return the delivered messages whose steps have times in the wrong order."""
     found = []
     for message, delivered_s in enumerate(trace.delivered_s.tolist()):
         if not math.isnan(delivered_s):

@@ -1,9 +1,9 @@
-"""A simulated dispatcher: routes what has come by its view of the matchers, and forwards it by a policy.
+"""A simulated dispatcher: routes arrived messages by its view of the matchers, and forwards them by a policy.
 
-A `View` is a partitioning, with whose set each of its slices is. In a service whose matchers stay it never
-changes; otherwise it is made anew from the dispatcher's table (see ``members``). Loads are reported for
-sets, and a table of loads is for slices; so the last report of every set is kept, and read again into each
-new view's table.
+A `View` is a partitioning, with the set of each of its slices. In a service with constant matchers it never
+changes; otherwise it is rebuilt from the dispatcher's table (see ``members``). Loads are reported for sets,
+and a table of loads is for slices; so the last report of every set is kept, and applied to each new view's
+table.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ SetName = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A partitioning as a dispatcher sees it.
+    """A dispatcher's view of a partitioning.
 
     Parameters
     ----------
     sets
-        The set that each slice is.
+        The set of each slice.
     live : bool[slices]
+        Whether the slice's matcher is considered live.
     """
 
     partitioning: Partitioning
@@ -49,7 +50,7 @@ class View:
 
 
 def fixed_view(partitioning: Partitioning) -> View:
-    """A view that never changes: every slice is a set of its own, with the slice's number for a key."""
+    """Return a view that never changes: every slice is a set of its own, with the slice's number as key."""
     sets = tuple((part.matcher, i) for i, part in enumerate(partitioning.slices))
     return View(partitioning, sets, np.ones(len(sets), np.bool_))
 
@@ -61,9 +62,9 @@ class Dispatcher:
     Parameters
     ----------
     view
-        Gives the view of a moment.
+        Returns the view at a time.
     send
-        Takes a set and the messages for it.
+        Sends messages to a set.
     """
 
     policy: ForwardingPolicy
@@ -76,7 +77,7 @@ class Dispatcher:
     _stranded: list[int] = field(default_factory=list)
 
     def take(self, matcher: int, reports: Iterable[LoadReport]) -> None:
-        """A matcher's report."""
+        """Process a matcher's report."""
         for report in reports:
             name = (matcher, report.slice)
             self._reports[name] = report
@@ -97,11 +98,11 @@ class Dispatcher:
         return view
 
     def hold(self, messages: Iterable[int]) -> None:
-        """Messages that came back: they are forwarded again."""
+        """Keep returned messages, which are forwarded again."""
         self._stranded.extend(messages)
 
     def forward(self, arrived: Sequence[int], now: float) -> None:
-        """Forward messages, and first those that found no live matcher before."""
+        """Forward messages, beginning with those that found no live matcher before."""
         messages = np.array([*self._stranded, *arrived], np.int64)
         self._stranded = []
         if not len(messages):

@@ -2,7 +2,7 @@
 
 Li et al. 2011, section III.B: "a separate queue is used to store incoming messages on each dimension before
 they are matched", and the sets compete for the matcher's resources. The processor is shared evenly between
-the sets that have something to match: whichever has had the least time is next, one message at a time.
+the sets with waiting messages: the one with the least time so far is next, one message at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class Store(Protocol):
     """The subscriptions of a matcher, a set for each key."""
 
     def sizes(self) -> dict[int, int]:
-        """How many subscriptions each set has."""
+        """Return the number of subscriptions in each set."""
 
     def search(self, key: int, message: int) -> list[int]:
-        """The subscriptions of a set that a message matches, ascending."""
+        """Return the subscriptions of a set that a message matches, ascending."""
 
 
 @dataclass(slots=True)
 class _Set:
     waiting: deque[int] = field(default_factory=deque)
     had_s: float = 0.0
-    """The processor's time that it had, or would have had if it had always had something to match."""
+    """Processor time used, or that would have been used if the set had never been idle."""
     busy_since_s: float = 0.0
     arrived: int = 0
     matched: int = 0
@@ -75,7 +75,7 @@ class Matcher:
         self._meter = LoadMeter(environment.now, model.window_s, model.least_change)
 
     def receive(self, key: int, messages: Sequence[int]) -> None:
-        """Messages reach the queue of a set."""
+        """Add messages to the queue of a set."""
         now = self._environment.now
         found = self._sets.setdefault(key, _Set())
         if not found.waiting:
@@ -88,7 +88,7 @@ class Matcher:
             self._next()
 
     def crash(self) -> None:
-        """Everything that waits here is lost."""
+        """Crash: all waiting messages are lost."""
         self.is_up = False
         self._trace.crashed_s[self.number] = self._environment.now
 
@@ -132,11 +132,11 @@ class Matcher:
 
     @property
     def backlog_s(self) -> float:
-        """Seconds of work that wait."""
+        """Seconds of waiting work."""
         return sum(len(found.waiting) * self._time_s(key) for key, found in self._sets.items())
 
     def reports(self) -> list[LoadReport]:
-        """The loads that changed; to be called once a report period. `slice` is the set's key."""
+        """Return the loads that changed; to be called once per report period. `slice` is the set's key."""
         now = self._environment.now
         self._sizes = self.store.sizes()
         self._service_s.clear()

@@ -1,13 +1,14 @@
-"""The service with matchers that come, leave and crash: `membership`'s machines in simulated time.
+"""The service with matchers that join, leave and crash: `membership`'s machines in simulated time.
 
 Every matcher has a `MatcherMember`, every dispatcher a `membership.Dispatcher`; messages between them take
 the network's delay, timers are the simulation's, and a snapshot of a span is read in `restore_s`. A
-dispatcher forwards by the partitioning that its own table describes, and only to matchers that it takes for
-live. A matcher searches what its member holds, which after a hand-over is for a while more than it owns.
+dispatcher forwards by the partitioning in its own table, and only to matchers that it considers live. A
+matcher searches what its member holds, which for some time after a hand-over is more than it owns.
 
-The paper's dispatchers learn of a crash from their table; what they send to a dead matcher until then is
-lost. With ``connections_fail`` sending to a dead matcher fails, the dispatcher routes around it at once, and
-forwards again what came back. What waits in the queues of a matcher that crashes is lost either way.
+The paper's dispatchers learn of a crash from their table; messages that they send to a dead matcher until
+then are lost. With ``connections_fail`` sending to a dead matcher fails, the dispatcher avoids it
+immediately, and forwards the returned messages again. Messages in the queues of a crashed matcher are lost
+either way.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ from fieldfare_lab.simulation.bluedove.workload import PATHS, Boxes
 from fieldfare_lab.simulation.network import Network
 
 LOOK_S = 0.1
-"""How often a dispatcher makes a new view of its table."""
+"""Interval at which a dispatcher rebuilds its view from its table, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembersModel:
-    """What is known of members besides the service.
+    """Parameters of the members.
 
     Parameters
     ----------
     matchers, dispatchers
-        The knobs of the machines.
+        The settings of the machines.
     restore_s
-        How long it takes to read the subscriptions of a span from the snapshot.
+        Seconds to read the subscriptions of a span from the snapshot.
     connections_fail
         See the module's text.
     """
@@ -72,7 +73,7 @@ class MembersModel:
 
 @dataclass(frozen=True, eq=False)
 class MemberStore:
-    """What a member holds."""
+    """A member's subscriptions."""
 
     member: MatcherMember
     boxes: Boxes
@@ -87,7 +88,7 @@ class MemberStore:
 
 
 class _TableView:
-    """A dispatcher's view, made anew when its table has changed."""
+    """A dispatcher's view, rebuilt when its table has changed."""
 
     def __init__(self, keeper: TableKeeper, numbers: dict[str, int]) -> None:
         self._keeper = keeper
@@ -116,12 +117,12 @@ class _TableView:
 
 
 class ElasticService(Service):
-    """A service whose matchers come and go.
+    """A service whose matchers join and leave.
 
     Parameters
     ----------
     space
-        Who founds the service, and what each owns: one segment on each attribute.
+        The founding matchers and their spans: one segment on each attribute.
     boxes
         The subscriptions; all are in the snapshot from the start.
     """
@@ -184,22 +185,22 @@ class ElasticService(Service):
         matcher = Matcher(self.environment, number, store, self.model, self.trace, self.searches)
         self.start(matcher)
         self.network.add(name, member)
-        self.environment.process(self._tell_load(name, matcher))
+        self.environment.process(self._report_load(name, matcher))
 
-    # What happens to it
+    # Events
 
     def join(self) -> int:
-        """A new matcher asks to join; returns its number."""
+        """Let a new matcher ask to join; return its number."""
         name = _name(len(self._numbers))
         self._begin(name, self._new_member(name, len(PATHS)))
         return self._numbers[name]
 
     def leave(self, number: int) -> None:
-        """A matcher hands over what it has, and goes."""
+        """Let a matcher hand over everything and leave."""
         self.network.hand_in(_name(number), Leave())
 
     def crash(self, number: int) -> None:
-        """A matcher is gone, with all that waits there."""
+        """Crash a matcher, with all messages that wait there."""
         self.matchers[number].crash()
         self.network.crash(_name(number))
 
@@ -210,8 +211,8 @@ class ElasticService(Service):
 
     # The machines
 
-    def _tell_load(self, name: str, matcher: Matcher) -> Process:
-        """The load that decides who is split: the share of time that it is busy, and what waits."""
+    def _report_load(self, name: str, matcher: Matcher) -> Process:
+        """Report the load that determines which matcher is split: share of busy time plus backlog."""
         before_s = 0.0
         while matcher.is_up:
             yield self.environment.timeout(self.model.report_s)
@@ -220,16 +221,16 @@ class ElasticService(Service):
             self.network.hand_in(name, LoadMessage(load))
 
     def answer(self, name: str, question: object) -> tuple[float, object]:
-        """A matcher reads the snapshot."""
+        """Read the snapshot for a matcher."""
         assert isinstance(question, Restore)
         found = self._overlapping(question.dimension, question.span)
         return self._members_model.restore_s, Restored(question.dimension, question.span, found)
 
     def told(self, name: str, news: object) -> None:
-        """A dispatcher has stored a subscription; here all are there from the start."""
+        """Ignore a stored subscription: all are there from the start."""
 
     def stopped(self, name: str) -> None:
-        """A matcher has left."""
+        """Stop a matcher that has left."""
         self.matchers[self._numbers[name]].is_up = False
 
     def _overlapping(self, dimension: int, span: Span) -> tuple[StoredSubscription, ...]:
@@ -245,7 +246,7 @@ def _name(number: int) -> str:
 
 
 def _row(number: int, space: AttributeSpace) -> MatcherRow:
-    """The row of a founder."""
+    """Return the row of a founding matcher."""
     spans: list[Span | None] = []
     for axis, owners in zip(space.axes, space.owners, strict=True):
         places = [AXIS_START, *axis.boundaries, AXIS_END]
@@ -259,14 +260,14 @@ def simulate_members(
     events: Sequence[tuple[float, Callable[[ElasticService], object]]],
     until_s: float,
 ) -> ElasticService:
-    """Run a service to which things happen.
+    """Run a service with a schedule of events.
 
     Parameters
     ----------
     service
-        Makes it in an environment.
+        Makes the service in an environment.
     events
-        (when, what), ascending, e.g. ``(60.0, lambda service: service.crash(3))``.
+        (time, action), ascending, such as ``(60.0, lambda service: service.crash(3))``.
     """
     environment = simpy.Environment()
     made = service(environment)

@@ -1,9 +1,9 @@
-"""What the simulated service is made of, and the record of every message's way through it.
+"""The parameters of the simulated service, and the trace of every message.
 
-Scale: one simulated message stands for ``bundle_messages`` of the paper's, and takes as long to match as all
+Scale: one simulated message represents ``bundle_messages`` of the paper's, and takes as long to match as all
 of them. So rates, seconds of work, seconds of queueing, and all periods (reports, gossip, pulls) are the
-paper's, while the events of the simulation are fewer by that factor. What it makes coarser is chance: a
-queue fluctuates as if messages came in bundles, and no response time is shorter than a bundle's matching.
+paper's, while the simulation has fewer events by that factor. Randomness becomes coarser: a queue fluctuates
+as if messages came in bundles, and no response time is shorter than a bundle's matching.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class ServiceModel:
-    """The knobs of the simulated service.
+    """The parameters of the simulated service.
 
     Parameters
     ----------
     service_time
-        How long one message takes in a set of so many subscriptions.
+        Time for one message in a set, by the set's size.
     bundle_messages
-        How many messages a simulated one stands for; see the module's text. Higher: a faster simulation;
-        lower: a finer one.
+        Number of messages that a simulated one represents; see the module's text. Higher: a faster
+        simulation; lower: a finer one.
     dispatchers
-        How many (the paper: 2).
+        Number of dispatchers (the paper: 2).
     dispatch_s
-        How often a dispatcher forwards what has come. Shorter: nearer to one at a time.
+        Interval at which a dispatcher forwards arrived messages. Shorter: closer to one at a time.
     network_s
         The delay of every message is between this and twice this.
     report_s
-        How often matchers report their load (the paper: 1).
+        Interval at which matchers report their load (the paper: 1).
     window_s
         w, over which rates are averaged.
     least_change
         See `LoadMeter` (the paper: 0.1).
     competition_counts
         Whether μ is per second in which the set had something to match, or per second of matching it alone.
-        The first includes what other sets of the matcher take, as the paper says that the adaptive policy
+        The first includes the time of the matcher's other sets, as the paper says that the adaptive policy
         should; `Balanced` needs the second.
     """
 
@@ -60,27 +60,27 @@ class ServiceModel:
 
 @dataclass(slots=True)
 class Trace:
-    """Every message's moments, float64[n] in seconds, NaN where one has not come; and where it went.
+    """The times of every message, float64[n] in seconds, NaN for steps not reached; and its matcher.
 
     Attributes
     ----------
     arrived_s
-        At the dispatcher.
+        Arrival at the dispatcher.
     sent_s
-        From the dispatcher, the last time.
+        Last departure from the dispatcher.
     queued_s
-        At the matcher.
+        Arrival at the matcher.
     started_s, delivered_s
-        Its matching.
+        Begin and end of its matching.
     dispatcher : int16[n]
     matcher, key : int32[n]
-        The matcher and which of its sets, NOWHERE while it has none.
+        The matcher and the key of its set, NOWHERE while it has none.
     matches
-        For each message that was searched for the numbers of its subscriptions.
+        For each message that was searched for, the numbers of its subscriptions.
     crashed_s
-        When each matcher crashed.
+        The time of each matcher's crash.
     backlog
-        (time, seconds of work that wait at each matcher), once a report period.
+        (time, seconds of waiting work at each matcher), once per report period.
     """
 
     values: NDArray[np.int64]
@@ -106,19 +106,19 @@ class Trace:
 
     @property
     def response_s(self) -> NDArray[np.float64]:
-        """From the dispatcher to the subscriber: NaN for a message that was lost, or is under way."""
+        """Time from the dispatcher to the subscriber: NaN for a message that is lost or in flight."""
         return self.delivered_s - self.arrived_s
 
 
 def arrivals(
     profile: list[tuple[float, float]], model: ServiceModel, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """When messages come: a Poisson process whose rate changes in steps.
+    """Return the arrival times of messages: a Poisson process whose rate changes in steps.
 
     Parameters
     ----------
     profile
-        (for how many seconds, messages a second), in order.
+        (duration in seconds, messages per second), in order.
     """
     start_s, found = 0.0, []
     for duration_s, rate_per_s in profile:

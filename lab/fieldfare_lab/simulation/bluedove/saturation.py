@@ -1,8 +1,7 @@
-"""The saturation rate: the highest rate at which queues do not go on growing (Li et al. 2011, section IV.B).
+"""The saturation rate: the highest rate without continually growing queues (Li et al. 2011, section IV.B).
 
 The paper raises the rate until response times grow linearly. Here each rate is a run of its own, from empty
-queues, and the rate is found by bisection: at a rate above saturation the busiest matcher's work waits
-longer and longer.
+queues, and the rate is found by bisection: above saturation the busiest matcher's backlog grows continually.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import numpy as np
 from fieldfare_lab.simulation.bluedove.model import Trace
 
 GROWTH = 0.03
-"""Seconds of work that a matcher's backlog may gain each second, and still count as chance."""
+"""Growth of a matcher's backlog, in seconds of work per second, that still counts as random."""
 
 
 def grows(trace: Trace) -> float:
-    """How fast the largest backlog grew, from the second quarter of a run to its last: seconds a second."""
+    """Return the growth of the largest backlog from the second quarter of a run to its last, per second."""
     largest = np.array([max(waiting, default=0.0) for _, waiting in trace.backlog])
     quarter = len(largest) // 4
     early, late = largest[quarter : 2 * quarter].mean(), largest[-quarter:].mean()
@@ -27,16 +26,16 @@ def grows(trace: Trace) -> float:
 
 
 def saturation_rate(run: Callable[[float], Trace], guess_per_s: float, precision: float = 0.03) -> float:
-    """The rate between one at which backlogs grow and one at which they do not.
+    """Return a rate between one at which backlogs grow and one at which they do not.
 
     Parameters
     ----------
     run
-        Makes a trace of the service at a rate in messages a second.
+        Makes a trace of the service at a rate in messages per second.
     guess_per_s
-        Where to begin.
+        First rate to try.
     precision
-        How near the two rates are to be.
+        Maximum relative distance of the two rates.
     """
     low, high = 0.0, float("inf")
     rate = guess_per_s

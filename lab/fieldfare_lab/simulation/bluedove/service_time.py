@@ -1,8 +1,8 @@
-"""How long a matcher takes for a message, from the number of subscriptions that it searches.
+"""A matcher's time for a message, by the number of subscriptions that it searches.
 
-Two models: `LinearSearch` for the paper's matchers, and `MeasuredSearch` for fieldfare's own engine, read
-from what ``experiments/bluedove/calibrate.py`` measured. The engine dismisses whole tiles of subscriptions
-at once, so its time grows more slowly than the subscriptions do.
+Two models: `LinearSearch` for the paper's matchers, and `MeasuredSearch` for fieldfare's own engine, from the
+measurements of ``experiments/bluedove/calibrate.py``. The engine dismisses whole tiles of subscriptions at
+once, so its time grows more slowly than the number of subscriptions.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Protocol
 
 
 class ServiceTime(Protocol):
-    """A model of matching."""
+    """A model of the matching time."""
 
     def time_s(self, subscriptions: int) -> float:
-        """Seconds to match one message against a set of so many subscriptions."""
+        """Return the seconds to match one message against a set of `subscriptions` subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearSearch:
-    """Every subscription is looked at: ``event_s + subscriptions * subscription_s``.
+    """A scan of every subscription: ``event_s + subscriptions * subscription_s``.
 
     Parameters
     ----------
     event_s
-        What a message costs before any subscription is looked at.
+        Seconds per message, independent of subscriptions.
     subscription_s
-        What each subscription adds.
+        Additional seconds per subscription.
     """
 
     event_s: float
@@ -41,7 +41,7 @@ class LinearSearch:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSearch:
-    """Between measured points in a straight line, beyond the last one in proportion.
+    """Linear interpolation between measured points; beyond the last one in proportion.
 
     Parameters
     ----------
@@ -65,5 +65,5 @@ class MeasuredSearch:
 
 
 def measured_search(rows: Sequence[dict[str, float]]) -> MeasuredSearch:
-    """The model that a calibration's rows describe: ``subscriptions`` and ``event_us`` of each."""
+    """Return the model for a calibration's rows: ``subscriptions`` and ``event_us`` of each."""
     return MeasuredSearch(tuple((int(row["subscriptions"]), row["event_us"] / 1e6) for row in rows))

@@ -45,14 +45,14 @@ class PlacedStore:
 
 
 def search_boxes(boxes: Boxes, numbers: NDArray[Any], values: NDArray[np.int64]) -> list[int]:
-    """Those of some subscriptions that contain a point, ascending."""
+    """Return those of some subscriptions that contain a point, ascending."""
     inside = ((boxes.low[numbers] <= values) & (values <= boxes.high[numbers])).all(axis=1)
     found: list[int] = np.sort(numbers[inside]).tolist()
     return found
 
 
 class Service:
-    """Dispatchers, links and matchers; subclasses may let matchers come and go.
+    """Dispatchers, links and matchers; subclasses may let matchers join and leave.
 
     Parameters
     ----------
@@ -88,21 +88,21 @@ class Service:
         environment.process(self._watch())
 
     def start(self, matcher: Matcher) -> None:
-        """Let a matcher take part."""
+        """Add a matcher to the service."""
         self.matchers[matcher.number] = matcher
         self.environment.process(self._report(matcher))
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something after a delay."""
+        """Call an action after a delay."""
         timer = self.environment.timeout(delay_s)
         timer.callbacks.append(lambda _: action())
 
     def delay_s(self) -> float:
-        """The network's delay for one message."""
+        """Return a random network delay for one message."""
         return self.model.network_s * self._chance.uniform(1, 2)
 
     def _dispatch(self, dispatcher: Dispatcher, own: list[int], arrived_s: list[float]) -> Process:
-        """Every `dispatch_s` one dispatcher forwards what has come."""
+        """Let one dispatcher forward arrived messages every `dispatch_s`."""
         place = 0
         while True:
             yield self.environment.timeout(self.model.dispatch_s)
@@ -112,7 +112,7 @@ class Service:
             dispatcher.forward(own[first:place], now)
 
     def _send(self, dispatcher: int, name: SetName, messages: Sequence[int]) -> None:
-        """A link's delay varies by less than a dispatcher's period, so links keep their order."""
+        """Send messages after a delay; it varies less than a dispatcher's period: links keep their order."""
         self.later(self.delay_s(), lambda: self._deliver(dispatcher, name, messages))
 
     def _deliver(self, dispatcher: int, name: SetName, messages: Sequence[int]) -> None:
@@ -124,10 +124,10 @@ class Service:
             self.unreachable(dispatcher, number, messages)
 
     def unreachable(self, dispatcher: int, matcher: int, messages: Sequence[int]) -> None:
-        """Messages came to a matcher that has crashed: they are lost, as in the paper."""
+        """Handle messages to a crashed matcher: they are lost, as in the paper."""
 
     def _report(self, matcher: Matcher) -> Process:
-        """Matchers report at moments of their own, the first at once."""
+        """Report a matcher's load periodically, with a random phase; the first report comes immediately."""
         yield self.environment.timeout(self.model.report_s * self._chance.random() / 100)
         phase_s = self.model.report_s * self._chance.random()
         while matcher.is_up:
@@ -148,7 +148,7 @@ class Service:
 
 
 def new_trace(values: NDArray[np.int64], arrived_s: NDArray[np.float64], model: ServiceModel) -> Trace:
-    """A trace of messages that are spread over the dispatchers in turn."""
+    """Return a trace of messages that are assigned to the dispatchers in turn."""
     turns = np.arange(len(arrived_s)) % model.dispatchers
     return Trace(values, arrived_s, turns.astype(np.int16))
 
@@ -166,23 +166,23 @@ def simulate(
     seed: int = 1,
     searches: bool = False,
 ) -> Trace:
-    """Run a service whose matchers stay.
+    """Run a service with constant matchers.
 
     Parameters
     ----------
     partitioning, boxes
-        Where the subscriptions are, and what they are.
+        The partitioning of the subscriptions, and the subscriptions.
     values, arrived_s : int64[n, 4] and float64[n]
-        The messages and when they come.
+        The messages and their arrival times.
     placement
-        The boxes' placement, where it is known already.
+        The boxes' placement, if it is known already.
     seed
-        Of the network's delays, the moments of reports, and the policies' chance.
+        Seed of network delays, report times, and policies.
 
     Returns
     -------
     Trace
-        What became of every message until ``until_s``.
+        The trace of every message up to ``until_s``.
     """
     environment = simpy.Environment()
     trace = new_trace(values, arrived_s, model)

@@ -37,14 +37,14 @@ class Boxes:
         return len(self.low)
 
     def normal_forms(self) -> Iterator[NormalForm]:
-        """The subscriptions as the partitionings read them."""
+        """Yield the subscriptions' normal forms for the partitionings."""
         for lows, highs in zip(self.low.tolist(), self.high.tolist(), strict=True):
             ranges = map(closed_range, lows, highs)
             yield NormalForm((Conjunction(tuple(zip(PATHS, ranges, strict=True)), True),))
 
     @cached_property
     def extents(self) -> Extents:
-        """Where they lie on all attributes; numbered from 0."""
+        """The subscriptions' extents on all attributes; numbered from 0."""
         return extents_of(enumerate(self.normal_forms()), PATHS)
 
 
@@ -75,7 +75,7 @@ def points(count: int, rng: np.random.Generator, skewed: int = 0, deviation: flo
 
 
 def columns_of(values: Integers) -> ColumnBatch:
-    """Messages as the partitionings read them."""
+    """Return messages as a batch of columns for the partitionings."""
     kinds = np.full(len(values), KIND_INT, np.uint8)
     columns = {path: Column(kinds, np.ascontiguousarray(values[:, i])) for i, path in enumerate(PATHS)}
     return ColumnBatch(len(values), columns)

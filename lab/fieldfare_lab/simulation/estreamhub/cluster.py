@@ -1,9 +1,9 @@
-"""Hosts, the manager and the enforcer in simulated time, with the engine's jobs for what slices do.
+"""Hosts, the manager and the enforcer in simulated time, with the engine's jobs as the work of slices.
 
 Manager and enforcer are those of ``fieldfare.elasticity``, and so are the messages. A simulated host answers
-them for slices that are jobs: it stops one when what its new place has not got is done, sends its state at
-the link's rate once none of its jobs runs, and the receiver goes on with what came meanwhile. It looks
-every few milliseconds whether it is so far, so that a move is that much longer.
+them for slices that are jobs: it stops a slice when the items that its new place lacks are done, sends its
+state at the link's rate once none of its jobs runs, and the receiver resumes with the items that arrived
+meanwhile. It checks the progress every few milliseconds, so a move takes that much longer.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from fieldfare.elasticity.messages import (
     RestoreSlice,
     SendCopy,
     SliceActive,
-    SliceCopy,
     SliceMove,
-    SliceState,
     Wired,
     Wiring,
 )
 from fieldfare.elasticity.operators import Operators
+from fieldfare_lab.elasticity.messages import SliceCopy, SliceState
 from fieldfare_lab.simulation.estreamhub.engine import Cores, CostModel, Engine
 from fieldfare_lab.simulation.network import Network
 
@@ -54,7 +53,7 @@ EDGE = "edge"
 
 @dataclass(frozen=True, slots=True)
 class ClusterModel:
-    """What things take, in seconds; none of it is in the paper but the link.
+    """Durations in seconds; except for the link's rate they are not in the paper.
 
     Parameters
     ----------
@@ -63,18 +62,18 @@ class ClusterModel:
     keep_s
         A durable write of the configuration to a coordination service.
     host_start_s
-        From asking for a host to its first heartbeat.
+        From the request for a host to its first heartbeat.
     heartbeat_s
-        Between a host's probes.
+        Interval of a host's probes.
     link_bytes_per_s
         1 Gb/s (section VI.A).
     poll_s
-        How often a host looks whether a slice has come to where it stops.
+        Interval at which a host checks whether a slice may stop.
     transient_bytes
         The state of an access point, and of an exit point.
     queues_reach_back
-        Whether a new place gets what its origins still keep, as `fieldfare.elasticity.host` does it; or only
-        what comes after, as the paper has it, so that a move waits for all that waited before it.
+        Whether a new place receives the items that its origins still keep, like `fieldfare.elasticity.host`;
+        or only later ones, like the paper, so that a move waits for all items that waited before it.
     """
 
     message_s: float = 0.0005
@@ -88,22 +87,22 @@ class ClusterModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Look whether a slice may stop now, or its state leave."""
+class ReadMatches:
+    """Check whether a slice may stop now, or its state may leave."""
 
     asked: SendCopy
 
 
 @dataclass(frozen=True, slots=True)
 class CopyArrives:
-    """The state has come through the link."""
+    """The state has arrived over the link."""
 
     asked: SendCopy
 
 
 @dataclass(slots=True)
 class MigrationRecord:
-    """One slice's move: from when it was told to prepare to when it runs; for how long nobody ran it."""
+    """One slice's move: from the request to prepare until it runs, and when it was stopped."""
 
     slice: str
     began_s: float
@@ -117,7 +116,7 @@ class MigrationRecord:
 
 @dataclass(slots=True)
 class Records:
-    """What came of a run: moves, and at each heartbeat of a host its load."""
+    """The results of a run: moves, and each host's load at each heartbeat."""
 
     moves: list[MigrationRecord] = field(default_factory=list)
     loads: list[tuple[float, str, float]] = field(default_factory=list)
@@ -145,7 +144,7 @@ class SimulatedHost:
         return [Timer(now + self._cluster.model.heartbeat_s, Pulse())]
 
     def handle(self, message: object, now: float) -> list[Effect]:
-        """Let the jobs of before happen first."""
+        """Process a message, after the engine's jobs up to now."""
         engine = self._cluster.engine
         engine.advance(now)
         sender, message = source(self.name, message)
@@ -163,7 +162,7 @@ class SimulatedHost:
                 return []
             self._copying.add(message.slice)
             return self._look(message, now)
-        if isinstance(message, Look):
+        if isinstance(message, ReadMatches):
             return self._look(message.asked, now)
         if isinstance(message, CopyArrives):
             self._copying.discard(message.asked.slice)
@@ -207,7 +206,7 @@ class SimulatedHost:
         return [Send("manager", SliceActive(name, epoch))]
 
     def _wire(self, sender: str, wiring: Wiring) -> list[Effect]:
-        """The engine's jobs come to a slice whoever sends them: each origin says how many there were."""
+        """Confirm a wiring with the number of jobs of each origin, which arrive independent of the wiring."""
         sent = {}
         for name, hosts in wiring.places.items():
             if len(hosts) > 1:
@@ -218,12 +217,12 @@ class SimulatedHost:
         return [Send(sender, Wired(wiring.version, sent))]
 
     def origins(self) -> tuple[str, ...]:
-        """The slices here."""
+        """Return the slices at this host."""
         return ("source",) if self.name == EDGE else tuple(self._epochs)
 
     def _look(self, asked: SendCopy, now: float) -> list[Effect]:
         engine, number = self._cluster.engine, self._cluster.numbers[asked.slice]
-        again: list[Effect] = [Timer(now + self._cluster.model.poll_s, Look(asked))]
+        again: list[Effect] = [Timer(now + self._cluster.model.poll_s, ReadMatches(asked))]
         if engine.done[number] < max(asked.reach.values()):
             return again
         record = self._cluster.records.last(asked.slice)
@@ -237,12 +236,12 @@ class SimulatedHost:
 
 
 class ElasticCluster:
-    """A run: publications come, and the enforcer moves slices, if there is one.
+    """A run: publications arrive, and the enforcer, if there is one, moves slices.
 
     Parameters
     ----------
     places
-        The slices of each host at first; by default one host has all.
+        The initial slices of each host. Default: one host has all.
     """
 
     def __init__(
@@ -270,7 +269,7 @@ class ElasticCluster:
             first = first.changed(places=spots)
         for name in (EDGE, *first.hosts):
             self._start_host(name)
-        self.network.add("enforcer", enforcer or Silent())
+        self.network.add("enforcer", enforcer or IdleStream())
         self.manager = Manager(first)
         self.network.add("manager", self.manager)
 
@@ -279,12 +278,12 @@ class ElasticCluster:
         self.network.add(name, self._hosts[name])
 
     def origins(self, host: SimulatedHost, target: str) -> tuple[str, ...]:
-        """The slices at a host whose outputs reach a target."""
+        """Return the slices at a host whose outputs reach a target."""
         upstream = self.manager.configuration.operators.upstream(target, ("source",))
         return tuple(name for name in host.origins() if name in upstream)
 
     def state_bytes(self, number: int) -> int:
-        """What moves with a slice."""
+        """Return the bytes that move with a slice."""
         cost = self.engine.model
         if number < cost.access_points:
             return self.model.transient_bytes[0]
@@ -293,11 +292,11 @@ class ElasticCluster:
         return self.model.transient_bytes[1]
 
     def move(self, name: str, to: str) -> None:
-        """What an enforcer would ask for, now."""
+        """Request a move, as an enforcer would."""
         self.network.hand_in("manager", MigrationRequest((SliceMove(name, to),), 0, (), "asked for"))
 
     def run(self, until_s: float) -> None:
-        """Let time pass, and note once a second how many hosts there are."""
+        """Run until a time, and record the number of hosts once per second."""
         while self.environment.now < until_s:
             self.environment.run(until=min(until_s, self.environment.now + 1.0))
             now = self.environment.now
@@ -325,8 +324,8 @@ class ElasticCluster:
         raise AssertionError(f"{name} stops")
 
 
-class Silent:
-    """An enforcer that asks for nothing."""
+class IdleStream:
+    """An enforcer that requests nothing."""
 
     def start(self, now: float) -> list[Effect]:
         return []

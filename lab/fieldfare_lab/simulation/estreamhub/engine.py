@@ -2,9 +2,9 @@
 
     arrival ──▶ AP job ──▶ a job at each M slice ──all done──▶ EP job ──▶ notified
 
-A host is a thread pool: one queue, first in first out, and as many servers as it has cores. Jobs of one slice
-run side by side, as the paper's read locks let them. A slice that is stopped keeps its jobs until it goes on
-elsewhere. Links take no time; a state that is copied does (``cluster``).
+A host is a thread pool: one queue, first in first out, and one server per core. Jobs of one slice run
+concurrently, as the paper's read locks allow. A stopped slice keeps its jobs until it resumes elsewhere.
+Links take no time; a copied state does (``cluster``).
 """
 
 from __future__ import annotations
@@ -18,26 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILTERING_S = 48 / (422 * 100_000)
-"""The one calibrated constant, seconds of a core for one encrypted filtering operation: with 12 hosts, 6 of
-them for matching, 48 cores do 422 publications a second against 100,000 subscriptions (Figure 6)."""
+"""Core seconds of one encrypted filtering operation: the only calibrated constant.
+
+With 12 hosts, 6 of them for matching, 48 cores process 422 publications per second against 100,000
+subscriptions (Figure 6).
+"""
 AP_SHARE, EP_SHARE = 23 / 99, 25 / 99
-"""What access and exit points cost together, over what the matchers do: Figure 5's two hosts have 12 + 11,
-13 + 12 and 25 + 25 + 26 + 23 per cent."""
+"""The costs of access points and of exit points, each together, relative to the matchers'.
+
+Figure 5's two hosts have 12 + 11, 13 + 12 and 25 + 25 + 26 + 23 per cent.
+"""
 SUBSCRIPTIONS = 100_000
-"""At which the shares above are taken to hold."""
+"""Number of subscriptions for which the shares above are assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a publication costs.
+    """The cost of a publication.
 
     Parameters
     ----------
     subscriptions
-        Stored by all matchers together; each does its share of the filtering, an exit point as much as there
-        are notifications.
+        Number stored by all matchers together; each does its share of the filtering, an exit point in
+        proportion to the notifications.
     subscription_bytes
-        What moves with each; not in the paper.
+        State per subscription that moves; not in the paper.
     """
 
     subscriptions: int = SUBSCRIPTIONS
@@ -49,7 +54,7 @@ class CostModel:
 
     @property
     def costs_s(self) -> list[float]:
-        """Of a job at each slice: access points, matchers, exit points."""
+        """Core seconds of a job at each slice: access points, matchers, exit points."""
         whole_s = SUBSCRIPTIONS * FILTERING_S
         exit_s = EP_SHARE * whole_s * self.subscriptions / SUBSCRIPTIONS
         return (
@@ -60,7 +65,7 @@ class CostModel:
 
     @property
     def publication_s(self) -> float:
-        """Seconds of a core for one publication in all."""
+        """Core seconds of one publication in total."""
         return (AP_SHARE * SUBSCRIPTIONS + (1 + EP_SHARE) * self.subscriptions) * FILTERING_S
 
 
@@ -73,21 +78,21 @@ class Cores:
 
 
 class Engine:
-    """All hosts' jobs. Time goes on with `advance` only.
+    """All hosts' jobs. Time advances only with `advance`.
 
     Parameters
     ----------
     arrived_s
-        When publications come, ascending.
+        Arrival times of publications, ascending.
 
     Attributes
     ----------
     delay_s
-        From arrival to notification, NaN for what is under way.
+        Time from arrival to notification, NaN for publications in progress.
     busy_s
-        Of each slice, seconds of a core, counted when a job is done.
+        Core seconds of each slice, counted when a job is done.
     arrived, done, running
-        Of each slice, jobs.
+        Numbers of jobs of each slice.
     """
 
     def __init__(self, model: CostModel, arrived_s: NDArray[np.float64]) -> None:
@@ -106,7 +111,7 @@ class Engine:
         self._order = 0
 
     def advance(self, until_s: float) -> None:
-        """Let everything happen that happens before this time."""
+        """Process everything that happens before this time."""
         access, matchers = self.model.access_points, self.model.matchers
         exits = access + matchers
         arrived_s, ends, cost_s = self.arrived_s, self._ends, self._cost_s
@@ -162,7 +167,7 @@ class Engine:
             cores.waiting.append((slice_, publication))
 
     def stop(self, slice_: int) -> None:
-        """Begin no more jobs of a slice; those that wait are held, with what comes."""
+        """Start no more jobs of a slice; waiting and arriving jobs are held."""
         cores = self._at[slice_]
         if cores is None:
             return
@@ -171,7 +176,7 @@ class Engine:
         cores.waiting = deque(job for job in cores.waiting if job[0] != slice_)
 
     def go_on(self, slice_: int, cores: Cores, now_s: float) -> None:
-        """A slice runs here from now on; what was held comes first."""
+        """Run a slice at this host from now on; held jobs come first."""
         self._at[slice_] = cores
         held, self._held[slice_] = self._held[slice_], []
         for publication in held:
@@ -179,7 +184,7 @@ class Engine:
 
 
 def arrivals(rates: Sequence[tuple[float, float]], rng: np.random.Generator) -> NDArray[np.float64]:
-    """A Poisson process whose rate goes in a straight line from one (time, rate) to the next."""
+    """Return a Poisson process whose rate changes linearly from one (time, rate) to the next."""
     times = np.array([time for time, _ in rates])
     per_s = np.array([rate for _, rate in rates])
     expected = np.concatenate([[0.0], np.cumsum(np.diff(times) * (per_s[1:] + per_s[:-1]) / 2)])

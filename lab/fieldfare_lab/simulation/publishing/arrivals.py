@@ -1,4 +1,4 @@
-"""When requests come: Poisson processes, of one rate or of a profile of rates (the paper's table II)."""
+"""Arrival times of requests: Poisson processes of one rate, or a profile of rates (the paper's table II)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 def poisson_times(
     rate_per_s: float, duration_s: float, seed: int, *, start_s: float = 0.0
 ) -> Iterator[float]:
-    """Moments of a Poisson process of this rate, from ``start_s`` on, for so many seconds."""
+    """Yield the times of a Poisson process of this rate, from ``start_s`` on, for `duration_s` seconds."""
     chance = random.Random(f"arrivals {seed} {start_s}")
     now_s = start_s
     while (now_s := now_s + chance.expovariate(rate_per_s)) < start_s + duration_s:
@@ -17,6 +17,6 @@ def poisson_times(
 
 
 def profile_times(steps: Iterable[tuple[float, float, float]], seed: int) -> Iterator[float]:
-    """Moments of a process whose rate changes in steps: (start in s, end in s, requests per s), in order."""
+    """Yield the times of a process with a rate in steps: (start in s, end in s, requests per s), in order."""
     for start_s, end_s, rate_per_s in steps:
         yield from poisson_times(rate_per_s, end_s - start_s, seed, start_s=start_s)

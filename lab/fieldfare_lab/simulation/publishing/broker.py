@@ -48,7 +48,7 @@ class Broker:
         yield environment.timeout(round_trip_s / 2)
 
     def _subscribe(self) -> Process:
-        """The subscriber: vacation, then everything that stands before the gate."""
+        """The subscriber: a vacation, then all messages that are before the gate."""
         environment, subscriber = self._environment, self._model.subscriber
         # Two sources, so that the same seed gives the same vacations however many messages are read.
         vacations, reads = random.Random(f"vacations {self._seed}"), random.Random(f"reads {self._seed}")

@@ -1,4 +1,4 @@
-"""What the simulated system is made of: times, sizes, and a message's way through it.
+"""Parameters of the simulated system: times, sizes, and a message's steps through it.
 
 The paper names three of these figures: the round trip (140 ms on average), the slow subscriber's 25 messages
 a second, and that times are drawn from exponential distributions. The others are ours. The data store's cost
@@ -55,7 +55,7 @@ class SubscriberModel:
 
 
 FAST_SUBSCRIBER = SubscriberModel(read_s=0.0005, vacation_s=0.005)
-"""One that never holds anybody up."""
+"""A server without vacations: it delays nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SystemModel:
 
 @dataclass(slots=True)
 class Message:
-    """One message's moments, in seconds since the start; None where it has not come yet.
+    """One message's times, in seconds since the start; None for steps not reached.
 
     Attributes
     ----------

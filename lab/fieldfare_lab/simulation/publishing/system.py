@@ -1,10 +1,9 @@
-"""The publisher of section III in simulated time: its threads are processes, its decisions a
-`PublishingMachine`'s.
+"""The publisher of section III in simulated time; its threads are processes, driven by a `PublishingMachine`.
 
-    request ─▶ main receive thread ─▶ worker ─▶ data store
-               (finite buffer)        (write)       │
-    subscriber ◀─ broker ◀─ worker ◀─ main publisher thread
-                           (transfer)  (polls; reads batches)
+request ─▶ main receive thread ─▶ worker ─▶ data store
+           (finite buffer)        (write)       │
+subscriber ◀─ broker ◀─ worker ◀─ main publisher thread
+                       (transfer)  (polls; reads batches)
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 import simpy
 
 from fieldfare.effects import Ask
-from fieldfare.publishing.machine import (
+from fieldfare_lab.publishing.machine import (
     BatchAssigned,
     Poll,
     Polled,
@@ -26,7 +25,7 @@ from fieldfare.publishing.machine import (
     Setting,
     TransferCompleted,
 )
-from fieldfare.publishing.workers import Task, WorkerPool
+from fieldfare_lab.publishing.workers import Task, WorkerPool
 from fieldfare_lab.simulation.publishing.broker import Broker, Process
 from fieldfare_lab.simulation.publishing.model import Message, SystemModel
 
@@ -35,7 +34,7 @@ WRITE_FIRST, READ_AFTER = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class PollRecord:
-    """What a poll met, and the setting that held after it."""
+    """The state that a poll found, and the setting after it."""
 
     now_s: float
     pending_messages: int
@@ -44,7 +43,7 @@ class PollRecord:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a simulation.
+    """The result of a simulation.
 
     Attributes
     ----------
@@ -107,7 +106,7 @@ class PublisherSystem:
         return len(self._stored)
 
     def receive(self, times_s: Iterable[float]) -> Process:
-        """The main receive thread: requests come at these moments, in order."""
+        """The main receive thread: requests arrive at these times, in order."""
         environment = self._environment
         for moment_s in times_s:
             yield environment.timeout(max(0.0, moment_s - environment.now))
@@ -117,7 +116,7 @@ class PublisherSystem:
             self._employ(Task.RECEIVE, message, self._write(message))
 
     def _publish(self) -> Process:
-        """The main publisher thread: the hands of the machine."""
+        """The main publisher thread: executes the machine's decisions."""
         environment, machine = self._environment, self._machine
         effects = machine.start(environment.now)
         while True:
@@ -202,7 +201,7 @@ def simulate(
     model: SystemModel | None = None,
     seed: int = 1,
 ) -> Run:
-    """Run a publisher for so many seconds of simulated time.
+    """Run a publisher for `duration_s` seconds of simulated time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``fieldfare demo``: the whole service on real data, checked at the end against a naive evaluator."""
+"""``fieldfare demo``: the complete service on real data, checked at the end against a naive evaluator."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 
 def demo(
     events: Annotated[
-        int | None, typer.Option(min=1, help="Replay only so many departures, the earliest of the year.")
+        int | None, typer.Option(min=1, help="Replay only this number of departures, from the year's start.")
     ] = None,
-    alerts: Annotated[int, typer.Option(min=1, help="How many travellers' alerts stand.")] = 100_000,
+    alerts: Annotated[int, typer.Option(min=1, help="Number of travellers' alerts.")] = 100_000,
     subscribers: Annotated[
-        int, typer.Option(min=0, help="How many of them have a connected subscriber who receives live.")
+        int, typer.Option(min=0, help="Number of alerts with a connected subscriber.")
     ] = 40,
     data: Annotated[
         Path | None,
         typer.Option(help="Keep the service's data in this new directory.", show_default="a temporary one"),
     ] = None,
-    port: Annotated[int, typer.Option(help="Where the service listens; 0 for a free port.")] = 0,
+    port: Annotated[int, typer.Option(help="The service's port; 0 chooses a free one.")] = 0,
     log: Annotated[
         str | None,
         typer.Option(
@@ -32,7 +32,7 @@ def demo(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Match on a Spark cluster, spark://HOST:PORT; without --log, one of this machine.",
+            help="Match on a Spark cluster, spark://HOST:PORT; without --log, one on this machine.",
         ),
     ] = None,
     index_store: Annotated[
@@ -41,17 +41,20 @@ def demo(
     ] = None,
     encrypted: Annotated[
         bool,
-        typer.Option("--encrypted", help="Publish and subscribe in a space that the service cannot read."),
+        typer.Option(
+            "--encrypted", help="Publish and subscribe in an encrypted space (docs/encrypted-spaces.md)."
+        ),
     ] = False,
 ) -> None:
-    """Match a year of real departures against 100,000 travellers' alerts, and check every word.
+    """Match a year of real departures against 100,000 travellers' alerts, and check the results.
 
-    Starts a service of its own, registers the alerts, replays the 336,776 departures of New York's
-    airports in 2013 through the HTTP API while subscribers receive live, compares what came out with a
-    naive evaluator, and stops. Takes a few minutes on two cores. Exits with 0 only if all is equal.
+    It starts a separate service, registers the alerts, replays the 336,776 departures of New York's airports
+    in 2013 through the HTTP API while subscribers receive matches, compares the results with a naive
+    evaluator, and stops the service. It takes a few minutes on two cores. The exit status is 0 only if all
+    results are equal.
     """
     if subscribers > alerts:
-        raise typer.BadParameter(f"{subscribers} subscribers need as many alerts, not {alerts}")
+        raise typer.BadParameter(f"{subscribers} subscribers need at least as many alerts, not {alerts}")
     if log is not None and "?" not in log:
         log += "?partitions=1"
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):

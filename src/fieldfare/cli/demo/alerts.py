@@ -1,13 +1,11 @@
-"""Travellers' alerts about the departures: standing filters drawn from the data's own distributions.
+"""Travellers' alerts about the departures: filters drawn from the data's own distributions.
 
-A traveller knows one flight, drawn by chance among those that left, so that a route with many flights
-has many alerts. What the traveller wants to hear of it is one of the families below, each a small
-function that writes a filter. `FAMILIES` holds their shares: most are narrow (one flight of a carrier,
-a route at some hour with a long delay), a few are broad (every cancellation). Over the whole year an
-event meets about 30 of 100,000 alerts.
+Each traveller knows one random flight among those that departed, so a route with many flights has many
+alerts. The traveller's filter is from one of the families below, each a small function that writes a filter.
+`FAMILIES` has their shares: most are narrow (one flight of a carrier, a route at some hour with a long
+delay), a few are broad (every cancellation). Over the year an event matches about 30 of 100,000 alerts.
 
-`FOLLOWED` are the families for the subscribers who stay connected and receive live: each of them
-matches a thousand flights or two.
+`FOLLOWED` has the families for connected subscribers: each filter matches one or two thousand flights.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ SEED = 20130101
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One standing filter (`sql`) with the identity of its subscription."""
+    """A filter (dialect `sql`) with the id of its subscription."""
 
     id: str
     filter: str
@@ -37,10 +35,9 @@ class Alert:
 
 @dataclass(slots=True)
 class Traveller:
-    """What a family writes its filter from: a flight that the traveller knows, and chance.
+    """The input of a family's function: the flight that the traveller knows, and a random generator.
 
-    ``trips`` are all flights that travellers know, ``sorted_values`` the known values of each
-    numeric column in order.
+    ``trips`` has the flights of all travellers, ``sorted_values`` the sorted values of each numeric column.
     """
 
     trips: Sequence[dict[str, Any]]
@@ -49,13 +46,13 @@ class Traveller:
     trip: dict[str, Any]
 
     def quantile(self, name: str, low: float, high: float) -> str:
-        """Return the column's value at a share drawn between ``low`` and ``high``, as one writes it."""
+        """Return the column's quantile at a random share between ``low`` and ``high``, as text."""
         values = self.sorted_values[name]
         share = self.rng.uniform(low, high)
         return f"{values[int(share * (len(values) - 1))]:.6g}"
 
     def other(self, name: str, count: int) -> list[str]:
-        """Return ``count`` values of a text column that other travellers know, without repeats."""
+        """Return ``count`` different values of a text column, from the flights of other travellers."""
         found: dict[str, None] = {}
         while len(found) < count:
             found[self.rng.choice(self.trips)[name]] = None
@@ -66,7 +63,7 @@ Family = Callable[[Traveller], str]
 
 
 def _same(trip: dict[str, Any], *names: str) -> str:
-    """Say that the named fields are as in the trip."""
+    """Return conditions that the named fields equal the trip's."""
     return " AND ".join(f"data.{name} = {_literal(trip[name])}" for name in names)
 
 
@@ -91,7 +88,7 @@ def my_flight(who: Traveller) -> str:
 
 
 def my_flight_by_name(who: Traveller) -> str:
-    """The same by the name that the ticket bears."""
+    """One flight by the name on the ticket, from one airport."""
     return f"subject = '{_subject(who.trip)}' AND source = '/airports/{who.trip['origin']}'"
 
 
@@ -253,7 +250,7 @@ def lost_in_the_air(who: Traveller) -> str:
 
 
 def slow_flight(who: Traveller) -> str:
-    """A place and a carrier, when a flight is very late and slower than so many miles a minute."""
+    """A place and a carrier, when a flight is very late and slow (miles per minute)."""
     miles_a_minute = who.rng.choice(("5.5", "6", "6.25", "7"))
     return (
         f"{_same(who.trip, 'carrier', 'dest')} AND data.arr_delay > {who.quantile('arr_delay', 0.97, 0.999)} "
@@ -261,7 +258,7 @@ def slow_flight(who: Traveller) -> str:
     )
 
 
-# ---- broad: what an airline's desk or a newspaper watches
+# ---- broad: for an airline's desk or a newspaper
 
 
 def every_cancellation(who: Traveller) -> str:
@@ -331,7 +328,7 @@ FAMILIES: tuple[tuple[int, Family], ...] = (
     (4, very_late_anywhere),
     (4, airport_in_a_storm),
 )
-"""How many of every 10,000 alerts are of which family."""
+"""Number of alerts of each family, per 10,000."""
 
 FOLLOWED: tuple[tuple[int, Family], ...] = (
     (70, my_route),
@@ -339,7 +336,7 @@ FOLLOWED: tuple[tuple[int, Family], ...] = (
     (15, my_carrier_late),
     (5, airport_cancellations),
 )
-"""How many of every 100 connected subscribers follow what."""
+"""Number of connected subscribers of each family, per 100."""
 
 
 def draw_alerts(
@@ -352,15 +349,15 @@ def draw_alerts(
     Parameters
     ----------
     departures
-        From `fieldfare.cli.demo.flights.read_departures`; all of them, even where only some will be
-        replayed, so that the alerts do not depend on how many.
+        From `fieldfare.cli.demo.flights.read_departures`; all of them, even if only some will be replayed,
+        so that the alerts do not depend on that number.
     count, followed
-        How many in all, and how many of these are followed live.
+        Number of alerts, and how many of them have a connected subscriber.
 
     Returns
     -------
     (followed, others)
-        Both in the order of their ids.
+        Both ordered by id.
     """
     if not 0 <= followed <= count:
         raise ValueError(f"{followed} followed alerts are not among {count}")
@@ -399,7 +396,7 @@ _QUANTILE_FIELDS = (
 
 
 def _flights_that_travellers_know(departures: pa.Table) -> pa.Table:
-    """Return the flights that left, with an aircraft that is known."""
+    """Return the flights that departed with a known aircraft."""
     left = pc.and_(pc.is_valid(departures["dep_time"]), pc.is_valid(departures["tailnum"]))
     return departures.filter(left).select(list(_TRIP_FIELDS))
 

@@ -1,9 +1,8 @@
-"""The demo's last word: does what came out equal what a naive evaluator says must come out?
+"""The demo's check: compares the service's results with those of a naive evaluator.
 
-The naive evaluator knows nothing of indexes, batches or logs. It takes the events as they were sent,
-one after the other, and asks each filter about each event. Its answer for a filter, a list of
-positions, is compared with what was delivered to the filter's subscriber and with what the match log
-holds for it.
+The naive evaluator uses no index, batches or log: it evaluates each filter on each event, as the events were
+sent. Its result for a filter, a list of positions, is compared with the events delivered to the filter's
+subscriber and with the match log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fieldfare.filters import compile_filter
 from fieldfare.storage import open_match_log
 
 Positions = NDArray[np.int64]
-"""Positions of one partition as numbers that sort alike: the record's offset, then the index in it."""
+"""Positions of one partition as integers in the same order: the record's offset, then the index in it."""
 
 INDEX_BITS = 16
 PROCESSES = 2
@@ -32,7 +31,7 @@ CHUNK_EVENTS = 5_000
 
 
 def as_positions(offsets: NDArray[np.int64], indexes: NDArray[np.int32]) -> Positions:
-    """Pack offsets and indexes into one number each."""
+    """Pack each offset and index into one integer."""
     return (offsets.astype(np.int64) << INDEX_BITS) | indexes
 
 
@@ -43,7 +42,7 @@ def position_text(position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A filter for which something else came out than must have."""
+    """A filter whose result differs from the expected one."""
 
     id: str
     filter: str
@@ -62,7 +61,7 @@ class Difference:
 
 
 def compare(id: str, filter: str, where: str, expected: Positions, found: Positions) -> Difference | None:
-    """Hold found positions against the expected ones; a position found twice is one too many."""
+    """Compare found positions with the expected ones; a repeated position counts as surplus."""
     expected, found = np.sort(expected), np.sort(found)
     if np.array_equal(expected, found):
         return None
@@ -72,31 +71,31 @@ def compare(id: str, filter: str, where: str, expected: Positions, found: Positi
 
 
 def write_events(events: pa.LargeBinaryArray, path: Path) -> None:
-    """Put the events into a file that several processes can map."""
+    """Write the events to a file that several processes can map."""
     table = pa.table({"event": events})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
 
 def open_events(path: Path) -> pa.ChunkedArray:
-    """Map the events of such a file; nothing is read before it is used."""
+    """Map the events of a file written by `write_events`; they are read on access."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["event"]
 
 
 def match_naively(
     events_path: Path, count: int, filters: Sequence[str], on_progress: Callable[[int], None]
 ) -> list[NDArray[np.int64]]:
-    """Ask every filter about each of the first ``count`` events, one by one.
+    """Evaluate every filter on each of the first ``count`` events.
 
     Parameters
     ----------
     on_progress
-        Called with how many more events have been looked at.
+        Called with the number of further events evaluated.
 
     Returns
     -------
     list of int64 arrays
-        For each filter the indexes of the events that it matches, in order.
+        For each filter, the indexes of the events that it matches, in order.
     """
     starts = range(0, count, CHUNK_EVENTS)
     ends = [min(start + CHUNK_EVENTS, count) for start in starts]
@@ -111,7 +110,7 @@ def match_naively(
 
 
 class _Evaluator:
-    """What a process of the pool keeps from one range of events to the next."""
+    """The state of a pool process: compiled filters and mapped events."""
 
     tests: ClassVar[list[Callable[[Mapping[str, object]], bool]]]
     events: ClassVar[pa.ChunkedArray]
@@ -135,7 +134,7 @@ def _match_range(start: int, end: int) -> list[NDArray[np.int64]]:
 
 
 def read_match_log(url: str, end: int, numbers: Sequence[int]) -> list[Positions]:
-    """Return what the match log holds for each of the subscriptions, by number, before offset ``end``."""
+    """Return the match log's positions before offset ``end`` for each subscription number."""
     log = open_match_log(url).partition(0)
     found: list[list[Positions]] = [[] for _ in numbers]
     offset = 0

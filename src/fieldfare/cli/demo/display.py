@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: bars and live figures in a terminal, plain lines elsewhere."""
+"""The demo's display: bars and live figures in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Show = Callable[[DemoFigures], None]
 
 
 class Display(Protocol):
-    """Where the demo says how far it is."""
+    """Shows the demo's progress."""
 
     def say(self, text: str) -> None:
-        """Say one thing that stays."""
+        """Show a text permanently."""
 
     def step(self, title: str, total: int | None = None) -> AbstractContextManager[Advance]:
-        """Show a step while the block runs; call what it gives with how much more is done."""
+        """Show a step while the block runs; yields a function that advances its progress by a number."""
 
     def replay(self, title: str) -> AbstractContextManager[Show]:
-        """Show live figures while the block runs; call what it gives with each new look."""
+        """Show live figures while the block runs; yields a function that updates them."""
 
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
         """Show a short table of names and values."""
@@ -50,7 +50,7 @@ def make_display(stream: TextIO) -> Display:
 
 
 class TerminalDisplay:
-    """Bars and figures that move, by rich."""
+    """Moving bars and figures, with rich."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

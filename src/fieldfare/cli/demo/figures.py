@@ -1,4 +1,4 @@
-"""The live figures of a replay: what stands on the display, and how rates and latencies come about."""
+"""The live figures of a replay, with their rates and latencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATE_OVER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoFigures:
-    """One look at a replay.
+    """The figures of a replay at one moment.
 
     Latencies are from the call that published an event to its arrival at a subscriber, over the last
     seconds; None before the first arrival.
@@ -31,18 +31,18 @@ class DemoFigures:
 
     @property
     def lag(self) -> int:
-        """How many events are acknowledged but not matched yet."""
+        """Number of events that are acknowledged and not matched yet."""
         return max(0, self.published - self.matched)
 
 
 class Rate:
-    """How fast a count grows, over the last `RATE_OVER_S` seconds."""
+    """The growth rate of a count over the last `RATE_OVER_S` seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def update(self, now_s: float, count: int) -> float:
-        """Take in the count as it stands now, and return its growth per second."""
+        """Add the current count and return its growth per second."""
         samples = self._samples
         samples.append((now_s, count))
         while len(samples) > 2 and now_s - samples[1][0] >= RATE_OVER_S:
@@ -52,5 +52,5 @@ class Rate:
 
 
 def latency_ms(latencies_s: NDArray[np.float64], share: float) -> float | None:
-    """Return a quantile in milliseconds, None when there is nothing to take it of."""
+    """Return a quantile in milliseconds; None without latencies."""
     return float(np.quantile(latencies_s, share)) * 1000 if len(latencies_s) else None

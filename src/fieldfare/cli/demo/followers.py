@@ -1,7 +1,7 @@
-"""The connected subscribers: a process of their own, so that receiving does not disturb publishing.
+"""The connected subscribers, in a separate process, so that receiving does not disturb publishing.
 
-Each follows one subscription over server-sent events with the same client that a user would take. What
-arrives is noted with its time and handed to the demo's process ten times a second.
+Each reads one subscription over server-sent events with the regular client. Arrivals are recorded with their
+times and reported to the demo's process ten times a second.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.cli.demo.check import Positions, as_positions
-from fieldfare.cli.demo.sealed import SpaceAccess
+from fieldfare.cli.demo.encrypted import SpaceAccess
 from fieldfare.client import AsyncClient, Message
 
 REPORT_EVERY_S = 0.1
 ACK_EVERY_S = 0.5
-"""Acks are durable and cost a request each; a live subscriber need not send one for every message."""
+"""Interval between acks, in seconds: acks are durable, so each request for them costs a disk sync."""
 
 WINDOW = 10_000
 STOP_WAIT_S = 10.0
@@ -36,7 +36,7 @@ STOP = "stop"
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """What arrived: for each message its follower, its position, and when (the monotonic clock)."""
+    """Arrived messages: for each its follower, its position, and the time (monotonic clock)."""
 
     followers: NDArray[np.uint16]
     positions: Positions
@@ -47,7 +47,7 @@ class Deliveries:
 
 
 def join_deliveries(parts: Iterable[Deliveries]) -> Deliveries:
-    """Put several reports together in their order."""
+    """Concatenate reports in order."""
     every = [_NOTHING, *parts]
     return Deliveries(
         np.concatenate([part.followers for part in every]),
@@ -60,7 +60,7 @@ _NOTHING = Deliveries(np.empty(0, np.uint16), np.empty(0, np.int64), np.empty(0,
 
 
 class Followers:
-    """Follows subscriptions in another process from entering to leaving the context."""
+    """A context manager that reads subscriptions in another process."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Followers:
         self._here.close()
 
     def receive(self) -> Deliveries:
-        """Return what has been reported since the last call.
+        """Return the deliveries reported since the last call.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Followers:
         return join_deliveries(parts)
 
     def _read_reports(self) -> None:
-        """Take reports as they come: a full pipe would hold up the subscribers whose times are taken."""
+        """Read reports as they arrive: a full pipe would block the subscribers and distort their times."""
         try:
             while True:
                 report = self._here.recv()
@@ -132,7 +132,7 @@ def _unpack(followers: bytes, offsets: bytes, indexes: bytes, received_s: bytes)
 
 
 class _Report:
-    """What arrived since the last report, as plain columns."""
+    """Arrivals since the last report, as columns."""
 
     def __init__(self) -> None:
         self.followers, self.offsets = array("H"), array("q")
@@ -157,11 +157,11 @@ class _Report:
 
 
 def _run(url: str, ids: Sequence[str], access: SpaceAccess, pipe: Connection) -> None:
-    # Ctrl-C reaches the whole terminal; the demo's own process ends this one in good order.
+    # Ctrl-C reaches all processes of the terminal; the demo's main process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         asyncio.run(_follow_all(url, ids, access, pipe))
-    except Exception as error:  # The demo's process must hear of it, whatever it is.
+    except Exception as error:  # Any error must reach the demo's main process.
         try:
             pipe.send(f"{type(error).__name__}: {error}")
         except OSError:
@@ -198,7 +198,7 @@ async def _follow(client: AsyncClient, id: str, follower: int, report: _Report) 
         try:
             async for message in messages:
                 report.note(follower, message)
-                _ = message.raw  # decrypted, where it is encrypted
+                _ = message.raw  # Decrypts it in an encrypted space.
                 received.append(message)
         finally:
             acker.cancel()

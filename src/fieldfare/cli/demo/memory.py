@@ -1,4 +1,4 @@
-"""How much memory a tree of processes takes, by what Linux says in /proc."""
+"""The memory of a tree of processes, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ SAMPLE_EVERY_S = 2.0
 
 
 class MemoryMeter:
-    """Watches a process and all its descendants from a thread of its own, and remembers the peak.
+    """Measures the peak memory of a process and its descendants, in a background thread.
 
-    A page that several processes share (an index file, a library) counts once in the sum: the figure
-    is the proportional set size where the kernel tells it, else the resident set size, which counts
-    it in each.
+    A page that several processes share (an index file, a library) counts once in the sum, as the figure is
+    the proportional set size. If the kernel does not report that, it is the resident set size, where a shared
+    page counts in each process.
     """
 
     def __init__(self, root_pid: int) -> None:
@@ -37,7 +37,7 @@ class MemoryMeter:
 
 
 def tree_memory_bytes(root_pid: int) -> int:
-    """Return the memory of a process and its descendants now; 0 where there is no /proc."""
+    """Return the current memory of a process and its descendants, in bytes; 0 without /proc."""
     return sum(map(_memory_bytes, _tree(root_pid)))
 
 

@@ -1,4 +1,4 @@
-"""Publishing the events as fast as the service takes them, and watching what becomes of them."""
+"""Publishing the events as fast as the service accepts them, and waiting for matches and deliveries."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ STALLED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the service is: which records of the log are matched, and how many matches were found."""
+    """The service's progress: the offset up to which records are matched, and the number of matches."""
 
     matched_end: int
     matches: int
 
 
 async def read_progress(client: AsyncClient) -> Progress:
-    """Ask the service how far it is."""
+    """Read the service's progress."""
     stats = await client.stats()
     return Progress(stats["matched_end"], stats["matches_total"])
 
 
 class Stalled(RuntimeError):
-    """The service has not got on for `STALLED_S` seconds."""
+    """The service has made no progress for `STALLED_S` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay left.
+    """The results of a replay.
 
-    ``positions`` says where each event stands in the log; times are seconds of the monotonic clock.
+    ``positions`` has the position of each event in the log; times are in seconds of the monotonic clock.
     """
 
     positions: Positions
@@ -59,7 +59,7 @@ class Replayed:
 
     @property
     def events_per_s(self) -> float:
-        """From the first publish to the last match."""
+        """Events per second, from the first publish to the last match."""
         return len(self.positions) / (self.matched_s - self.started_s)
 
 
@@ -69,13 +69,13 @@ class Replay:
     Parameters
     ----------
     client
-        Publishes, and asks for the service's figures.
+        Publishes, and reads the service's figures.
     events
-        One JSON object each, large_binary.
+        The events, one JSON object each, large_binary.
     followers
-        Who receives live.
+        The connected subscribers.
     show
-        Called a few times a second with the figures.
+        Called several times a second with the figures.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Replay:
         Parameters
         ----------
         expect
-            Called with the log's end once everything is matched: how many deliveries there must be.
+            Called with the log's end once everything is matched; returns the expected number of deliveries.
         """
         self._before = await read_progress(self._client)
         started_s = time.monotonic()
@@ -147,7 +147,7 @@ class Replay:
         self._published += len(packed)
 
     async def _look(self) -> Progress:
-        """Ask the service, take in what was delivered, and show both."""
+        """Read the service's progress and the deliveries, and show both."""
         progress = await read_progress(self._client)
         report = self._followers.receive()
         self._reports.append(report)
@@ -192,7 +192,7 @@ class Replay:
             await asyncio.sleep(LOOK_OFTEN_S)
 
     async def _wait_until_delivered(self, expected: int) -> None:
-        """Wait for the last deliveries; whether they are the right ones is for the check to say."""
+        """Wait for the last deliveries; the check decides whether they are correct."""
         moved_s = time.monotonic()
         while self._delivered < expected and time.monotonic() - moved_s < STALLED_S:
             before = self._delivered
@@ -202,7 +202,7 @@ class Replay:
                 moved_s = time.monotonic()
 
     def _latencies_s(self, deliveries: Deliveries) -> NDArray[np.float64]:
-        """Return the time from publish call to arrival for each delivery whose publish is acknowledged."""
+        """Return the seconds from publish call to arrival, for each delivery of an acknowledged event."""
         if not self._sent_s or not len(deliveries):
             return np.empty(0, np.float64)
         offsets = np.array(sorted(self._sent_s), np.int64)

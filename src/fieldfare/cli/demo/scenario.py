@@ -1,4 +1,4 @@
-"""The demo's steps, one method each; `fieldfare demo` and benchmarks/end_to_end.py call them in turn."""
+"""The demo's steps, one method each; `fieldfare demo` and benchmarks/end_to_end.py call them in order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fieldfare.cli.demo.check import (
     write_events,
 )
 from fieldfare.cli.demo.display import Display, Show
+from fieldfare.cli.demo.encrypted import Seen, SpaceAccess, left_out, make_access, search_service_files
 from fieldfare.cli.demo.flights import encode_departures, read_departures
 from fieldfare.cli.demo.followers import Followers
 from fieldfare.cli.demo.memory import MemoryMeter
 from fieldfare.cli.demo.replay import Replay, Replayed
-from fieldfare.cli.demo.sealed import Seen, SpaceAccess, left_out, make_access, what_was_seen
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import AsyncClient, Client, NewSubscription
-from fieldfare.client.encrypting import PLAINLY
+from fieldfare.client.encrypting import NO_ENCRYPTION
 from fieldfare.storage import open_registry
 
 BULK_ALERTS = 2_500
@@ -38,22 +38,22 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """How large a demo is.
+    """The size of a demo.
 
     Parameters
     ----------
     events
-        How many departures are replayed, the earliest first; None for all 336,776 of the year.
+        Number of departures to replay, from the earliest on; None for all 336,776 of the year.
     alerts
-        How many filters stand, those of the subscribers included.
+        Number of filters, including those of the connected subscribers.
     subscribers
-        How many of the filters have a connected subscriber.
+        Number of filters with a connected subscriber.
     sample
-        How many other filters are compared with the naive evaluator at the end.
+        Number of other filters that are compared with the naive evaluator at the end.
     seed
-        What the alerts and the sample are drawn from.
+        Seed of the alerts and the sample.
     encrypted
-        Whether the service is not to read any of it.
+        Whether to use an encrypted space.
     """
 
     events: int | None = None
@@ -65,23 +65,23 @@ class DemoSettings:
 
 
 class Demo:
-    """A fresh service with the flights' alerts; everything stops when the context is left.
+    """A context manager that runs a new service with the flights' alerts.
 
     Parameters
     ----------
     settings
-        How large it is.
+        The demo's size.
     display
-        Where it says how far it is.
+        Shows the progress.
     places
-        Where the service is to be. Its log has one partition, its directory holds nothing yet.
+        The service's data directory and addresses. Its log must have one partition, its directory be empty.
 
     Attributes
     ----------
     access
-        The space of the alerts, and its key; from `prepare` on.
+        The space of the alerts, and its key; set by `prepare`.
     left_out
-        Alerts that cannot be encrypted, one of each family, and why.
+        Alerts that cannot be encrypted, one of each family, with the reasons.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Demo:
         self._places = places
         self._stack = ExitStack()
         self.access = SpaceAccess()
-        self._encryption = PLAINLY
+        self._encryption = NO_ENCRYPTION
         self.left_out: dict[str, tuple[Alert, str]] = {}
 
     def __enter__(self) -> Demo:
@@ -111,7 +111,7 @@ class Demo:
         self._stack.close()
 
     def prepare(self) -> None:
-        """Read the flights, draw the alerts, and wait for the service, which starts meanwhile."""
+        """Read the flights and draw the alerts while the service starts, then wait for the service."""
         with self._display.step("read a year of flights and weather, and draw the alerts"):
             departures = read_departures()
             self.followed, self.others = draw_alerts(
@@ -137,7 +137,7 @@ class Demo:
         )
 
     def register(self) -> None:
-        """Store all alerts, and wait until the index holds them."""
+        """Create subscriptions for all alerts, and wait until the index has them."""
         alerts = [*self.followed, *self.others]
         if self.settings.encrypted:
             with Client(self.service.url) as admin:
@@ -158,12 +158,12 @@ class Demo:
 
     @property
     def alerts(self) -> int:
-        """How many stand."""
+        """Number of alerts that are registered."""
         return len(self.followed) + len(self.others)
 
-    def what_was_seen(self) -> Seen:
-        """What the service has of what it could not read."""
-        return what_was_seen(self.service.folder, self.others[0] if self.others else self.followed[0])
+    def search_service_files(self) -> Seen:
+        """Return what the service's files contain of encrypted events and alerts."""
+        return search_service_files(self.service.folder, self.others[0] if self.others else self.followed[0])
 
     def replay(self) -> Replayed:
         """Connect the subscribers, publish all events, and wait until they are matched and delivered."""
@@ -181,7 +181,7 @@ class Demo:
             return await Replay(client, self.events, followers, show).run(self._expected_deliveries)
 
     def check(self) -> tuple[list[Difference], int]:
-        """Compare what came out with a naive evaluator; return the differences and how many filters."""
+        """Compare the results with a naive evaluator; return the differences and the number of filters."""
         replayed = self.replayed
         rng = random.Random(self.settings.seed)
         sample = rng.sample(self.others, min(self.settings.sample, len(self.others)))
@@ -218,7 +218,7 @@ class Demo:
         return read_match_log(self.service.folder.matches_url, end, numbers)
 
     def _numbers(self, alerts: Sequence[Alert]) -> list[int]:
-        """Return the subscriptions' numbers, by which the match log knows them."""
+        """Return the subscriptions' numbers, which identify them in the match log."""
         registry = open_registry(self.service.folder.registry_url)
         try:
             found = [registry.get(self.access.space, alert.id) for alert in alerts]

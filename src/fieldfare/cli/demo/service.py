@@ -1,4 +1,4 @@
-"""The service that the demo starts for itself: ``fieldfare serve``, watched from outside."""
+"""The service that the demo starts: ``fieldfare serve`` in another process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
 
-START_WAIT_S = 120.0
-CLUSTER_START_WAIT_S = 360.0
-"""On a cluster: the archive of the workers' code may have to be written, and each unpacks it."""
+START_WAIT_S = 600.0
+"""Maximum time for the service to start, in seconds: the first start compiles kernels for minutes."""
+CLUSTER_START_WAIT_S = 900.0
+"""Maximum time to start on a cluster, in seconds: the workers' code may have to be packed and unpacked."""
 INDEX_WAIT_S = 180.0
 SNAPSHOT_WAIT_S = 90.0
 CONNECT_WAIT_S = 30.0
@@ -30,21 +31,21 @@ SERVE = "from fieldfare.cli import main; main()"
 
 
 class ServiceFailed(RuntimeError):
-    """The service did not start, ended by itself, or did not get as far as it should have in time."""
+    """The service did not start, ended unexpectedly, or did not reach a state in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePlaces:
-    """Where a service is to be.
+    """A service's data directory, port and addresses.
 
     Attributes
     ----------
     data
-        Its data directory; None for a temporary one.
+        The data directory; None for a temporary one.
     port
-        Where it listens; 0 for a free port.
+        The port; 0 chooses a free one.
     log, master, index_store
-        The addresses of what is not in the directory, or on this machine, as ``fieldfare serve`` takes them.
+        The options of ``fieldfare serve`` with these names.
     """
 
     data: Path | None = None
@@ -55,7 +56,7 @@ class ServicePlaces:
 
     @property
     def options(self) -> list[str]:
-        """For ``fieldfare serve``."""
+        """Options for ``fieldfare serve``."""
         named = (("--log", self.log), ("--master", self.master), ("--index-store", self.index_store))
         return [
             "--port",
@@ -65,19 +66,19 @@ class ServicePlaces:
 
 
 class Service:
-    """A service on a data directory of its own, from entering to leaving the context.
+    """A context manager that runs a service.
 
     Parameters
     ----------
     data
-        The directory.
+        The data directory.
     places
-        Where all else is.
+        The port and the addresses.
 
     Attributes
     ----------
     url
-        Where the service listens; known from `wait_until_ready` on.
+        The service's address; set by `wait_until_ready`.
     """
 
     def __init__(self, data: Path, places: ServicePlaces = ServicePlaces()) -> None:
@@ -89,7 +90,7 @@ class Service:
 
     @property
     def folder(self) -> DataFolder:
-        """The data directory's files, and the logs that are elsewhere."""
+        """The data directory, with the addresses of logs that are elsewhere."""
         return DataFolder.at(self._data)
 
     def __enter__(self) -> Service:
@@ -107,7 +108,7 @@ class Service:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Ctrl-C is for the demo, which then stops the service in good order.
+            # Ctrl-C reaches only the demo, which then stops the service.
             start_new_session=True,
             preexec_fn=signal_at_parents_death(),
         )
@@ -118,7 +119,7 @@ class Service:
         self.stop()
 
     def stop(self) -> None:
-        """End the service and wait until it has ended; more than once does nothing more."""
+        """Stop the service and wait until it has ended. May be called twice."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -130,7 +131,7 @@ class Service:
             process.wait()
 
     def wait_until_ready(self) -> None:
-        """Wait until events are taken and matched."""
+        """Wait until the service accepts and matches events."""
 
         def is_ready() -> bool:
             return any(line.endswith("fieldfare: ready") for line in self._lines)
@@ -139,14 +140,14 @@ class Service:
         self._wait(is_ready, wait_s, "the service to be ready")
         found = re.search(r"https?://[^\s,]+", "\n".join(self._lines))
         if found is None:
-            raise ServiceFailed(f"the service does not say where it listens:\n{self._last_lines()}")
+            raise ServiceFailed(f"the service has not printed its address:\n{self._last_lines()}")
         self.url = found[0]
 
     def wait_until_indexed(self) -> None:
-        """Wait until the index covers all that is registered, and a snapshot covers nearly all of it.
+        """Wait until the index covers all subscriptions, and a snapshot covers nearly all of them.
 
-        Events may be published before that: they meet the subscriptions as they stand in any case, but
-        a snapshot is matched faster than the changes since, and building it takes a core.
+        Events that are published earlier are matched correctly, too; but matching with a snapshot is faster
+        than with the changes since, and building one takes a core.
         """
         registry = open_registry(self.folder.registry_url)
         try:
@@ -169,7 +170,7 @@ class Service:
         self._reaches(has_snapshot, SNAPSHOT_WAIT_S)
 
     def wait_until_connected(self, streams: int) -> None:
-        """Wait until so many subscribers are connected."""
+        """Wait until ``streams`` subscribers are connected."""
         with Client(self.url) as client:
 
             def are_connected() -> bool:

@@ -1,4 +1,4 @@
-"""The demo as its reader sees it: the steps in order, the verdict, the figures, where to look next."""
+"""The demo's output: the steps in order, the result, the figures, and further reading."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 
 from fieldfare.cli.demo.check import Difference
 from fieldfare.cli.demo.display import Display, latency_text, make_display
+from fieldfare.cli.demo.encrypted import PLAIN_WORDS, cut_texts
 from fieldfare.cli.demo.figures import latency_ms
 from fieldfare.cli.demo.flights import FlightsMissingError
 from fieldfare.cli.demo.replay import Stalled
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
-from fieldfare.cli.demo.sealed import PLAIN_WORDS, cut_texts
 from fieldfare.cli.demo.service import ServiceFailed, ServicePlaces
 from fieldfare.cli.space_keys import BANNER
 from fieldfare.client import FieldfareError
@@ -31,7 +31,7 @@ Where to look next:
 
 
 def tell(settings: DemoSettings, places: ServicePlaces) -> int:
-    """Run the demo; return the exit code: 0 if all is equal, 1 if not or if it failed, 130 on Ctrl-C."""
+    """Run the demo; return the exit status: 0 if all is equal, 1 if not or if it failed, 130 on Ctrl-C."""
     display = make_display(sys.stdout)
     try:
         return 0 if _tell(settings, display, places) else 1
@@ -54,7 +54,7 @@ def _tell(settings: DemoSettings, display: Display, places: ServicePlaces) -> bo
             display.say(f"  for instance  {alert.filter}")
         if settings.encrypted:
             display.say(BANNER)
-            _say_left_out(demo, display)
+            _report_omitted_alerts(demo, display)
         demo.register()
         demo.replay()
         differences, checked = demo.check()
@@ -67,28 +67,28 @@ def _tell(settings: DemoSettings, display: Display, places: ServicePlaces) -> bo
     return unread and not differences
 
 
-def _say_left_out(demo: Demo, display: Display) -> None:
+def _report_omitted_alerts(demo: Demo, display: Display) -> None:
     display.say(
         f"{demo.settings.alerts - demo.alerts:,} more alerts are left out:"
-        " they ask for what cannot be encrypted, such as"
+        " they use conditions that cannot be encrypted, such as"
     )
     for alert, reason in list(demo.left_out.values())[:LEFT_OUT_SHOWN]:
         display.say(f"  {alert.filter}\n    {reason.partition(';')[0]}")
 
 
 def _show_seen(demo: Demo, display: Display) -> bool:
-    """Show what the service has of it all; whether nothing in its files could be read."""
+    """Show what the service's files contain; return whether none of it was readable."""
     with display.step("search all files of the service for what was published"):
-        seen = demo.what_was_seen()
+        seen = demo.search_service_files()
     words = ", ".join(word.decode() for word in PLAIN_WORDS)
     searched = f"{seen.files} files, {seen.size_bytes / 1e6:,.0f} MB, searched for {words}"
     rows = [
         ("an event as published", demo.events[0].as_py().decode()),
-        ("the same in its log", cut_texts(seen.event)),
+        ("the event in the log", cut_texts(seen.event)),
         ("an alert as written", seen.alert.filter),
-        ("the same in its registry", cut_texts(seen.filter)),
+        ("the alert in the registry", cut_texts(seen.filter)),
     ]
-    display.say("What the service had of it")
+    display.say("In the service's files")
     for name, value in rows:
         display.say(
             f"  {name:<24}  {value[:SHOWN_CHARACTERS]}{'...' if len(value) > SHOWN_CHARACTERS else ''}"

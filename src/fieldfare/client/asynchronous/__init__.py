@@ -1,6 +1,6 @@
-"""The client for asyncio programs, and the source of the one for ordinary programs.
+"""The client for asyncio, and the source of the synchronous client.
 
-``client``, ``publisher`` and ``subscriber`` are written once, here; ``make client`` writes their twins in
-``client/synchronous`` from them. What the two kinds of program do differently, waiting, waking and starting,
-is in each folder's own ``concurrency``, which has the same names in both.
+The modules are written once, here; ``make client`` generates their twins in ``client/synchronous``. Waiting,
+waking and starting workers differ between the two: each package has its own ``concurrency`` module for that,
+with matching names.
 """

@@ -1,9 +1,7 @@
-"""What a program holds: the client, with all its verbs."""
+"""The client: connects to a service, publishes, manages subscriptions and receives messages."""
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -12,20 +10,21 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import later, protocol
-from fieldfare.client.asynchronous.concurrency import (
-    AsyncFlag,
-    AsyncFuture,
-    AsyncGuard,
-    off_the_loop,
-    open_early,
-)
+from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, AsyncOrigin, open_early
+from fieldfare.client.asynchronous.connection import AsyncConnection
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
-from fieldfare.client.credentials import AsyncGiveKey, choose_key
+from fieldfare.client.batching import BatchPolicy, QueueSettings
+from fieldfare.client.credentials import AsyncGiveKey
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, opened, plain_only
-from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption, opened, plain_only
+from fieldfare.client.endpoint import Certificate, Endpoint, choose_space
+from fieldfare.client.errors import (
+    ApiError,
+    ClientClosed,
+    WrongContext,
+)
+from fieldfare.client.forks import FORKS
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
@@ -37,62 +36,59 @@ from fieldfare.client.records import (
     PulledMessage,
     SubscriptionInfo,
 )
-from fieldfare.client.retry import Backoff, RetrySettings
-from fieldfare.client.transport import (
-    HTTP_ERRORS,
-    PACKED_FROM_BYTES,
-    Certificate,
-    Compression,
-    choose_packing,
-    choose_space,
-    choose_tls,
-    choose_url,
-    make_async_http,
-    make_request,
-    raise_translated,
-    read_answer,
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.transport import Compression
+from fieldfare.client.verbs import (
+    BulkTally,
+    Subscribable,
+    check_target,
+    cut_bulk,
+    log_warnings,
+    read_subscribable,
 )
-from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk, read_subscribable
 from fieldfare.client.verdict import Verdict
-from fieldfare.model import DeliverySettings, Position
+from fieldfare.model import RECORD_EVENTS_MAX, DeliverySettings, Position
 
 
 class AsyncClient:
     """A connection to a fieldfare service.
 
-    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
+    In an asyncio program, use it in one event loop at a time; otherwise it is safe to use from several
+    threads. After a fork, and in a new event loop after the last one has ended, it starts over with new
+    connections and a new publisher; publishers and subscribers made before raise WrongContext there.
 
     Parameters
     ----------
     url : str, optional
-        Where the service is; else FIELDFARE_URL, else http://127.0.0.1:7737.
+        The service's address; default: FIELDFARE_URL, else http://127.0.0.1:7737.
     space : str, optional
-        Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
+        The space of all calls; default: FIELDFARE_SPACE, else "default".
     timeout_s : float
-        How long the service may take to answer a call.
+        Maximum time to wait for the answer to a call, in seconds.
     key : str or callable, optional
-        An API key or a token, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the
-        file that FIELDFARE_API_KEY_FILE names. A callable is called before each request and gives what is
-        valid then: it fetches a new token when the one that it has is about to expire. In an asyncio program
-        it may give an awaitable.
+        An API key or a token, for a service that requires one; default: FIELDFARE_API_KEY, else the content
+        of the file named by FIELDFARE_API_KEY_FILE. A callable is called before each request and returns the
+        key that is valid now: it should keep its token and fetch a new one shortly before expiry. In an
+        asyncio program it may return an awaitable.
     ca_file : str or Path, optional
-        Certificates of authorities (PEM) by which the service is known, in place of those that the system
-        knows; else FIELDFARE_CA_FILE. For https.
+        Certificates of the authorities (PEM) that the service's certificate is checked against, in place of
+        the system's; default: FIELDFARE_CA_FILE. For https.
     certificate : str, Path, or a pair of them, optional
-        A file with the client's certificate and its key, or two, for a service that asks for one; else
-        FIELDFARE_CERTIFICATE.
+        One file with the client's certificate and its private key, or a file for each, for a service that
+        requires a client certificate; default: FIELDFARE_CERTIFICATE.
     batch : "auto" or BatchPolicy
-        How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
+        How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes the limits,
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
-        How they repeat what failed in passing.
+        How they retry after temporary failures.
     queue : QueueSettings, optional
-        How much may wait in memory to be sent, and what `publish` does when that is full.
+        How many events may wait in memory to be sent, and what `publish` does when the queue is full.
     compression : "zstd" or "gzip", optional
-        Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
-        packs better; it needs Python 3.14 or the extra ``zstd``.
+        Compress request bodies where that saves enough: useful on a slow or metered network. "zstd" is
+        faster and compresses better; it needs Python 3.14 or the extra ``zstd``.
     encryption : SpaceKey, optional
-        The key of an encrypted space: events and filters leave only encrypted, messages come decrypted.
+        The key of an encrypted space: events and filters are encrypted before they are sent, and messages
+        are decrypted when they arrive.
 
     Examples
     --------
@@ -118,18 +114,17 @@ class AsyncClient:
         retry: RetrySettings | None = None,
         queue: QueueSettings | None = None,
         compression: Compression | None = None,
-        encryption: Encryption = PLAINLY,
+        encryption: Encryption = NO_ENCRYPTION,
     ) -> None:
-        self.url = choose_url(url)
+        endpoint = Endpoint.chosen(url, timeout_s, key, ca_file, certificate)
+        self.url = endpoint.url
         self.space = choose_space(space)
-        self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
         self._queue = queue
-        self._packed = choose_packing(compression)
         self._crypt = encryption
-        tls = choose_tls(self.url, ca_file, certificate)
-        self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url), tls)
+        self._connection = AsyncConnection(endpoint, compression)
+        self._origin = AsyncOrigin()
         self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
         self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()
@@ -145,10 +140,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send what is queued, close publishers and subscribers, then the connections. May be called twice.
+        """Send all queued events, then close publishers, subscribers and connections. May be called twice.
 
-        After ``timeout_s`` the events that are still queued fail instead. What is in an outbox stays there.
+        Events that are still queued after ``timeout_s`` seconds fail. Events in an outbox stay there.
         """
+        self._settle()
         with self._guard:
             self._closed = True
             publishers, subscribers = list(self._publishers), list(self._subscribers)
@@ -156,10 +152,11 @@ class AsyncClient:
             await subscriber.close()
         for publisher in publishers:
             await publisher.close(timeout_s)
-        await self._http.aclose()
+        await self._connection.close()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was published is acknowledged and all acks are durable."""
+        """Wait until all published events are acknowledged and all acks are durable."""
+        self._settle()
         with self._guard:
             publishers, subscribers = list(self._publishers), list(self._subscribers)
         for publisher in publishers:
@@ -177,43 +174,38 @@ class AsyncClient:
         """Publish events and wait until all are durable. See `AsyncPublisher.publish_many`."""
         return await self._default_publisher().publish_many(events)
 
-    async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+    async def publish_table(self, events: Any, *, max_events: int = RECORD_EVENTS_MAX) -> list[Position]:
         """Publish an Arrow table and wait until all rows are durable. See `AsyncPublisher.publish_table`."""
         return await self._default_publisher().publish_table(events, max_events=max_events)
 
     async def publish_later(self, events: Iterable[Publishable], when: When) -> DelayedEvents:
-        """Have events appended when their time has come, and not before; they are durable on return.
+        """Publish events at a later time; they are durable on return.
 
-        They are matched as of then, against the subscriptions that there are. One request with at most
-        10,000 events, repeated while it fails in passing, as `AsyncPublisher` does: it is kept once.
+        At that time they are appended to the log and matched against the subscriptions that exist then. The
+        call sends one request with at most 10,000 events and retries it after temporary failures; the
+        service stores it once.
 
         Parameters
         ----------
         events
-            As `publish_many` takes them.
+            As for `publish_many`.
         when : float, timedelta or datetime
-            Seconds from when the service has them, or the moment; a datetime needs a time zone.
+            The delay in seconds or as a timedelta, from when the service receives the request; or a datetime
+            with a time zone.
 
         Raises
         ------
         PublishError
-            All were refused; where only some are, the result says which.
+            All events were refused; if only some were, ``refused`` of the result lists them.
         """
         self._check_open()
         lines = self._crypt.seal_lines([encode_event(event) for event in events])
         call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
-        backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
-        while True:
-            try:
-                return await self._perform(call)
-            except (ApiError, ConnectionFailed) as error:
-                wait_s = backoff.next_wait_s(error, time.monotonic())
-                if wait_s is None:
-                    raise
-            await AsyncFlag().wait(wait_s)
+        self._settle()
+        return await self._connection.perform_until(call, self._retry or RetrySettings())
 
     async def delayed(self, page_size: int = 1000) -> AsyncIterator[DelayedEvents]:
-        """What waits for its time, soonest first, read a page at a time."""
+        """Iterate over the delayed events of the space, soonest first, reading a page at a time."""
         after: str | None = None
         while True:
             page, after = await self._perform(later.list_delayed(self.space, after, page_size))
@@ -222,8 +214,13 @@ class AsyncClient:
             if after is None:
                 return
 
+    @property
+    def trouble(self) -> str | None:
+        """The error of the last attempt of `publish_later`, while it repeats its request; else None."""
+        return self._connection.trouble
+
     async def cancel_delayed(self, id: str) -> None:
-        """Have events not come that wait for their time; ApiError (404) where that has come."""
+        """Cancel delayed events; ApiError (404) if they have been published already."""
         await self._perform(later.cancel_delayed(self.space, id))
 
     def publisher(
@@ -233,17 +230,18 @@ class AsyncClient:
         outbox: str | Path | OutboxSettings | None = None,
         queue: QueueSettings | None = None,
     ) -> AsyncPublisher:
-        """A publisher with a queue, an order and a producer id of its own.
+        """Return a new publisher with its own queue, event order and producer id.
 
         Parameters
         ----------
         batch, retry, queue
             As for the client.
         outbox : str, Path or OutboxSettings, optional
-            A file that keeps the events until the service has them: they survive the end of the program, and
-            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then, and
-            there is no ``queue``.
+            A file that keeps the events until the service has acknowledged them: they survive the end of the
+            program, and the next publisher that opens the file sends them. ``retry.deadline_s`` does not
+            apply then, and ``queue`` is not allowed.
         """
+        self._settle()
         with self._guard:
             return self._make_publisher(batch, retry, outbox, queue)
 
@@ -257,23 +255,25 @@ class AsyncClient:
         delivery: DeliverySettings | None = None,
         start: str | Position | None = None,
     ) -> SubscriptionInfo:
-        """Store a filter; every event published from now on meets it. Without an id, one is generated.
+        """Create a subscription; every event published from now on is matched against its filter.
 
-        ``delivery`` says how its messages are given. With a ``start`` it meets also what the log holds from
-        there on: "earliest", a position, or a time as RFC 3339 writes it; what was published before the
-        start comes not, and what retention has taken cannot. The answer's ``start`` says where that is.
+        Without an id, one is generated. The result's ``warnings`` list probable mistakes in the filter, such
+        as a name that no event has. ``delivery`` holds the delivery settings. With a ``start`` the
+        subscription also gets matching events that are already in the log from there on: "earliest", a
+        position, or an RFC 3339 time. Events before the start, and events that retention has removed, are
+        not delivered. The result's ``start`` is the position where it begins.
 
         Raises
         ------
         ApiError
-            The filter has an error (`place` and `hint` say where and what), the start is no place or lies
-            ahead, or the id exists (status 409).
+            The filter has an error (see `place` and `hint`), the start is not valid or lies in the future,
+            or the id exists already (status 409).
         """
         new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery, start))
         return self._crypt.open_filter(await self._perform(protocol.create_subscription(self.space, new)))
 
     async def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
-        """Store many filters, 10,000 a request; gives how many.
+        """Create many subscriptions, 10,000 per request; return how many are stored.
 
         Raises
         ------
@@ -282,40 +282,37 @@ class AsyncClient:
         """
         tally = BulkTally()
         for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
-            try:
-                tally.stored(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
-            except SubscriptionsRefused as error:
-                tally.partly_stored(piece, error)
+            tally.add(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
         return tally.result()
 
     async def replace_subscription(
         self, id: str, filter: str, dialect: str = "sql", delivery: DeliverySettings | None = None
     ) -> SubscriptionInfo:
-        """Give a subscription this filter from now on; creates it where there is none.
+        """Replace a subscription's filter from now on, or create the subscription if it does not exist.
 
-        Without ``delivery`` its messages are given as before.
+        Without ``delivery`` its delivery settings stay as they are.
         """
         new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery))
         return self._crypt.open_filter(await self._perform(protocol.put_subscription(self.space, id, new)))
 
     async def configure_subscription(self, id: str, **settings: Any) -> SubscriptionInfo:
-        """Change how a subscription's messages are given: the fields of `DeliverySettings`, by name.
+        """Change delivery settings of a subscription: the fields of `DeliverySettings`, as keyword arguments.
 
-        What is not named stays; None makes a setting what it is by itself.
+        Settings that are not named stay; None resets a setting to its default.
         """
         call = protocol.configure(self.space, id, settings)
         return self._crypt.open_filter(await self._perform(call))
 
     async def delete_subscription(self, id: str) -> None:
-        """Remove a subscription; ApiError (404) where there is none."""
+        """Delete a subscription; ApiError (404) if it does not exist."""
         await self._perform(protocol.delete_subscription(self.space, id))
 
     async def get_subscription(self, id: str) -> SubscriptionInfo:
-        """A subscription as it stands; ApiError (404) where there is none."""
+        """Return a subscription; ApiError (404) if it does not exist."""
         return self._crypt.open_filter(await self._perform(protocol.get_subscription(self.space, id)))
 
     async def subscriptions(self, page_size: int = 1000) -> AsyncIterator[SubscriptionInfo]:
-        """All subscriptions of the space in the order of their ids, read a page at a time."""
+        """Iterate over all subscriptions of the space, ordered by id, reading a page at a time."""
         after: str | None = None
         while True:
             page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size))
@@ -327,12 +324,12 @@ class AsyncClient:
     async def explain_filter(
         self, filter: str, dialect: str = "sql", sample_events: int = 1000
     ) -> dict[str, Any]:
-        """What a filter means, and how selective it is for the newest events of the space.
+        """Explain a filter, and measure its selectivity on the newest ``sample_events`` events of the space.
 
-        ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
-        space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
+        ``text`` in the result is the explanation as text; docs/filter-help.md describes the other fields.
+        `fieldfare.filters.Filter.explain` explains a filter without a service and without events.
         """
-        plain_only(self._crypt, "the service cannot explain what it may not read")
+        plain_only(self._crypt, "the service cannot explain an encrypted filter: it has no key to read it")
         return await self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
 
     # Receiving
@@ -348,29 +345,30 @@ class AsyncClient:
         auto_ack: bool = False,
         start: str | Position | None = None,
     ) -> AsyncSubscriber:
-        """Follow a subscription live: an iterator of messages.
+        """Return a subscriber: an iterator over the messages of a subscription, as they arrive.
 
-        Best used in an ``async with`` statement, which sends the last acks.
+        Use it in an ``async with`` statement, which sends the last acks.
 
         Parameters
         ----------
         id : str, optional
-            The subscription. Reading starts behind what has been acked.
+            The subscription. Reading starts after the messages that have been acked.
         filter : str, optional
-            Makes sure first that the subscription exists with this filter: it is created, or replaced when it
-            has another filter. Without an id, one is generated (`AsyncSubscriber.id`).
+            Ensure first that the subscription exists with this filter: create it, or replace its filter if
+            that differs. Without an id, one is generated (`AsyncSubscriber.id`).
         window : int
-            How many messages may be under way without ack.
+            Maximum messages in flight (delivered and not acked).
         ack_deadline_s : float, optional
-            A message that is not acked for so long comes again; by default as the subscription, or the
-            service, is set (30 s).
+            Seconds after which a message without an ack is redelivered; default: the subscription's setting,
+            else the service's (30 s).
         auto_ack : bool
             Ack each message when the loop asks for the next one.
         start : str or Position, optional
-            With a filter: where the subscription begins if it is created, see `create_subscription`; one that
-            exists goes on where it stands.
+            With a filter: where the subscription begins if it is created, see `create_subscription`. A
+            subscription that exists resumes at its cursor.
         """
         check_target(id, filter, start)
+        self._settle()
 
         async def ensure() -> str:
             if filter is not None:
@@ -381,15 +379,12 @@ class AsyncClient:
         with self._guard:
             self._check_open()
             subscriber = AsyncSubscriber(
-                self._http,
-                self._perform,
+                self._connection,
                 ensure,
-                self.url,
                 self.space,
                 window,
                 ack_deadline_s,
                 auto_ack,
-                self._timeout_s,
                 self._crypt,
             )
             self._subscribers.add(subscriber)
@@ -399,46 +394,47 @@ class AsyncClient:
     async def pull(
         self, id: str, max_messages: int = 100, wait_s: float = 20.0, ack_deadline_s: float | None = None
     ) -> list[PulledMessage]:
-        """Take up to so many messages, waiting up to ``wait_s`` for the first.
+        """Fetch at most ``max_messages`` messages, waiting up to ``wait_s`` seconds for the first.
 
-        What is not acked (`ack`) within ``ack_deadline_s`` comes again; by default as the subscription, or
-        the service, is set.
+        A message that is not acked (`ack`) within ``ack_deadline_s`` seconds is redelivered; default: the
+        subscription's setting, else the service's.
         """
         call = protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s)
         return opened(self._crypt, await self._perform(call))
 
     async def ack(self, id: str, positions: Sequence[Position]) -> None:
-        """Mark pulled messages as done; durable on return."""
+        """Acknowledge pulled messages; durable on return."""
         for some in protocol.cut_positions(positions):
             await self._perform(protocol.acknowledge(self.space, id, some))
 
     async def ack_up_to(self, id: str, position: Position) -> None:
-        """Mark every message up to and with this position as done; durable on return."""
+        """Acknowledge every message up to and including this position; durable on return."""
         await self._perform(protocol.acknowledge_up_to(self.space, id, position))
 
     async def nack(self, id: str, positions: Sequence[Position], delay_s: float | None = None) -> None:
-        """Ask for pulled messages again; by default when the subscription's settings say."""
+        """Have pulled messages redelivered after ``delay_s`` seconds; default: the subscription's setting."""
         await self._tell(id, positions, Verdict("nack", delay_s))
 
     async def extend(
         self, id: str, positions: Sequence[Position], ack_deadline_s: float | None = None
     ) -> None:
-        """Have pulled messages for so long from now on."""
+        """Extend the ack deadline of pulled messages, to ``ack_deadline_s`` (or as set) from now."""
         await self._tell(id, positions, Verdict("extend", ack_deadline_s))
 
     async def terminate(self, id: str, positions: Sequence[Position], reason: str = "") -> None:
-        """Give pulled messages up: nobody is given them again, and they are dead letters."""
+        """Make pulled messages dead letters, with a reason: they are not redelivered."""
         await self._tell(id, positions, Verdict("terminate", reason))
 
     async def seek(self, id: str, to: str | Position) -> tuple[Position, ...]:
-        """Go on from another place: "earliest", "latest", a position, or a time as RFC 3339 writes it.
+        """Move a subscription's cursor: to "earliest", "latest", a position, or an RFC 3339 time.
 
-        What lies before it is settled; what matched from there on comes, also what was acked.
+        Messages before it are settled; messages from there on are delivered, also those that were acked.
+        Return the new cursor, a position for each partition.
         """
         return await self._perform(protocol.seek(self.space, id, str(to)))
 
     async def dead_letters(self, id: str, page_size: int = 100) -> AsyncIterator[DeadMessage]:
-        """The messages of a subscription that were given up, by position, read a page at a time."""
+        """Iterate over the dead letters of a subscription, ordered by position, reading a page at a time."""
         after: str | None = None
         while True:
             page, after = await self._perform(protocol.list_dead_letters(self.space, id, after, page_size))
@@ -448,9 +444,9 @@ class AsyncClient:
                 return
 
     async def retry_dead_letters(self, id: str, positions: Sequence[Position] | None = None) -> int:
-        """Give messages all the same that were given up, all or these; how many.
+        """Redeliver dead letters, all or those at ``positions``; return how many.
 
-        Those whose events retention has taken stay in the list.
+        Dead letters whose events retention has removed stay in the list.
         """
         if positions is not None:
             total = 0
@@ -464,7 +460,7 @@ class AsyncClient:
         return total
 
     async def clear_dead_letters(self, id: str) -> int:
-        """Forget the messages that were given up; how many those were."""
+        """Remove all dead letters of a subscription; return how many there were."""
         return await self._perform(protocol.clear_dead_letters(self.space, id))
 
     async def _retry_dead(self, id: str, positions: Sequence[Position] | None) -> tuple[int, int]:
@@ -476,88 +472,89 @@ class AsyncClient:
 
     # The service
 
-    async def create_space(self, name: str, *, encrypted: Encryption = PLAINLY) -> None:
-        """Make a new space; with a key one that takes only what is encrypted with it."""
+    async def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
+        """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
         await self._perform(protocol.create_space(name, encrypted.declaration()))
 
     async def delete_space(self, name: str) -> None:
-        """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
+        """Delete a space with its subscriptions, dead letters, keys and quotas. It cannot be undone."""
         await self._perform(protocol.delete_space(name))
 
     async def spaces(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
         return await self._perform(protocol.list_spaces())
 
     async def quotas(self, space: str | None = None) -> dict[str, Any]:
-        """What a space, by default the client's, may have (``limits``), and what it has (``used``)."""
+        """Return the quotas of a space (``limits``) and its usage (``used``); default: the client's space."""
         return await self._perform(protocol.read_quotas(space or self.space))
 
     async def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
-        """Set all quotas of a space, for which an admin's key is needed; what holds then.
+        """Set all quotas of a space and return those in force; requires a key with the right ``admin``.
 
-        One that is None or not named is what all spaces have by themselves, and 0 is no bound.
+        A quota that is None or not named gets the service's default; 0 means no bound.
         """
         return await self._perform(protocol.set_quotas(space, quotas))
 
     async def stats(self) -> dict[str, Any]:
-        """The service's live figures: log, lag, rates, latency."""
+        """Return the service's current figures: log, lag, rates, latency."""
         return await self._perform(protocol.stats())
 
     async def quarantine(self) -> list[dict[str, Any]]:
-        """The records that were set aside because matching them failed, oldest first, and why."""
+        """Return the quarantined records (matching them failed), oldest first, with the reasons."""
         return await self._perform(protocol.list_quarantine())
 
     async def retry_quarantined(self, position: str) -> dict[str, Any]:
-        """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
+        """Publish the events of a quarantined record again; return their new place. May be repeated."""
         return await self._perform(protocol.retry_quarantined(position))
 
     # Keys
 
     async def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
-        """Make an API key. What it is, its ``key``, is told here and never again.
+        """Create an API key. The secret itself (``key``) is in this result only and cannot be read later.
 
         Parameters
         ----------
         rights : sequence of str
-            publish, subscribe, manage: in a space; watch, admin: of the service.
+            "publish", "subscribe" and "manage" apply to a space, "watch" and "admin" to the service.
         space : str, optional
-            Where they hold; needed for the first three.
+            The space that the rights apply to; required for "publish", "subscribe" and "manage".
         note : str
-            What it is for.
+            A description of the key's purpose.
         """
         return await self._perform(protocol.create_key(rights, space, note))
 
     async def api_keys(self) -> list[KeyInfo]:
-        """The API keys that this client's key looks after."""
+        """Return the API keys that this client's key may manage."""
         return await self._perform(protocol.list_keys())
 
     async def revoke_key(self, id: str) -> None:
-        """Have a key let nobody in any more, and end what is open for it; ApiError (404) for none."""
+        """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
         await self._perform(protocol.revoke_key(id))
 
     async def _ensure_subscription(
         self, id: str | None, filter: str, dialect: str, start: str | Position | None
     ) -> str:
-        if id is None:
-            created = await self.create_subscription(filter, None, dialect, start=start)
-            return created.id
-        try:
-            present = await self.get_subscription(id)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            if start is not None:
-                await self.create_subscription(filter, id, dialect, start=start)
-                return id
+        if id is not None:
+            try:
+                present = await self.get_subscription(id)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+            else:
+                if (present.filter, present.dialect) == (filter, dialect):
+                    return id
+                start = None
+        if id is None or start is not None:
+            stored = await self.create_subscription(filter, id, dialect, start=start)
         else:
-            if (present.filter, present.dialect) == (filter, dialect):
-                return id
-        replaced = await self.replace_subscription(id, filter, dialect)
-        return replaced.id
+            stored = await self.replace_subscription(id, filter, dialect)
+        log_warnings(stored.warnings, stored.id)
+        return stored.id
 
     def _default_publisher(self) -> AsyncPublisher:
         publisher = self._own_publisher
-        if publisher is None:
+        if publisher is None or not self._origin.is_here():
+            self._settle()
             with self._guard:
                 publisher = self._own_publisher
                 if publisher is None:
@@ -574,9 +571,7 @@ class AsyncClient:
         queue: QueueSettings | None,
     ) -> AsyncPublisher:
         self._check_open()
-        publisher = AsyncPublisher(
-            self._perform, self.url, self.space, batch, retry, outbox, queue, self._crypt
-        )
+        publisher = AsyncPublisher(self._connection, self.space, batch, retry, outbox, queue, self._crypt)
         self._publishers.add(publisher)
         return publisher
 
@@ -585,12 +580,20 @@ class AsyncClient:
             raise ClientClosed("this client is closed")
 
     async def _perform(self, call: ApiCall[Result]) -> Result:
-        packed = self._packed
-        if packed is not None and len(call.content or b"") >= PACKED_FROM_BYTES:
-            plain = call
-            call = await off_the_loop(lambda: packed(plain))
-        try:
-            response = await self._http.send(make_request(self._http, call, self._timeout_s))
-        except HTTP_ERRORS as error:
-            raise_translated(error, self.url)
-        return read_answer(call, response)
+        self._settle()
+        return await self._connection.perform(call)
+
+    def _settle(self) -> None:
+        """Start over with new connections and a new publisher in a forked process, or in a new event loop."""
+        if self._origin.is_here() or self._closed:
+            return
+        with FORKS.starting_over:
+            if self._origin.is_here():
+                return  # Another thread has done it.
+            if self._origin.is_in_use():
+                raise WrongContext("this client is in use in another event loop: create one in this loop")
+            self._connection = self._connection.again()
+            self._guard = AsyncGuard()
+            self._publishers, self._subscribers = weakref.WeakSet(), weakref.WeakSet()
+            self._own_publisher = None
+            self._origin = AsyncOrigin()

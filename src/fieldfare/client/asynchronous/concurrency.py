@@ -1,6 +1,6 @@
-"""How an asyncio program waits, wakes and starts; ``client/synchronous`` has the same names for threads.
+"""Locks, signals, workers and futures for asyncio; ``client/synchronous`` has the same names for threads.
 
-Everything runs on one event loop, so nothing has to be guarded between two awaits.
+Everything runs on one event loop, so code between two awaits needs no lock.
 """
 
 from __future__ import annotations
@@ -14,37 +14,76 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from fieldfare.client.errors import FieldfareError
+from fieldfare.client.errors import FieldfareError, WrongContext
+from fieldfare.client.forks import FORKS
 
 Value = TypeVar("Value")
 
 AsyncFuture = asyncio.Future
 AsyncLock = asyncio.Lock
 Cancelled = asyncio.CancelledError
-"""What ends a worker in the middle of something."""
+"""The exception that ends a worker early."""
 
 
 class AsyncGuard(nullcontext[None]):
-    """Where threads would need a lock."""
+    """A lock that does nothing: on one event loop none is needed."""
+
+
+class AsyncOrigin:
+    """The process and event loop that an object belongs to; its connections and tasks work nowhere else.
+
+    An object created while no event loop runs belongs to the first loop that it is used in.
+    """
+
+    def __init__(self) -> None:
+        self._forks = FORKS.count
+        self._loop = _running_loop()
+
+    def is_here(self) -> bool:
+        """Whether the caller runs in the object's process and event loop."""
+        if self._forks != FORKS.count:
+            return False
+        loop = _running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return loop is None or self._loop is loop
+
+    def is_in_use(self) -> bool:
+        """Whether the object's event loop is in this process and still running."""
+        return self._forks == FORKS.count and self._loop is not None and self._loop.is_running()
+
+    def check(self, what: str) -> None:
+        """Raise WrongContext in another process or event loop; ``what`` names the object in the message."""
+        if self._forks != FORKS.count:
+            raise WrongContext(f"this {what} was created before a fork: create one in this process")
+        if not self.is_here():
+            raise WrongContext(f"this {what} belongs to another event loop: create one in this loop")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class AsyncSignal:
-    """Wakes every task that waits at this moment."""
+    """Wakes the tasks that are waiting at this moment, like a condition variable."""
 
     def __init__(self, guard: AsyncGuard) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def fire(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiters."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     fire_one = fire
-    """Wake at least one that waits."""
+    """Wake at least one waiter."""
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Return when fired, or after ``timeout_s``."""
+        """Return when fired, or after ``timeout_s`` seconds."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -53,7 +92,7 @@ class AsyncSignal:
             self._waiters.discard(waiter)
 
     async def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until the condition holds, looking at each firing; False when the time was up first."""
+        """Wait until the condition holds, checking at each firing; False after ``timeout_s`` seconds."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not condition():
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
@@ -62,12 +101,12 @@ class AsyncSignal:
             await self.wait(left_s)
         return True
 
-    def hold_until(self, condition: Callable[[], bool]) -> None:
-        """Make the caller wait: not here, where it would stop the whole loop."""
+    def block_until(self, condition: Callable[[], bool]) -> None:
+        """Do nothing: blocking the caller would block the whole event loop."""
 
 
 class AsyncFlag:
-    """Is set once; waiting for it ends then."""
+    """A flag that is set once and can be waited for."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -75,7 +114,7 @@ class AsyncFlag:
         self.set = self._event.set
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when it is set, or after ``timeout_s``."""
+        """Return when the flag is set, or after ``timeout_s`` seconds."""
         try:
             await asyncio.wait_for(self._event.wait(), timeout_s)
         except TimeoutError:
@@ -83,7 +122,7 @@ class AsyncFlag:
 
 
 class AsyncWorkers:
-    """The tasks that work in the background for one owner."""
+    """The background tasks of one owner."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,20 +133,16 @@ class AsyncWorkers:
 
     @staticmethod
     def can_start() -> bool:
-        """Whether there is an event loop to start one on."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return False
-        return True
+        """Whether an event loop is running to start a task on."""
+        return _running_loop() is not None
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start one more."""
+        """Start one more task."""
         name = f"{self._name}-{len(self._tasks)}"
         self._tasks.append(asyncio.create_task(work(), name=name))
 
     async def end(self, timeout_s: float | None, *, at_once: bool = False) -> None:
-        """Wait until all have ended; those that do not in time, or are to end at once, are cancelled."""
+        """Wait until all tasks have ended; cancel them after ``timeout_s`` seconds, or now if ``at_once``."""
         if self._tasks and not at_once:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         for task in self._tasks:
@@ -116,13 +151,13 @@ class AsyncWorkers:
 
 
 def is_being_ended() -> bool:
-    """Whether the worker that asks is being cancelled, and not only something that it waited for."""
+    """Whether the calling worker itself is being cancelled, and not only something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class AsyncPromise(asyncio.Future[Value]):
-    """A future with what resolves it; the task that waits for it may have been cancelled meanwhile."""
+    """A future with methods to resolve it; they do nothing if its waiter was cancelled meanwhile."""
 
     def resolve(self, value: Value) -> None:
         if not self.done():
@@ -133,28 +168,28 @@ class AsyncPromise(asyncio.Future[Value]):
             self.set_exception(error)
 
     async def outcome(self) -> Value:
-        """Wait for it."""
+        """Wait for the result."""
         return await self
 
 
 class AsyncReader(Generic[Value]):
-    """Reads a generator, and can be closed while somebody waits for its next value.
+    """Reads a generator, and can be closed while a task waits for the next value.
 
     Attributes
     ----------
     response : httpx.Response or None
-        The stream that the generator reads at the moment.
+        The stream that the generator is reading.
     """
 
     def __init__(self, values: AsyncGenerator[Value, None]) -> None:
         self.response: httpx.Response | None = None
         self._values = values
         self._closed = False
-        # In a task of its own, so that `close` can end the wait without cancelling whoever iterates.
+        # A separate task, so that `close` can end the wait without cancelling the task that iterates.
         self._waiting: asyncio.Task[Value] | None = None
 
     async def next(self) -> Value:
-        """The next value; StopAsyncIteration when there is none, or when it is closed."""
+        """Return the next value; StopAsyncIteration at the end, or when the reader is closed."""
         self._waiting = asyncio.create_task(self._next())
         try:
             return await self._waiting
@@ -169,7 +204,7 @@ class AsyncReader(Generic[Value]):
         return await anext(self._values)
 
     async def close(self) -> None:
-        """End the generator, or whoever waits for it."""
+        """Close the generator; a pending `next` raises StopAsyncIteration."""
         self._closed = True
         if self._waiting is not None:
             self._waiting.cancel()
@@ -178,26 +213,26 @@ class AsyncReader(Generic[Value]):
 
 
 async def off_the_loop(work: Callable[[], Value]) -> Value:
-    """Have something done that waits for the disk."""
+    """Run blocking work (such as a disk sync) in a thread."""
     return await asyncio.to_thread(work)
 
 
 def open_early(open_it: Callable[[], Awaitable[None]]) -> None:
-    """Open something as soon as it is made: not here; ``async with`` or its first use does."""
+    """Do nothing: ``async with`` or the first use opens the object."""
 
 
 def call_at_exit(work: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Have a method called when the program ends: not here, where the event loop has ended by then.
+    """Do nothing: the event loop has ended before the program exits.
 
-    Gives what takes that back.
+    Return a function that does nothing (in the synchronous client it unregisters the call).
     """
     return lambda: None
 
 
 def on_signals(signals: Iterable[signal.Signals], call: Callable[[], None]) -> Callable[[], None]:
-    """Have something called when the process is sent one of these signals; gives what takes that back.
+    """Call a function when the process gets one of these signals; return a function that undoes this.
 
-    Only where that is possible: on the main thread's loop, and not on every system.
+    Signals that cannot be handled are skipped: loops outside the main thread, and some systems, handle none.
     """
     loop = asyncio.get_running_loop()
     before: list[tuple[signal.Signals, Any]] = []
@@ -211,7 +246,7 @@ def on_signals(signals: Iterable[signal.Signals], call: Callable[[], None]) -> C
 
     def take_back() -> None:
         for each, handler in before:
-            loop.remove_signal_handler(each)  # which leaves the system's own in its place
+            loop.remove_signal_handler(each)  # This restores the system's default handler only.
             signal.signal(each, handler)
 
     return take_back

@@ -1,4 +1,4 @@
-"""Handling messages: several at a time, each kept while it is worked on, and an end in peace."""
+"""Message processing: concurrent handlers, automatic ack deadline extension, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fieldfare.client.message import Message
 logger = logging.getLogger("fieldfare.client")
 
 EXTENDED_PER_DEADLINE = 3
-"""So many times within an ack deadline all messages that are held are extended."""
+"""How many times per ack deadline the deadlines of all held messages are extended."""
 
 
 class AsyncProcessing:
     """One call of `AsyncSubscriber.process`.
 
-    One worker takes messages in, as they come, and others handle them; what is held in between is bounded
-    by the subscriber's window.
+    One worker receives messages and others handle them; the subscriber's window bounds how many wait in
+    between.
 
     Parameters
     ----------
     messages, close
-        A subscriber's messages, and what ends them.
+        A subscriber's messages, and the function that closes the subscriber.
     handler
-        Handles one.
+        Called with each message.
     concurrency
-        How many at a time.
+        Maximum messages handled at a time.
     deadline_s
-        For how long the service leaves one with whoever has it.
+        The ack deadline, in seconds: without an extension or an ack, the service then redelivers a message.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class AsyncProcessing:
         self._error: BaseException | None = None
 
     async def run(self, signals: Iterable[signal.Signals]) -> None:
-        """Until `drain`, or the subscriber's end; raises what ended it."""
+        """Handle messages until `drain` is called or the subscriber ends; raise the error that ended it."""
         handlers = AsyncWorkers("fieldfare-handlers")
         helpers = AsyncWorkers("fieldfare-processing")
-        take_back = on_signals(signals, self.drain)  # before a message is begun that one would cut off
+        take_back = on_signals(signals, self.drain)  # Before the first message: a signal would cut it off.
         try:
-            helpers.start(self._take_in)
+            helpers.start(self._absorb)
             helpers.start(self._extend)
             for _ in range(self._concurrency):
                 handlers.start(self._handle_some)
@@ -88,12 +88,12 @@ class AsyncProcessing:
             raise self._error
 
     def drain(self) -> None:
-        """Begin nothing any more; what is being handled comes to its end."""
+        """Start no more handlers; those that are running finish."""
         with self._guard:
             self._draining = True
             self._changed.fire()
 
-    async def _take_in(self) -> None:
+    async def _absorb(self) -> None:
         try:
             async for message in self._messages:
                 with self._guard:
@@ -116,14 +116,14 @@ class AsyncProcessing:
                     raise
                 logger.warning("the handler failed at %s", message, exc_info=True)
                 settle = message.nack
-                if not isinstance(error, (Exception, Cancelled)):  # sys.exit(): the program is to end
+                if not isinstance(error, (Exception, Cancelled)):  # sys.exit(), for example
                     self._error = error
                     self.drain()
             finally:
                 with self._guard:
                     self._handled.discard(message)
             if not message.settled:
-                with suppress(ClientClosed):  # then it comes again
+                with suppress(ClientClosed):  # The message is redelivered then.
                     settle()
 
     async def _next(self) -> Message | None:
@@ -136,17 +136,17 @@ class AsyncProcessing:
             return message
 
     async def _extend(self) -> None:
-        """Have the service leave with us what waits here, or is being handled."""
+        """Extend the ack deadlines of all messages that wait here or are being handled."""
         while not await self._is_over():
             with self._guard:
                 held = [] if self._draining else list(self._waiting)
                 held += [message for message in self._handled if not message.settled]
             for message in held:
                 if not message.settled:
-                    with suppress(ClientClosed):  # then it comes again
+                    with suppress(ClientClosed):  # The message is redelivered then.
                         message.extend(self._deadline_s)
 
     async def _is_over(self) -> bool:
-        """Wait for the next time to extend; whether that is not needed any more."""
+        """Wait until the next extension is due; return True if processing has ended meanwhile."""
         with self._guard:
             return await self._changed.wait_for(lambda: self._ended, self._deadline_s / EXTENDED_PER_DEADLINE)

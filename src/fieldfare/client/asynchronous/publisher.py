@@ -1,14 +1,14 @@
-"""The publisher: callers queue events, workers in the background send them in batches.
+"""The publisher: callers queue events, background workers send them in batches.
 
-Path of an event: `publish` encodes it and puts it into the queue; a worker takes a batch, sends it, repeats
-it under the same producer id and sequence while it fails, and resolves the futures.
+`publish` encodes an event and queues it; a worker takes a batch, sends it, retries it with the same producer
+id and sequence, and resolves the futures.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from fieldfare.client.asynchronous.concurrency import (
     AsyncFuture,
     AsyncGuard,
     AsyncLock,
+    AsyncOrigin,
     AsyncPromise,
     AsyncSignal,
     AsyncWorkers,
@@ -26,8 +27,8 @@ from fieldfare.client.asynchronous.concurrency import (
     call_at_exit,
     off_the_loop,
 )
+from fieldfare.client.asynchronous.connection import AsyncConnection
 from fieldfare.client.batching import (
-    MAX_RECORD_EVENTS,
     Batch,
     BatchPolicy,
     ManyEvents,
@@ -44,61 +45,61 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, TABLE_IS_PLAIN, Encryption, plain_only
+from fieldfare.client.encrypting import NO_ENCRYPTION, TABLE_IS_PLAIN, Encryption, plain_only
 from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
-from fieldfare.client.protocol import ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
-from fieldfare.client.stored_queue import NOBODY
-from fieldfare.client.table_delivery import PieceDelivery, TableDelivery, TableTurn
+from fieldfare.client.stored_queue import ANONYMOUS
+from fieldfare.client.table_delivery import PieceDelivery, TableDelivery, TableProducer
 from fieldfare.client.tables import TablePieces
-from fieldfare.model import Position
+from fieldfare.model import RECORD_EVENTS_MAX, Position
 
 logger = logging.getLogger("fieldfare.client")
 
 EXIT_FLUSH_S = 10.0
-"""How long an interpreter that exits waits for a publisher that nobody closed (not on an event loop)."""
+"""Maximum time, in seconds, that an exiting interpreter waits for a publisher that was not closed; events
+that are still queued then fail. Not on an event loop."""
 
 
 class AsyncPublisher:
-    """Publishes events in the background; made by `AsyncClient.publisher`.
+    """Publishes events in the background; created by `AsyncClient.publisher`.
 
-    An event whose future has resolved is durable. A request that fails in passing (connection errors,
-    timeouts, 429, 5xx) is repeated with the same producer id and sequence until ``retry.deadline_s``, so
-    it is in the log at most once. Events are in the log in the order of the calls that published them,
-    also while several requests are under way at the same time (`BatchSettings.max_in_flight`).
-    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
+    An event whose future has resolved is durable. After a temporary failure (connection errors, timeouts,
+    status 429 and 5xx) a request is retried with the same producer id and sequence until
+    ``retry.deadline_s``, so its events are in the log at most once. The log keeps events in the order of the
+    calls that published them, also with several requests in flight (`BatchSettings.max_in_flight`).
+    In an asyncio program it belongs to one event loop; otherwise it is safe to use from several threads.
 
-    With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
-    outbox.
+    With an outbox there is no deadline: events stay on disk until they are sent, if need be by the next
+    publisher that opens the outbox.
 
     Attributes
     ----------
     outbox : Outbox or None
-        What is on disk.
+        The outbox that keeps the events on disk, if there is one.
     """
 
     def __init__(
         self,
-        perform: Callable[[ApiCall[PublishAnswer]], Awaitable[PublishAnswer]],
-        url: str,
+        connection: AsyncConnection,
         space: str,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
         queue: QueueSettings | None = None,
-        encryption: Encryption = PLAINLY,
+        encryption: Encryption = NO_ENCRYPTION,
     ) -> None:
-        self._perform = perform
+        self._perform = connection.perform
+        self._origin = AsyncOrigin()
         self._encryption = encryption
-        self._dispatch = PublisherQueue(url, space, batch, retry, outbox, queue)
+        self._dispatch = PublisherQueue(connection.endpoint.url, space, batch, retry, outbox, queue)
         self._queue = self._dispatch.queue
-        self._tables, self._table_lock = TableTurn(), AsyncLock()
+        self._tables, self._table_lock = TableProducer(), AsyncLock()
         self._guard = AsyncGuard()
         self._work = AsyncSignal(self._guard)  # Workers wait here for a batch,
-        self._progress = AsyncSignal(self._guard)  # callers here for room or for the end.
+        self._progress = AsyncSignal(self._guard)  # callers here for room in the queue or for completion.
         self._closed = False
-        self._stopping = AsyncFlag()  # What fails from now on is not repeated.
+        self._stopping = AsyncFlag()  # Once set, failed requests are not retried.
         self._workers = AsyncWorkers("fieldfare-publisher")
         self._forget_exit = call_at_exit(self._end_with_program)
         if self._workers.can_start():
@@ -120,17 +121,18 @@ class AsyncPublisher:
     def publish(self, event: Publishable) -> AsyncFuture[Position]:
         """Queue one event; the future resolves to its position when it is durable in the service's log.
 
-        With an outbox the event is stored there when this returns: it survives the end of the program, but
-        only after `store`, or a moment later, a power failure.
+        With an outbox the event is stored there when this returns: it survives the end of the program. It
+        survives a power failure only after `store`, or a moment later.
 
-        While the queue is full this waits, but not in an asyncio program: one that does not await the futures
-        awaits `drain` now and then, so that the queue stays bounded. `QueueSettings.when_full` may say
-        that it raises, or drops the event, instead.
+        If the queue is full this blocks, except in an asyncio program, which keeps the queue bounded itself:
+        it awaits the futures, or awaits `drain` regularly. `QueueSettings.when_full` selects whether a full
+        queue blocks, raises, or drops the event.
 
-        The future fails with PublishError when the service refuses the event, DeliveryTimeout when it could
-        not be reached until the deadline, ApiError when it refuses the request (an unknown space). With an
-        outbox it waits as long as it takes, and fails with PublishError or ApiError when the event was
-        refused and set aside, with KeptInOutbox when the publisher is closed before.
+        The future fails with PublishError if the service refuses the event, DeliveryTimeout if the service
+        did not acknowledge it before the deadline, and ApiError if the service refuses the request (such as
+        for an unknown space). With an outbox there is no deadline: the future fails with PublishError or
+        ApiError if the event was refused and set aside, and with KeptInOutbox if the publisher is closed
+        before the event was acknowledged.
 
         Raises
         ------
@@ -139,29 +141,29 @@ class AsyncPublisher:
         OutboxError
             The event could not be stored. Nothing was queued.
         QueueFull
-            The queue is full, and is to raise then. Nothing was queued.
+            The queue is full and ``when_full`` is "raise". Nothing was queued.
         """
         line = self._encryption.seal_lines([encode_event(event)])[0]
         promise: AsyncPromise[Position] = AsyncPromise()
         full = self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0, self._dispatch.when_full)
         if full is not None:
             promise.refuse(full)
-            promise.exception()  # Seen: asyncio would write a traceback for each that nobody looks at.
+            promise.exception()  # Mark it as retrieved: asyncio logs a traceback for each that is not.
         return promise
 
     async def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
-        """Publish events and wait until all of them are durable; their positions in the same order.
+        """Publish events, wait until all of them are durable, and return their positions in the same order.
 
         All events are checked and encoded before the first is sent.
 
         Raises
         ------
         InvalidEvent
-            One of the events cannot be sent; its index is in the text. Nothing was sent.
+            An event cannot be sent; the message has its index. Nothing was sent.
         PublishError
             Some events are not in the log; the error accounts for each one.
         FieldfareError
-            None of them is known to be in the log, all for the same reason.
+            No event is known to be in the log, all for the same reason.
         """
         lines = self._encryption.seal_lines(encode_events(events))
         if not lines:
@@ -181,53 +183,55 @@ class AsyncPublisher:
         return await promise.outcome()
 
     async def store(self, events: Iterable[Publishable]) -> int:
-        """Put events into the outbox and do not wait for the service; how many.
+        """Store events in the outbox without waiting for the service; return how many.
 
-        When this returns they are on the disk itself and survive a power failure too. What the service
-        refuses is in ``outbox.refused()``.
+        When this returns the events are synced to disk and survive a power failure. Events that the service
+        refuses later are in ``outbox.refused()``.
 
         Raises
         ------
         InvalidEvent
-            One of the events cannot be sent; its index is in the text. Nothing was stored.
+            An event cannot be sent; the message has its index. Nothing was stored.
         OutboxError
-            They could not be stored; some, from the first on, may have been.
+            Not all events could be stored; some, from the first on, may have been.
+        ValueError
+            This publisher has no outbox.
         """
         outbox = self._dispatch.require_outbox()
         lines = self._encryption.seal_lines(encode_events(events))
         for start in range(0, len(lines), HAND_OVER_EVENTS):
             await self.drain()
-            self._hand_over(lines[start : start + HAND_OVER_EVENTS], NOBODY, start)
+            self._hand_over(lines[start : start + HAND_OVER_EVENTS], ANONYMOUS, start)
         await off_the_loop(outbox.sync)
         return len(lines)
 
-    async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
-        """Publish an Arrow table and wait until all rows are durable; their positions in the same order.
+    async def publish_table(self, events: Any, *, max_events: int = RECORD_EVENTS_MAX) -> list[Position]:
+        """Publish an Arrow table, wait until all rows are durable, and return their positions in row order.
 
-        They travel as Arrow and stay so in the log: nothing is written or read as JSON but what a subscriber
-        gets. One request follows the other, behind everything that this publisher had queued before. A table
-        does not go through an outbox.
+        The rows are sent and logged as Arrow; only what a subscriber gets is converted to JSON. Requests are
+        sent one after the other, after everything that this publisher has queued before. A table cannot go
+        through an outbox.
 
         Parameters
         ----------
-        events : pyarrow.Table, pyarrow.RecordBatch, or a data frame that speaks Arrow (pandas, polars)
-            Columns are attributes of CloudEvents: ``source`` and ``type`` are needed, ``specversion``, ``id``
-            and ``time`` are filled in where the column is missing, ``data`` is usually a struct. A null is
-            an attribute that the event does not have.
+        events : pyarrow.Table, pyarrow.RecordBatch, or a data frame with the Arrow interface (pandas, polars)
+            Columns are attributes of CloudEvents: ``source`` and ``type`` are required, ``specversion``,
+            ``id`` and ``time`` are filled in if the column is missing, ``data`` is usually a struct. A null
+            is an attribute that the event does not have.
         max_events : int
-            Events in one request. A request that the service finds too large is sent again in two.
+            Maximum events per request. A request that the service finds too large is split in two.
 
         Raises
         ------
         InvalidEvent
-            It is no table, or a column is missing. Nothing was sent.
+            This is not a table, or a column is missing. Nothing was sent.
         MissingPyarrow
             An ImportError: pyarrow is not installed.
         PublishError
             Some events are not in the log; the error accounts for each one.
         FieldfareError
-            None of them is known to be in the log, all for the same reason: ApiError for a column that is
-            not as CloudEvents wants it.
+            No event is known to be in the log, all for the same reason: ApiError for a column that
+            CloudEvents does not allow.
         ValueError
             This publisher has an outbox.
         """
@@ -244,7 +248,7 @@ class AsyncPublisher:
             for delivery in table.requests(time.monotonic()):
                 try:
                     await self._send_piece(delivery)
-                finally:  # Ctrl-C may come in the middle.
+                finally:  # Also after Ctrl-C.
                     with self._guard:
                         delivery.close()
                         self._progress.fire()
@@ -258,18 +262,26 @@ class AsyncPublisher:
                 return
             try:
                 delivery.succeed(await self._perform(delivery.call))
-            except Exception as error:  # Whatever it is, the caller must hear of it.
+            except Exception as error:  # Any error must reach the caller.
                 wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
                 if wait_s is not None:
                     await self._stopping.wait(wait_s)
 
     async def drain(self) -> None:
-        """Wait until the queue has room: the back-pressure of a service that is slower than the program."""
+        """Wait until the queue has room: back-pressure from a service that is slower than the program."""
+        self._origin.check("publisher")
         with self._guard:
             await self._progress.wait_for(lambda: self._queue.has_room() or self._closed)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was published before, or was in the outbox, is acknowledged or has failed."""
+        """Wait until all events published before, or in the outbox, are acknowledged or have failed.
+
+        Raises
+        ------
+        FlushTimeout
+            Some were not within ``timeout_s`` seconds; they are still being sent in the background.
+        """
+        self._origin.check("publisher")
         with self._guard:
             self._start_worker()
             self._queue.hurry()
@@ -278,10 +290,14 @@ class AsyncPublisher:
                 raise self._dispatch.make_flush_error(timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send what is queued, then stop. After ``timeout_s`` the rest fails instead. May be called twice.
+        """Send all queued events, then stop. May be called twice.
 
-        With an outbox nothing is repeated any more: what the service does not take now stays on disk.
+        Events that are not acknowledged after ``timeout_s`` seconds fail. With an outbox nothing is retried
+        any more: events that the service does not acknowledge now stay on disk.
+        In a forked process this does nothing: the events belong to the parent.
         """
+        if not self._origin.is_here():
+            return
         with self._guard:
             self._start_worker()
             self._closed = True
@@ -294,7 +310,7 @@ class AsyncPublisher:
             if not in_time:
                 self._stopping.set()
                 self._progress.fire()
-            rest = self._dispatch.take_rest()
+            rest = self._dispatch.take_remaining()
             self._work.fire()
         fail_runs(rest, self._dispatch.make_closing_error())
         await self._workers.end(timeout_s, at_once=not in_time)
@@ -302,12 +318,13 @@ class AsyncPublisher:
         self._forget_exit()
 
     def stats(self) -> PublisherStats:
-        """Counts since the start, and how it batches now."""
+        """Return the publisher's counters since its creation and its current batching limits."""
+        self._origin.check("publisher")
         with self._guard:
             return self._dispatch.stats()
 
     async def _end_with_program(self) -> None:
-        if self._closed:
+        if self._closed or not self._origin.is_here():
             return
         await self.close(EXIT_FLUSH_S)
         lost = self.stats().failed_events
@@ -321,28 +338,29 @@ class AsyncPublisher:
         start: int,
         when_full: Literal["block", "raise", "drop"] = "block",
     ) -> QueueFull | None:
-        """Queue events; where they are to be dropped when there is no room, why they were."""
+        """Queue events; return the error of those that were dropped because the queue is full, else None."""
         size_bytes = sum(map(len, lines))
+        self._origin.check("publisher")
         with self._guard:
             if not self._queue.has_room() and when_full == "block":
-                self._progress.hold_until(lambda: self._queue.has_room() or self._closed)
+                self._progress.block_until(lambda: self._queue.has_room() or self._closed)
             if self._closed:
                 raise ClientClosed("this publisher is closed")
             if when_full != "block" and not self._queue.has_room():
-                full = self._dispatch.turn_away(time.monotonic())
+                full = self._dispatch.refuse_when_full(time.monotonic())
                 if when_full == "raise":
                     raise full
                 return full
             was_empty = not len(self._queue)
             self._queue.add(lines, size_bytes, receiver, start, time.monotonic())
             self._start_worker()
-            # A worker that already waits out the first event's linger need not hear of each next one.
+            # A worker that waits for the first event's linger to end need not be woken for each next event.
             if was_empty or self._queue.is_full():
                 self._work.fire_one()
         return None
 
     def _start_worker(self) -> None:
-        """Start one more, if there is something for it to do and it may be."""
+        """Start one more worker, if events are queued and the policy's ``max_in_flight`` allows it."""
         if len(self._queue) and len(self._workers) < self._dispatch.policy.limits().max_in_flight:
             self._workers.start(self._send_forever)
 
@@ -360,10 +378,10 @@ class AsyncPublisher:
                     except OutboxError as error:
                         wait_s = self._dispatch.note_disk_trouble(error, self._closed)
                     else:
-                        self._progress.fire()  # There is room again.
+                        self._progress.fire()  # The queue has room again.
                         if len(self._queue):
                             self._start_worker()
-                            self._work.fire_one()  # The rest is for another worker, if there is one.
+                            self._work.fire_one()  # Another worker, if there is one, takes the rest.
                         return batch
                 if self._closed and not len(self._queue):
                     break
@@ -381,7 +399,7 @@ class AsyncPublisher:
                     with self._guard:
                         call = delivery.begin(time.monotonic())
                     answer = await self._perform(call)
-                except Exception as error:  # Whatever it is, the futures must hear of it.
+                except Exception as error:  # Any error must reach the futures.
                     wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
                     if wait_s is not None:
                         await self._rest(delivery, wait_s)
@@ -397,9 +415,11 @@ class AsyncPublisher:
                 self._work.fire()  # Several workers may wait for a request to end.
 
     async def _rest(self, delivery: BatchDelivery, wait_s: float) -> None:
-        """Wait before the next attempt; one that came early only until there is something new ahead of it."""
+        """Wait before the next attempt; an early request only until the oldest one in flight has changed."""
         if not delivery.is_early:
             await self._stopping.wait(wait_s)
             return
         with self._guard:
-            await self._progress.wait_for(lambda: delivery.may_go_on() or self._stopping.is_set(), wait_s)
+            await self._progress.wait_for(
+                lambda: delivery.has_progressed() or self._stopping.is_set(), wait_s
+            )

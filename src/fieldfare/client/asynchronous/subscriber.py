@@ -1,7 +1,7 @@
 """The subscriber: reads a subscription's stream, reconnects, and sends acks in the background.
 
-Path of a message: bytes of the stream become frames (`event_stream`), frames that the program has not seen
-(`session`) become messages; its acks go to the ack sender's worker, which tells the service in batches.
+The bytes of the stream become frames (`event_stream`); frames that the program has not seen (`session`)
+become messages; the ack sender's worker sends acks to the service in batches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import httpx
 from fieldfare.client.asynchronous.concurrency import (
     AsyncFlag,
     AsyncGuard,
+    AsyncOrigin,
     AsyncReader,
     AsyncSignal,
     AsyncWorkers,
 )
+from fieldfare.client.asynchronous.connection import AsyncConnection
 from fieldfare.client.asynchronous.processing import AsyncProcessing
-from fieldfare.client.encrypting import PLAINLY, Encryption
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
 from fieldfare.client.event_stream import SOUGHT, EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
@@ -46,15 +48,16 @@ from fieldfare.model import Position
 logger = logging.getLogger("fieldfare.client")
 
 PROCESSED_DEADLINE_S = 60.0
-"""The ack deadline of messages that are processed, where none is named: it is extended all the time."""
+"""Ack deadline of messages in `AsyncSubscriber.process`, in seconds, if the program sets none; it is extended
+automatically."""
 
 
 class AsyncAckSender:
-    """Sends acks from a worker of its own; what fails in passing is sent again."""
+    """Sends acks in the background; retries after temporary failures."""
 
     def __init__(self, perform: Callable[[ApiCall[None]], Awaitable[None]], space: str) -> None:
         self.id = ""
-        """Whose acks these are; known once the subscription exists."""
+        """The id of the subscription; empty until the subscription exists."""
         self._perform = perform
         self._space = space
         self._buffer = AckBuffer()
@@ -74,7 +77,7 @@ class AsyncAckSender:
         self._add(lambda position, now_s: self._buffer.say(position, verdict, now_s), position)
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until all that was added is durable; raises what the service refused since the last flush."""
+        """Wait until all added acks are durable; raise an error if one was refused since the last flush."""
         with self._guard:
             self._hurried = True
             self._work.fire()
@@ -91,7 +94,7 @@ class AsyncAckSender:
             await self.flush(timeout_s)
         except FieldfareError as error:
             logger.warning(
-                "subscription %s: acks were lost, these messages will come again: %s", self.id, error
+                "subscription %s: acks were lost, their messages will be redelivered: %s", self.id, error
             )
         with self._guard:
             self._closed = True
@@ -101,7 +104,7 @@ class AsyncAckSender:
     def _add(self, add: Callable[[Position, float], None], position: Position) -> None:
         with self._guard:
             if self._closed:
-                raise ClientClosed("this subscriber is closed; the message will come again")
+                raise ClientClosed("this subscriber is closed; the message will be redelivered")
             was_empty = not len(self._buffer)
             now_s = time.monotonic()
             add(position, now_s)
@@ -151,39 +154,37 @@ class AsyncAckSender:
 
 
 class AsyncSubscriber:
-    """An iterator over the messages of one subscription; made by `AsyncClient.subscribe`.
+    """An iterator over the messages of one subscription; created by `AsyncClient.subscribe`.
 
-    It never ends by itself: when the connection breaks it reconnects and goes on where it was, so the loop
-    sees no message twice unless it was nacked or its ack deadline passed. At most ``window`` messages are
-    under way without ack, so a program that never acks stops receiving. Close it, or use it in an
-    ``async with`` statement, so that the last acks are sent. One loop iterates; `ack`, `flush` and `close`
-    may be called from elsewhere (without asyncio: from any thread).
+    It does not end by itself: if the connection breaks it reconnects and resumes, so the loop gets no message
+    twice unless that was nacked or its ack deadline passed. At most ``window`` messages are in flight, so a
+    program that never acks stops receiving. Close it, or use it in an ``async with`` statement, so that the
+    last acks are sent. Only one loop may iterate; `ack`, `flush` and `close` may be called from other tasks
+    (without asyncio: from any thread).
     """
 
     def __init__(
         self,
-        http: httpx.AsyncClient,
-        perform: Callable[[ApiCall[None]], Awaitable[None]],
+        connection: AsyncConnection,
         ensure: Callable[[], Awaitable[str]],
-        url: str,
         space: str,
         window: int,
         ack_deadline_s: float | None,
         auto_ack: bool,
-        timeout_s: float,
-        encryption: Encryption = PLAINLY,
+        encryption: Encryption = NO_ENCRYPTION,
     ) -> None:
         self._encryption = encryption
         self.id = ""
         self.space = space
-        self._http = http
+        self._http = connection.http
+        self._origin = AsyncOrigin()
         self._ensure = ensure
-        self._url = url
+        self._endpoint = connection.endpoint
         self._window = window
         self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
-        self._timeout_s = timeout_s
-        self._acks = AsyncAckSender(perform, space)
+        self._timeout_s = connection.endpoint.timeout_s
+        self._acks = AsyncAckSender(connection.perform, space)
         self._seen = SeenPositions()
         self._guard = AsyncGuard()
         self._ready: deque[Message] = deque()
@@ -204,8 +205,9 @@ class AsyncSubscriber:
         return self
 
     async def __anext__(self) -> Message:
+        self._origin.check("subscriber")
         if self._auto_ack and self._shown is not None:
-            # The loop asks for the next message, so it is done with the last one.
+            # Asking for the next message means that the program has handled the last one.
             shown, self._shown = self._shown, None
             shown.ack()
         while not self._ready:
@@ -225,28 +227,29 @@ class AsyncSubscriber:
         concurrency: int = 1,
         drain_on: Iterable[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
-        """Have every message handled, until the subscriber is closed.
+        """Call a handler with every message, until the subscriber is closed.
 
-        A message that the handler returns from is acked, one that it raises at is nacked (and comes again as
-        the subscription's settings say), unless the handler has settled it itself; what ends a program
-        (``sys.exit()``) ends this, too, and is raised here. While messages wait here,
-        or are handled, their ack deadlines are extended. It ends with the subscriber closed: when `close` is
-        called, when the subscription is deleted (which raises), or after one of some signals; then nothing
-        more is begun, what is being handled comes to its end, and what waited goes to other readers.
+        When the handler returns, its message is acked; when it raises, the message is nacked (and redelivered
+        as the subscription's settings say), unless the handler has settled it. ``sys.exit()`` in a handler
+        ends processing, and SystemExit is raised here. The ack deadlines of messages that wait here or are
+        being handled are extended automatically. Processing ends, and closes the subscriber, when `close` is
+        called, when the subscription is deleted (which raises SubscriptionDeleted), or on a signal in
+        ``drain_on``: then no more handlers are started, running ones finish, and waiting messages go to other
+        readers.
 
         Parameters
         ----------
         handler
-            Is given each message.
+            Called with each message.
         concurrency : int
-            How many are handled at a time; with 1 in their order.
+            Maximum messages handled at a time; with 1 they are handled in order.
         drain_on
-            The signals, while this runs. Only a program's main thread hears any.
+            The signals that end processing. They are handled only in a program's main thread.
         """
         if self._auto_ack:
-            raise ValueError("process acks messages when they are handled: subscribe without auto_ack")
+            raise ValueError("process() acks messages after the handler: subscribe without auto_ack")
         if concurrency < 1:
-            raise ValueError(f"concurrency is at least 1, not {concurrency}")
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         if self._ack_deadline_s is None:
             self._ack_deadline_s = PROCESSED_DEADLINE_S
         await self.open()
@@ -259,19 +262,27 @@ class AsyncSubscriber:
         await processing.run(drain_on)
 
     async def open(self) -> None:
-        """Make sure that the subscription exists, where a filter was given. May be called twice."""
+        """Ensure that the subscription exists, if a filter was given. May be called twice."""
+        self._origin.check("subscriber")
         if self._closing.is_set():
             raise ClientClosed("this subscriber is closed")
         if not self.id:
             self.id = self._acks.id = await self._ensure()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Make every ack and nack so far durable; raises what kept one from being so."""
+        """Wait until all acks and nacks are durable; raise the error of one that was refused.
+
+        FlushTimeout after ``timeout_s`` seconds; default: the client's ``timeout_s``.
+        """
+        self._origin.check("subscriber")
         await self._acks.flush(self._timeout_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
-        """Send the last acks and end the stream; a loop elsewhere ends. May be called twice."""
-        if self._closing.is_set():
+        """Send the last acks and close the stream; a loop that iterates ends. May be called twice.
+
+        In a forked process this does nothing: the stream belongs to the parent.
+        """
+        if self._closing.is_set() or not self._origin.is_here():
             return
         self._closing.set()
         await self._acks.close(self._timeout_s)
@@ -279,13 +290,15 @@ class AsyncSubscriber:
         await self._reader.close()
 
     def take_ack(self, position: Position) -> None:
-        """`Message.ack` ends here."""
+        """Queue an ack; called by `Message.ack`."""
+        self._origin.check("subscriber")
         self._acks.ack(position)
         with self._guard:
             self._seen.acked(position)
 
     def take_verdict(self, position: Position, verdict: Verdict) -> None:
-        """`Message.nack`, `Message.extend` and `Message.terminate` end here."""
+        """Queue a verdict; called by `Message.nack`, `Message.extend` and `Message.terminate`."""
+        self._origin.check("subscriber")
         self._acks.say(position, verdict)
         if verdict.verb != "extend":
             with self._guard:
@@ -315,26 +328,26 @@ class AsyncSubscriber:
                         backoff = Backoff(STAY_CONNECTED, 0.0, chance)
                         if frames:
                             yield frames
-                error: FieldfareError = ConnectionFailed("the service ended the stream", self._url)
+                error: FieldfareError = ConnectionFailed("the service ended the stream", self._endpoint.url)
             except FieldfareError as caught:
                 error = caught
             if self._closing.is_set():
                 return
-            if backoff is None or not is_passing(error):
+            if backoff is None or not (is_passing(error) or isinstance(error, ConnectionFailed)):
                 raise error
             wait_s = backoff.next_wait_s(error, time.monotonic()) or 0.0
             logger.info("subscription %s: %s; again in %.1f s", self.id, error, wait_s)
             await self._closing.wait(wait_s)
 
     async def _read_connection(self) -> AsyncGenerator[list[Frame], None]:
-        """One connection's frames; first an empty list, when it is open."""
+        """Yield the frames of one connection, as lists; first an empty list, once it is open."""
         timeout = httpx.Timeout(self._timeout_s, read=STREAM_SILENCE_S)
         path = stream_path(self.space, self.id, self._window, self._ack_deadline_s)
         try:
             async with self._http.stream("GET", path, headers=STREAM_HEADERS, timeout=timeout) as response:
                 if response.status_code != 200:
                     await response.aread()
-                check_stream(response)
+                check_stream(response, self._endpoint)
                 self._reader.response = response
                 with self._guard:
                     self._seen.reconnected()
@@ -343,6 +356,6 @@ class AsyncSubscriber:
                 async for chunk in response.aiter_raw():
                     yield parser.feed(chunk)
         except HTTP_ERRORS as error:
-            raise_translated(error, self._url)
+            raise_translated(error, self._endpoint)
         finally:
             self._reader.response = None

@@ -1,4 +1,4 @@
-"""Encrypted spaces, on the side of who has the key: docs/encrypted-spaces.md.
+"""The client side of encrypted spaces, which has the key: docs/encrypted-spaces.md.
 
 It needs the extra ``encrypted``.
 """

@@ -1,4 +1,4 @@
-"""The attributes that an encrypted space matches by, and numbers as places on a grid."""
+"""The attributes that filters of an encrypted space can use, and numbers as places on a grid."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from fieldfare.filters.values import AFTER, Ranges, exact_number
 from fieldfare.model import Path
 
 STEPS_MAX = 1 << 40
-"""More steps no key's precision would bear."""
+"""Maximum steps of a number; the precision of a key's vectors does not allow more."""
 FARTHEST = 1.7e308
-"""No value is farther from zero: arithmetic with one of a thousand million digits would not end."""
+"""Maximum absolute value of an event's number: exact arithmetic with a billion digits would not end."""
 MISSING = -1
 """The place of an attribute that an event does not have."""
 
 
 def path_of(name: str) -> Path:
-    """An attribute's path, from its name as filters write it; EncryptionError if it is none."""
+    """Parse an attribute's name, as filters write it, to its path; EncryptionError if it is not valid."""
     try:
         return parse_path(name)
     except FilterError as error:
-        raise EncryptionError(f"{name!r} is no attribute: {error}") from None
+        raise EncryptionError(f"{name!r} is not the name of an attribute: {error}") from None
 
 
 def fraction_of(value: Any, what: str) -> Fraction:
-    """A finite number, exactly; a float is the decimal that it prints as."""
+    """Convert a finite number to an exact fraction; a float counts as the decimal that it prints as.
+
+    ``what`` names it in the EncryptionError for any other value.
+    """
     try:
         exact = Fraction(value) if isinstance(value, str) else Fraction(exact_number(value))
     except (ValueError, TypeError, ArithmeticError, OverflowError):
@@ -39,16 +42,16 @@ def fraction_of(value: Any, what: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class NumberAttribute:
-    """A number from low to high in whole steps.
+    """A number attribute, from low to high in whole steps.
 
     Attributes
     ----------
     name
-        As filters write it: ``data.price``.
+        The name, as filters write it: ``data.price``.
     low, high, step
-        Every value that an event has is low plus a whole number of steps, and at most high.
+        Every value in an event must be low plus a whole number of steps, and at most high.
     steps
-        How many steps there are; values are one more.
+        The number of steps; there is one more value.
     """
 
     name: str
@@ -58,7 +61,7 @@ class NumberAttribute:
     path: Path = field(init=False, compare=False)
     steps: int = field(init=False, compare=False)
     _grid: tuple[int, int, int] = field(init=False, compare=False, repr=False)
-    """a, b and c for which the place of n / m is (n a - m b) / (m c), all of them whole."""
+    """Integers a, b and c: the place of the value n / m is (n a - m b) / (m c)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", path_of(self.name))
@@ -68,7 +71,7 @@ class NumberAttribute:
 
     @classmethod
     def of(cls, name: str, low: Any, high: Any, step: Any) -> NumberAttribute:
-        """From numbers of any kind, or their texts; EncryptionError if they make no grid."""
+        """Create one from numbers of any type, or their texts; EncryptionError if they make no valid grid."""
         bounds = [fraction_of(value, f"{word} of {name}") for word, value in
                   (("low", low), ("high", high), ("step", step))]  # fmt: skip
         found = cls(name, *bounds)
@@ -77,11 +80,13 @@ class NumberAttribute:
         if (found.high - found.low) % found.step:
             raise EncryptionError(f"{name}: from low to high must be a whole number of steps")
         if found.steps > STEPS_MAX:
-            raise EncryptionError(f"{name}: {found.steps:,} steps are more than can be told apart")
+            raise EncryptionError(
+                f"{name}: {found.steps:,} steps cannot be told apart; declare a larger step"
+            )
         return found
 
     def place(self, value: Any) -> int:
-        """The place of an event's value on the grid; EncryptionError if it has none."""
+        """Return the place of an event's value on the grid; EncryptionError if it is not on the grid."""
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float, Decimal))
@@ -100,7 +105,7 @@ class NumberAttribute:
         return place
 
     def intervals(self, numbers: Ranges) -> list[tuple[int, int]]:
-        """The places that lie in a set of numbers, as runs of first and last."""
+        """Return the places within a set of numbers, as ranges (first, last)."""
         bounds = [] if not numbers.starts_inside else [0]
         (low, low_of), (step, step_of) = self.low.as_integer_ratio(), self.step.as_integer_ratio()
         for value, side in numbers.cuts:
@@ -117,7 +122,7 @@ class NumberAttribute:
 def _cut(value: Any) -> str:
     try:
         return str(value)[:40]
-    except ValueError:  # Python writes no number of so many digits
+    except ValueError:  # Python does not convert very long integers to text.
         return "a number of very many digits"
 
 
@@ -126,5 +131,5 @@ def _shown(value: Fraction) -> str:
 
 
 def declared_hint(names: list[str]) -> str:
-    """What is said of an attribute that the key does not declare."""
+    """Return the hint for an attribute that the key does not declare."""
     return f"the key declares {', '.join(names) or 'none'}"

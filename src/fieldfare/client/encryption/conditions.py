@@ -1,4 +1,4 @@
-"""A filter as what can be encrypted of it: alternatives of ranges of numbers and sets of texts."""
+"""Conversion of filters to a form that can be encrypted: alternatives of number ranges and text sets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fieldfare.filters.values import AFTER, BEFORE, MISSING, NULL, Ranges, Value
 from fieldfare.model import Path, derived_text
 
 ALTERNATIVES_MAX = 64
-"""A filter that needs more is refused: each is searched like a filter of its own."""
+"""Maximum alternatives of a filter; one with more is refused, as each is searched like a separate filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSet:
-    """A text that is one of some, or, `but` set, is there and none of them."""
+    """A condition on a text: it is one of ``texts`` or, with ``but``, it is present and none of them."""
 
     name: str
     texts: tuple[str, ...]
@@ -28,19 +28,19 @@ class TextSet:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What an event must have all of: numbers in ranges of places, and texts."""
+    """Conditions that an event must all meet: numbers within ranges of places, and text sets."""
 
     ranges: tuple[tuple[int, int, int], ...]
-    """The number's place among those declared, first and last."""
+    """The number's index among those declared, first place and last place."""
     texts: tuple[TextSet, ...]
 
 
 def alternatives_of(
     text: Any, dialect: str, numbers: Sequence[NumberAttribute], texts: Sequence[str]
 ) -> list[Alternative]:
-    """What a filter asks for; EncryptionError, with a hint, if that cannot be encrypted.
+    """Return a filter's alternatives; EncryptionError, with a hint, if it cannot be encrypted.
 
-    FilterError if it is no filter.
+    FilterError if the filter is not valid.
     """
     declared = {attribute.path: place for place, attribute in enumerate(numbers)}
     names = [attribute.name for attribute in numbers] + list(texts)
@@ -59,13 +59,13 @@ def alternatives_of(
                 asked.append(_texts(name, values.strings))
             else:
                 raise EncryptionError(
-                    f"{name} is no attribute that this space matches by; {declared_hint(names)}"
+                    f"filters of this space cannot use the attribute {name}; {declared_hint(names)}"
                 )
         found += [Alternative(chosen, tuple(asked)) for chosen in product(*ranges)]
         if len(found) > ALTERNATIVES_MAX:
             raise EncryptionError(
-                f"the filter has more than {ALTERNATIVES_MAX} alternatives, which is too much to encrypt;"
-                " make several subscriptions of it"
+                f"the filter has more than {ALTERNATIVES_MAX} alternatives, the maximum for encryption;"
+                " split it into several subscriptions"
             )
     return found
 
@@ -80,10 +80,12 @@ def _check(conjunction: Conjunction) -> None:
 
 def _check_presence(path: Path, values: ValueSet) -> None:
     if derived_text(path) is not None:
-        raise EncryptionError("what is computed of attributes cannot be encrypted; publish it by itself")
+        raise EncryptionError(
+            "expressions of attributes cannot be encrypted; publish the result as a separate attribute"
+        )
     if values.atoms & (MISSING | NULL):
         raise EncryptionError(
-            f"that {format_path(path)} is missing cannot be asked for; publish a value that stands for it"
+            f"filters cannot test that {format_path(path)} is missing; publish a value that stands for it"
         )
 
 
@@ -92,7 +94,7 @@ def _texts(name: str, strings: Ranges) -> TextSet:
     pairs = list(zip(cuts[::2], cuts[1::2], strict=False))
     if len(cuts) % 2 or any(a[0] != b[0] or (a[1], b[1]) != (BEFORE, AFTER) for a, b in pairs):
         raise EncryptionError(
-            f"{name} is declared as a text, and of these only equality can be asked for (=, <>, IN): their"
-            " order and beginnings are not to be seen; declare a number, or publish the beginning by itself"
+            f"{name} is declared as a text, which allows only equality (=, <>, IN), as encryption hides order"
+            " and prefixes; declare a number, or publish the prefix as a separate attribute"
         )
     return TextSet(name, tuple(a[0] for a, _ in pairs), but=strings.starts_inside)

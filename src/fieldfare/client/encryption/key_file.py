@@ -1,10 +1,12 @@
-"""A key in a file, under a passphrase: scrypt makes of it what AES-GCM encrypts seeds and matrices with."""
+"""Key files, protected by a passphrase: scrypt derives the AES-GCM key that encrypts the content."""
 
 from __future__ import annotations
 
 import base64
 import os
 import secrets
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +16,25 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from fieldfare.client.credentials import PASSPHRASE_VARIABLE
 from fieldfare.client.encryption.attributes import NumberAttribute
-from fieldfare.client.encryption.space_key import Epoch, SpaceKey
-from fieldfare.client.encryption.vectors import Transform, dimensions_of
+from fieldfare.client.encryption.space_key import SCHEME, Epoch, SpaceKey
 from fieldfare.client.errors import EncryptionError
 
-FORMAT = "fieldfare space key 1"
+FORMATS = {"fieldfare space key 1": 1, f"fieldfare space key {SCHEME}": SCHEME}
+"""Formats of key files, and the scheme of the epochs in each."""
 SCRYPT_N, SCRYPT_N_MAX = 1 << 16, 1 << 20
-"""What a try of a passphrase costs, 64 MiB and a tenth of a second; and what is taken from a file."""
-PASSPHRASE_VARIABLE = "FIELDFARE_SPACE_PASSPHRASE"
+"""Cost N of scrypt for a new file (64 MiB and a tenth of a second per attempt); maximum read from a file."""
 
 
 def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool = False) -> None:
-    """Write a key, readable by its owner only, whole or not at all; EncryptionError if the file is there.
+    """Write a key file atomically, readable by its owner only; EncryptionError if it exists.
 
-    Attributes are in it as they are declared; seeds and matrices are encrypted.
+    The content (declared attributes, seeds and matrices) is encrypted. ``replace`` overwrites a file.
     """
     path = Path(path)
     if path.exists() and not replace:
-        raise EncryptionError(f"{path} is there already, and a key that is lost cannot be had back")
+        raise EncryptionError(f"{path} exists already; it is kept, as a lost key cannot be restored")
     if not passphrase:
         raise EncryptionError("a key file needs a passphrase")
     salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
@@ -41,14 +43,15 @@ def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool
         "texts": list(key.texts),
         "epochs": [_written(epoch) for epoch in key.epochs],
     }
-    sealed = AESGCM(_stretched(passphrase, salt, SCRYPT_N)).encrypt(
-        nonce, msgspec.json.encode(content), FORMAT.encode()
+    file_format = next(name for name, scheme in FORMATS.items() if scheme == key.epoch.scheme)
+    encrypted = AESGCM(_stretched(passphrase, salt, SCRYPT_N)).encrypt(
+        nonce, msgspec.json.encode(content), file_format.encode()
     )
     document = {
-        "format": FORMAT,
+        "format": file_format,
         "scrypt_n": SCRYPT_N,
         **{name: base64.b64encode(raw).decode() for name, raw in
-           (("salt", salt), ("nonce", nonce), ("sealed", sealed))},
+           (("salt", salt), ("nonce", nonce), ("sealed", encrypted))},
     }  # fmt: skip
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -76,7 +79,10 @@ def _sync(folder: Path) -> None:
 
 
 def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
-    """Read a key; EncryptionError says what is wrong. Else FIELDFARE_SPACE_PASSPHRASE has the passphrase."""
+    """Read a key file; EncryptionError if it is not valid, or not opened by the passphrase.
+
+    The default passphrase is FIELDFARE_SPACE_PASSPHRASE.
+    """
     if passphrase is None:
         passphrase = os.environ.get(PASSPHRASE_VARIABLE, "")
     try:
@@ -85,20 +91,22 @@ def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
         raise EncryptionError(f"cannot read {path}: {error.strerror}") from None
     try:
         document: Any = msgspec.json.decode(raw)
-        salt, nonce, sealed = (base64.b64decode(document[name]) for name in ("salt", "nonce", "sealed"))
+        salt, nonce, encrypted = (base64.b64decode(document[name]) for name in ("salt", "nonce", "sealed"))
         cost = int(document["scrypt_n"])
-        if document["format"] != FORMAT or not 2 <= cost <= SCRYPT_N_MAX or cost & (cost - 1):
+        file_format = str(document["format"])
+        if file_format not in FORMATS or not 2 <= cost <= SCRYPT_N_MAX or cost & (cost - 1):
             raise ValueError
         stretched = _stretched(passphrase, salt, cost)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        raise EncryptionError(f"{path} is no key of an encrypted space") from None
+        raise EncryptionError(f"{path} is not a key file of an encrypted space") from None
     try:
-        content: Any = msgspec.json.decode(AESGCM(stretched).decrypt(nonce, sealed, FORMAT.encode()))
+        content: Any = msgspec.json.decode(AESGCM(stretched).decrypt(nonce, encrypted, file_format.encode()))
     except (InvalidTag, ValueError):
         hint = f"set {PASSPHRASE_VARIABLE}" if not passphrase else "or the file was changed"
         raise EncryptionError(f"the passphrase does not open {path}: {hint}") from None
     numbers = [NumberAttribute.of(*each) for each in content["numbers"]]
-    return SpaceKey.of(numbers, content["texts"], [_read(each, len(numbers)) for each in content["epochs"]])
+    epochs = [_read(each, numbers, FORMATS[file_format]) for each in content["epochs"]]
+    return SpaceKey.of(numbers, content["texts"], epochs)
 
 
 def _written(epoch: Epoch) -> list[Any]:
@@ -107,11 +115,12 @@ def _written(epoch: Epoch) -> list[Any]:
     return [epoch.number, epoch.seed.hex(), *matrices]
 
 
-def _read(written: list[Any], numbers: int) -> Epoch:
+def _read(written: list[Any], numbers: Sequence[NumberAttribute], scheme: int) -> Epoch:
     number, seed, *matrices = written
-    size = dimensions_of(numbers)
+    epoch = Epoch(number, bytes.fromhex(seed), tuple(each.steps for each in numbers), scheme)
+    size = epoch.dimensions
     forward, inverse = (np.frombuffer(base64.b64decode(each)).reshape(size, size) for each in matrices)
-    return Epoch(number, bytes.fromhex(seed), numbers, drawn=Transform.of(forward, inverse, numbers))
+    return replace(epoch, drawn=(forward, inverse))
 
 
 def _stretched(passphrase: str, salt: bytes, cost: int) -> bytes:

@@ -1,15 +1,17 @@
-"""Numbers and ranges as vectors whose product has the right sign: docs/decisions/encrypted.md.
+"""Numbers and ranges as vectors whose product has the right sign: scheme 1 of docs/decisions/encrypted.md.
 
     event   p = (y1², y1, ..., 1, masks)   sent: r · p M
     range   q ~ (y - a)(b - y)             sent: s · q (M⁻¹)ᵀ
 
-Nothing here draws a number: who calls gives what is random, as numbers of [0, 1).
+Keys that are older than scheme 2 (`curves`) still use it. Its values can be computed from ciphertexts alone.
+
+Nothing here generates random numbers: callers pass a function that does, in [0, 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +20,21 @@ from fieldfare.client.errors import EncryptionError
 
 Vectors = NDArray[np.float64]
 Uniform = Callable[[int], Vectors]
-"""Gives so many random numbers of [0, 1)."""
+"""A function that returns the given number of random numbers in [0, 1)."""
 
 MASKS = 3
-"""Dimensions in which an event is random."""
+"""Number of dimensions with random values in events."""
 SPREAD = 2.0
-"""The matrix stretches by at most this, and by at least one over it."""
+"""Maximum singular value of the matrix; the minimum is its reciprocal."""
 OUTER = (1.25, 1.75)
-"""Where an open end lies beyond all values, which are from -1 to 1."""
+"""Interval of open ends, beyond all values, which are from -1 to 1."""
 GONE = (-2.75, -2.25)
-"""Where an attribute lies that is missing: beyond every open end."""
+"""Interval of missing attributes, beyond every open end."""
 ROUNDING = 2.0**-53
 
 
 def dimensions_of(numbers: int) -> int:
-    """How many dimensions the vectors have."""
+    """Return the number of dimensions of the vectors."""
     return 2 * numbers + 1 + MASKS
 
 
@@ -43,45 +45,36 @@ class Transform:
     Attributes
     ----------
     error
-        What a computed product may be off by, at most, before it is scaled.
+        Maximum rounding error of a computed product, before scaling.
     """
 
-    forward: Vectors
-    inverse: Vectors
+    forward: Vectors = field(repr=False)
+    inverse: Vectors = field(repr=False)
     error: float
 
     @classmethod
     def draw(cls, numbers: int, uniform: Uniform, spread: float = SPREAD) -> Transform:
-        """A random one; `spread` is how badly it is conditioned, one over it to it."""
-        size = dimensions_of(numbers)
-        rotations = [np.linalg.qr(_normal(uniform, size * size).reshape(size, size))[0] for _ in range(2)]
-        scales = spread ** (2.0 * uniform(size) - 1.0)
-        forward = (rotations[0] * scales) @ rotations[1]
-        return cls.of(forward, np.linalg.inv(forward), numbers)
+        """Create a random transform; its singular values are between 1 / `spread` and `spread`."""
+        return cls.of(*draw_matrices(dimensions_of(numbers), uniform, spread), numbers)
 
     @classmethod
     def of(cls, forward: Vectors, inverse: Vectors, numbers: int) -> Transform:
-        """The one that has these matrices."""
+        """Return the transform with these matrices."""
         return cls(forward, inverse, _worst_error(forward, inverse, numbers))
 
     def check(self, steps: Sequence[int]) -> None:
-        """EncryptionError if it cannot tell two values apart that are a step from one another."""
-        for count in steps:
-            if not self.error <= half_step_margin(count) / 2:
-                raise EncryptionError(
-                    f"this key cannot tell {count:,} steps apart: its worst error is {self.error:.1e}, half a"
-                    f" step's margin {half_step_margin(count):.1e}; declare a larger step"
-                )
+        """Raise EncryptionError if two values that differ by one step cannot be told apart."""
+        check_steps(steps, self.error, list(map(half_step_margin, steps)))
 
     def events(self, places: NDArray[np.int64], steps: NDArray[np.int64], uniform: Uniform) -> Vectors:
-        """Events as they are sent: float64[n, D].
+        """Return the encrypted vectors of events, float64[n, D].
 
         Parameters
         ----------
         places : int64[n, d]
-            Of each number; -1 where it is missing.
+            The place of each number; -1 if it is missing.
         steps : int64[d]
-            How many steps each has.
+            The number of steps of each number.
         """
         count, numbers = places.shape
         size = dimensions_of(numbers)
@@ -99,19 +92,19 @@ class Transform:
     def rows(
         self, ranges: NDArray[np.int64], steps: NDArray[np.int64], uniform: Uniform
     ) -> tuple[Vectors, NDArray[np.int64]]:
-        """Ranges of places as rows that are all positive exactly where a value lies in them.
+        """Return the encrypted rows of ranges: all products are positive exactly for values within the range.
 
         Parameters
         ----------
         ranges : int64[n, 3]
-            Of each the number, the first place and the last.
+            For each range, the number's index, the first place and the last place.
         steps : int64[d]
-            How many steps each number has.
+            The number of steps of each number.
 
         Returns
         -------
         tuple
-            The rows, float64[m, D], and which range each is of; a range has one or two.
+            The rows, float64[m, D], and the index of each row's range; a range has one or two rows.
         """
         number, first, last = ranges.T
         count, every = steps[number], np.arange(len(ranges))
@@ -143,15 +136,33 @@ class Transform:
         return (coefficients @ self.inverse.T) * scale[:, None]
 
 
+def draw_matrices(size: int, uniform: Uniform, spread: float) -> tuple[Vectors, Vectors]:
+    """Return a random matrix with singular values between 1 / `spread` and `spread`, and its inverse."""
+    rotations = [np.linalg.qr(_normal(uniform, size * size).reshape(size, size))[0] for _ in range(2)]
+    scales = spread ** (2.0 * uniform(size) - 1.0)
+    forward = (rotations[0] * scales) @ rotations[1]
+    return forward, np.linalg.inv(forward)
+
+
+def check_steps(steps: Sequence[int], error: float, margins: Sequence[float]) -> None:
+    """Raise EncryptionError if the margin of a number is less than twice the error."""
+    for count, margin in zip(steps, margins, strict=True):
+        if not error <= margin / 2:
+            raise EncryptionError(
+                f"this key cannot tell {count:,} steps apart: its worst error is {error:.1e}, half a"
+                f" step's margin {margin:.1e}; declare a larger step"
+            )
+
+
 def half_step_margin(steps: int) -> float:
-    """The margin that a row with an open end has at least."""
+    """Return the minimum margin of a row with an open end."""
     return 1.0 / (4.0 * steps)
 
 
 def _margin(
     a: Vectors, b: Vectors, first: NDArray[np.int64], last: NDArray[np.int64], steps: NDArray[np.int64]
 ) -> Vectors:
-    """The least |(y - a)(b - y)| of all values, and of what is missing; of each range."""
+    """Return for each range the minimum of |(y - a)(b - y)| over all values and missing attributes."""
     near = np.stack([first - 1, first, last, last + 1])
     y = 2.0 * near / steps - 1.0
     y[(near < 0) | (near > steps)] = GONE[1]
@@ -170,7 +181,7 @@ def _worst_error(forward: Vectors, inverse: Vectors, numbers: int) -> float:
 
 
 def _normal(uniform: Uniform, count: int) -> Vectors:
-    """Normally distributed numbers (Box and Muller)."""
+    """Return normally distributed random numbers (Box and Muller)."""
     radius = np.sqrt(-2.0 * np.log1p(-uniform(count)))
     found: Vectors = radius * np.cos(2.0 * np.pi * uniform(count))
     return found

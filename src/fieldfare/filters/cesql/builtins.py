@@ -1,7 +1,7 @@
 """The operators and functions of CESQL over values of the right types (3.4, 3.5).
 
-Each gives its result, or a ``Failure`` where the specification has an error: the kind of the error
-and the value that is returned nevertheless.
+Each returns its result, or a ``Failure`` where the specification has an error: the kind of the error
+and the value that is returned with it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, CesqlType, Value
 
-MAX_RESULT_CHARACTERS = 1 << 20
-"""How long a string that CONCAT or CONCAT_WS makes may be."""
+RESULT_CHARACTERS_MAX = 1 << 20
+"""Maximum characters of the result of CONCAT and CONCAT_WS; a longer result is an error."""
 
 WHITESPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""What TRIM takes away: Unicode's White_Space. Python's ``strip`` would take control characters too."""
+"""Characters that TRIM removes: Unicode's White_Space. Python's ``strip`` removes control characters too."""
 
 
 class Failure(NamedTuple):
@@ -30,27 +30,27 @@ class Failure(NamedTuple):
 
 
 def _bounded(result: int) -> int | Failure:
-    """The specification has no integers beyond 32 bits, and none is made by wrapping around."""
+    """Return a result, or a math error if it does not fit in 32 bits; it does not wrap around."""
     return result if INTEGER_MIN <= result <= INTEGER_MAX else Failure("math", 0)
 
 
 def add(left: int, right: int) -> int | Failure:
-    """``x + y``."""
+    """Return ``x + y``."""
     return _bounded(left + right)
 
 
 def subtract(left: int, right: int) -> int | Failure:
-    """``x - y``."""
+    """Return ``x - y``."""
     return _bounded(left - right)
 
 
 def multiply(left: int, right: int) -> int | Failure:
-    """``x * y``."""
+    """Return ``x * y``."""
     return _bounded(left * right)
 
 
 def divide(left: int, right: int) -> int | Failure:
-    """``x / y``, rounded towards 0."""
+    """Return ``x / y``, rounded towards 0."""
     if right == 0:
         return Failure("math", 0)
     quotient = abs(left) // abs(right)
@@ -58,7 +58,7 @@ def divide(left: int, right: int) -> int | Failure:
 
 
 def remainder(left: int, right: int) -> int | Failure:
-    """``x % y``, with the sign of x."""
+    """Return ``x % y``, with the sign of x."""
     if right == 0:
         return Failure("math", 0)
     rest = abs(left) % abs(right)
@@ -66,7 +66,7 @@ def remainder(left: int, right: int) -> int | Failure:
 
 
 def minus(operand: int) -> int | Failure:
-    """``-x``."""
+    """Return ``-x``."""
     return _bounded(-operand)
 
 
@@ -89,7 +89,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def absolute(operand: int) -> int | Failure:
-    """ABS: the one integer without an opposite gives the greatest integer."""
+    """ABS: the least integer has no opposite, and gives an error and the greatest integer."""
     return Failure("math", INTEGER_MAX) if operand == INTEGER_MIN else abs(operand)
 
 
@@ -101,7 +101,7 @@ def concat(*texts: str) -> str | Failure:
 def concat_with(delimiter: str, *texts: str) -> str | Failure:
     """CONCAT_WS."""
     length = sum(map(len, texts)) + len(delimiter) * max(0, len(texts) - 1)
-    return delimiter.join(texts) if length <= MAX_RESULT_CHARACTERS else Failure("functionEvaluation", "")
+    return delimiter.join(texts) if length <= RESULT_CHARACTERS_MAX else Failure("functionEvaluation", "")
 
 
 def trim(text: str) -> str:
@@ -120,7 +120,7 @@ def right(text: str, count: int) -> str | Failure:
 
 
 def substring(text: str, position: int, length: int | None = None) -> str | Failure:
-    """SUBSTRING: positions count from 1, negative ones from the end; 0 is nowhere."""
+    """SUBSTRING: positions count from 1, negative ones from the end; for 0 the result is empty."""
     if not -len(text) <= position <= len(text) or (length is not None and length < 0):
         return Failure("functionEvaluation", "")
     if position == 0:
@@ -142,9 +142,9 @@ class Builtin:
     compute
         The function; None for a cast to ``result``.
     required
-        How many arguments it needs at least.
+        The minimum number of arguments.
     repeated
-        Whether the last parameter may come any number of times, or not at all.
+        Whether the last parameter may occur any number of times, zero included.
     """
 
     parameters: tuple[CesqlType, ...]
@@ -154,11 +154,11 @@ class Builtin:
     repeated: bool = False
 
     def takes(self, count: int) -> bool:
-        """Whether it can be called with so many arguments."""
+        """Return whether the function can be called with `count` arguments."""
         return count >= self.required and (self.repeated or count <= len(self.parameters))
 
     def parameter(self, place: int) -> CesqlType:
-        """The type of an argument, counted from 0."""
+        """Return the type of the argument at an index, counted from 0."""
         return self.parameters[min(place, len(self.parameters) - 1)]
 
 
@@ -179,7 +179,7 @@ BUILTINS: dict[str, Builtin] = {
     "BOOL": Builtin((_B,), _B, None, 1),
     "STRING": Builtin((_S,), _S, None, 1),
 }
-"""The functions that every engine has, by name."""
+"""The functions of the specification, by name."""
 
 CALLS = {
     "LENGTH": "LENGTH(text)",
@@ -196,4 +196,4 @@ CALLS = {
     "BOOL": "BOOL(value)",
     "STRING": "STRING(value)",
 }
-"""How each function is called, for messages."""
+"""The call of each function, for messages."""

@@ -1,8 +1,8 @@
-"""The value of a CESQL expression and its error, strictly as the specification has them.
+"""Evaluation of CESQL expressions, with values and errors strictly by the specification.
 
-Evaluation is in the fail fast mode that filters should use (1.2, 4.1): the first error ends it. The
-operator or function in which the error arose gives the value that the specification has for that;
-if it stands inside others, the value is the zero value of the whole expression's type.
+Evaluation uses the fail-fast mode that the specification recommends for filters (1.2, 4.1): the first error
+ends it. If the operator or function that failed is the root of the expression, the value is the one that the
+specification defines for its error; if it is nested, the value is the zero value of the expression's type.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fieldfare.filters.cesql.values import CesqlType, Value, cast, from_json, is
 from fieldfare.filters.patterns import matcher_of
 
 REQUIRED = frozenset(("specversion", "id", "source", "type"))
-"""Attributes that every event has, so EXISTS does not look (3.4.4)."""
+"""Attributes that every event has: EXISTS is true for them without a look-up (3.4.4)."""
 
 NOT_ATTRIBUTES = frozenset(("data",))
-"""Members of a JSON event that are no context attributes; a name cannot be ``data_base64``."""
+"""Members of a JSON event that are not context attributes; a CESQL name cannot be ``data_base64``."""
 
 Event = Mapping[str, Any]
 
 
 def evaluate(node: syntax.Node, event: Event) -> tuple[Value, tuple[str, ...]]:
-    """The value of an expression for an event, and the kind of error that ended the evaluation."""
+    """Return the value of an expression for an event, and the kind of the error, if there was one."""
     try:
         return _value(node, event), ()
     except _Error as error:
@@ -36,7 +36,7 @@ def evaluate(node: syntax.Node, event: Event) -> tuple[Value, tuple[str, ...]]:
 
 
 class _Error(Exception):
-    """An error, the node in which it arose, and the value that the node has all the same."""
+    """An error, the node in which it occurred, and the value that the node returns with it."""
 
     def __init__(self, kind: str, node: syntax.Node, value: Value) -> None:
         super().__init__(kind)
@@ -44,7 +44,7 @@ class _Error(Exception):
 
 
 def _zero(node: syntax.Node) -> Value:
-    """The zero value of an expression's type; where that is not known it is a boolean (3.2)."""
+    """Return the zero value of an expression's type; an unknown type counts as boolean (3.2)."""
     return (result_type(node) or CesqlType.BOOLEAN).zero
 
 
@@ -53,7 +53,7 @@ def _value(node: syntax.Node, event: Event) -> Value:
 
 
 def _cast(node: syntax.Node, value: Value, wanted: CesqlType) -> Any:
-    """A value as the operator or function ``node`` needs it."""
+    """Cast an operand of ``node`` to the type that it needs; raise a cast error if that is impossible."""
     result = cast(value, wanted)
     if result is None:
         raise _Error("cast", node, _zero(node))
@@ -88,8 +88,8 @@ def _exists(node: syntax.CesqlExists, event: Event) -> Value:
 
 def _not(node: syntax.CesqlNot, event: Event) -> Value:
     operand = _value(node.operand, event)
-    # Section 3.7 would cast an integer, as it does for BOOL and AND. The conformance kit wants NOT 10 to
-    # be an error, and the value to be what NOT makes of the zero value.
+    # Section 3.7 would cast an integer, as for BOOL and AND. The conformance tests require that NOT 10 is
+    # an error, with the negated zero value as its value.
     truth = None if type_of(operand) is CesqlType.INTEGER else cast(operand, CesqlType.BOOLEAN)
     if truth is None:
         raise _Error("cast", node, True)
@@ -119,7 +119,7 @@ def _comparison(node: syntax.CesqlComparison, event: Event) -> Value:
 
 
 def _logic(node: syntax.Logic, event: Event) -> Value:
-    """AND ends at the first operand that is false, OR at the first that is true, XOR never."""
+    """Evaluate AND up to the first false operand, OR up to the first true one, and XOR completely."""
     result = False
     for operand in node.operands:
         truth = _cast(node, _value(operand, event), CesqlType.BOOLEAN)
@@ -138,7 +138,7 @@ def _like(node: syntax.CesqlLike, event: Event) -> Value:
 
 
 def _in(node: syntax.CesqlIn, event: Event) -> Value:
-    """Looks at the items from left to right, up to the first that is equal."""
+    """Compare with the items from left to right, up to the first that is equal."""
     operand = _value(node.operand, event)
     wanted = type_of(operand)
     for item in node.items:

@@ -1,7 +1,7 @@
-"""From a CESQL text to tokens.
+"""The lexer of CESQL.
 
-The scanner is one compiled expression whose alternatives never backtrack, so it takes linear time
-on any text. What it cannot read it reports and skips, so that one pass shows several problems.
+The scanner is one regular expression whose alternatives never backtrack, so it takes linear time
+on any text. It reports and skips text that is no token, so that one pass finds several problems.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ import re
 from typing import NamedTuple
 
 from fieldfare.filters.errors import Problem, problem_at
+from fieldfare.filters.text import PROBLEMS_MAX
 
 KEYWORDS = frozenset(("AND", "OR", "XOR", "NOT", "LIKE", "EXISTS", "IN", "TRUE", "FALSE"))
 
-MAX_PROBLEMS = 10
-"""After so many problems in one filter the rest of it is not looked at."""
-
 
 class CesqlToken(NamedTuple):
-    """A piece of the text.
+    """A token of the text.
 
     ``kind`` is ``name``, ``string``, ``number``, ``wrong``, ``end``, or the operator or keyword itself,
-    in capitals. ``text`` is as written.
+    in upper case. ``text`` is unchanged.
     """
 
     kind: str
@@ -59,7 +57,7 @@ _DATA = "CESQL reads only an event's context attributes, not its data; the sql d
 
 
 def tokens_of(text: str) -> tuple[list[CesqlToken], list[Problem]]:
-    """All tokens of a text, an ``end`` last, and what could not be read."""
+    """Return all tokens of a text, with an ``end`` last, and the problems found."""
     tokens: list[CesqlToken] = []
     problems: list[Problem] = []
     position = 0
@@ -86,14 +84,14 @@ def tokens_of(text: str) -> tuple[list[CesqlToken], list[Problem]]:
         tokens.append(CesqlToken(kind, piece, start))
         if problem:
             problems.append(problem)
-            if len(problems) >= MAX_PROBLEMS:
+            if len(problems) >= PROBLEMS_MAX:
                 position = len(text)
         if kind == "end":
             return tokens, problems
 
 
 def unquoted(token: str) -> str:
-    r"""What a string token stands for: only ``\`` before its own quote is an escape (2.2)."""
+    r"""Decode a string token; only ``\`` before its own quote is an escape (2.2)."""
     quote, inner = token[0], token[1:-1]
     if "\\" not in inner:
         return inner
@@ -101,7 +99,7 @@ def unquoted(token: str) -> str:
 
 
 def _word(text: str, word: str, start: int) -> tuple[str, Problem | None]:
-    """The kind of a word, and what is wrong with it."""
+    """Return the kind of a word, and its problem if it has one."""
     end = start + len(word)
     if word.isascii() and "." not in word:
         if word.isdigit():
@@ -123,7 +121,7 @@ def _short(word: str) -> str:
 
 
 def _after_doubled(text: str, position: int) -> int:
-    """Where a string ends in which quotes are doubled, as in SQL; ``position`` is at the second quote."""
+    """Return the end of a string with doubled quotes, as in SQL; ``position`` is that of the second quote."""
     quote = text[position]
     while position < len(text) and text[position] == quote:
         closing = text.find(quote, position + 1)
@@ -134,7 +132,7 @@ def _after_doubled(text: str, position: int) -> int:
 
 
 def _mistake(text: str, piece: str, start: int) -> tuple[Problem, str]:
-    """What is wrong with a piece that is no token, and the kind of token it may stand for."""
+    """Return the problem of a piece that is not a token, and the kind of token that was probably meant."""
     quote = piece[0]
     end = start + len(piece)
     if quote in "'\"":
@@ -146,7 +144,7 @@ def _mistake(text: str, piece: str, start: int) -> tuple[Problem, str]:
     if quote == "[":
         return problem_at(text, start, start + 1, "unexpected '['", "CESQL has no arrays; sql has"), "wrong"
     if piece.isspace():
-        message = f"this is a space that CESQL does not know (U+{ord(piece):04X})"
+        message = f"this white space is not allowed in CESQL (U+{ord(piece):04X})"
         return problem_at(text, start, end, message, "write a plain space"), "wrong"
     message, hint, kind = _MISTAKES.get(piece, (f"unexpected character {piece!r}", "", "wrong"))
     return problem_at(text, start, end, message, hint), kind

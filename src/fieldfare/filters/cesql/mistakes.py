@@ -1,4 +1,4 @@
-"""What to say of mistakes in the ``cesql`` dialect: messages, and hints what to write instead."""
+"""Messages for mistakes in the ``cesql`` dialect, with hints for corrections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldfare.filters.errors import Mistake, Problem, nearest, problem_at
 UNOPENED = "remove it, or add a ("
 
 _SHOWN_CHARACTERS = 60
-"""Parts of the filter longer than this are not repeated in a hint."""
+"""Maximum characters of a part of the filter that is repeated in a hint; a longer part is shown as "..."."""
 
 _OPERATORS = ("AND", "OR", "XOR", "NOT", "LIKE", "IN")
 _AFTER_A_NAME = ("=", "<>", "<", "<=", ">", ">=", "LIKE", "IN")
@@ -28,7 +28,7 @@ _FEW_FUNCTIONS = "CESQL has few functions; the dialect sql has more"
 
 
 def shown(token: CesqlToken) -> str:
-    """A token as messages show it."""
+    """Format a token for a message."""
     if token.kind == "end":
         return "the end of the filter"
     text = token.text if len(token.text) <= 40 else token.text[:37] + "..."
@@ -36,7 +36,7 @@ def shown(token: CesqlToken) -> str:
 
 
 def missing_operator(tokens: Sequence[CesqlToken], index: int, *, in_list: bool = False) -> Mistake:
-    """For what stands after a complete operand and is no operator."""
+    """Return the mistake of a token after a complete operand that is not an operator."""
     token, before = tokens[index], tokens[index - 1]
     message = f"expected an operator, found {shown(token)}"
     hint = "join two conditions with AND or OR"
@@ -61,12 +61,12 @@ def missing_operator(tokens: Sequence[CesqlToken], index: int, *, in_list: bool 
 
 
 def missing_operand(tokens: Sequence[CesqlToken], index: int, *, inside: bool) -> Mistake:
-    """For what stands where a value should; ``inside`` says whether a parenthesis is open."""
+    """Return the mistake of a token in place of a value; ``inside``: whether a parenthesis is open."""
     token = tokens[index]
     before = tokens[index - 1] if index else None
     message = f"expected a value or the name of an attribute, found {shown(token)}"
     if token.kind == ")" and not inside:
-        return Mistake(token.start, token.end, "this ) closes nothing", UNOPENED)
+        return Mistake(token.start, token.end, "this ) has no matching (", UNOPENED)
     if token.kind == "+":
         return Mistake(
             token.start, token.end, "unexpected '+'", "a + stands between two numbers or right before one"
@@ -75,16 +75,16 @@ def missing_operand(tokens: Sequence[CesqlToken], index: int, *, inside: bool) -
         pair = before.text + token.text
         hint = f"write {'<=' if pair == '=<' else '<>'}"
         return Mistake(before.start, token.end, f"'{pair}' is not an operator", hint)
-    hint = f"there is nothing before {shown(token)}"
+    hint = f"a value is missing before {shown(token)}"
     if token.kind in KEYWORDS and tokens[index + 1].kind in _AFTER_A_NAME:
         hint = f"{token.text.upper()} is a keyword, so CESQL cannot name an attribute like it"
     elif before:
-        hint = f"there is nothing between {shown(before)} and {shown(token)}"
+        hint = f"a value is missing between {shown(before)} and {shown(token)}"
     return Mistake(token.start, token.end, message, hint)
 
 
 def unknown_function(token: CesqlToken) -> Mistake:
-    """For a name with a parenthesis after it that is no function."""
+    """Return the mistake of a call of a function that does not exist."""
     guess = nearest(token.text, BUILTINS)
     hint = f"did you mean {guess}?" if guess else _FEW_FUNCTIONS
     if token.text.upper() == "CAST":
@@ -93,7 +93,7 @@ def unknown_function(token: CesqlToken) -> Mistake:
 
 
 def wrong_count(text: str, token: CesqlToken, count: int) -> Problem:
-    """A warning: a function that cannot be called with so many arguments."""
+    """Warn of a function that cannot be called with `count` arguments."""
     name = token.text.upper()
     many = "1 argument" if count == 1 else f"{count} arguments"
     message = f"{name} cannot be called with {many}, so this is always an error"
@@ -101,7 +101,7 @@ def wrong_count(text: str, token: CesqlToken, count: int) -> Problem:
 
 
 def mixed(text: str, start: int, before: CesqlToken, operator: CesqlToken, first: str) -> Problem:
-    """A warning: AND, OR and XOR in one row. ``text[start:before.end]`` is what comes first."""
+    """Warn of AND, OR and XOR mixed without parentheses; ``text[start:before.end]`` is the first operand."""
     message = f"{operator.kind} after {first} without parentheses"
     left = _part(text, start, before.end)
     hint = f"CESQL reads from left to right, other engines may not: write ({left}) {operator.kind} ..."
@@ -109,31 +109,31 @@ def mixed(text: str, start: int, before: CesqlToken, operator: CesqlToken, first
 
 
 def tight_not(text: str, tokens: Sequence[CesqlToken], start: int, end: int, operator: CesqlToken) -> Problem:
-    """A warning: ``NOT x = 1``, which means ``(NOT x) = 1``."""
+    """Warn of ``NOT x = 1``, which means ``(NOT x) = 1``."""
     token = tokens[start]
-    message = f"NOT binds tighter than {operator.text.upper()}, so it belongs to what stands before that"
+    message = f"NOT binds tighter than {operator.text.upper()}, so it applies to the operand before that"
     meant = _part(text, tokens[start + 1].start, tokens[end].end)
     return problem_at(text, token.start, token.end, message, f"did you mean NOT ({meant})?")
 
 
 def chained(text: str, operator: CesqlToken) -> Problem:
-    """A warning: ``1 < a < 3``."""
+    """Warn of ``1 < a < 3``."""
     message = f"'{operator.text}' compares the result of the comparison before it"
     hint = "join two comparisons with AND, as in 1 < a AND a < 3"
     return problem_at(text, operator.start, operator.end, message, hint)
 
 
 def tight_postfix(text: str, operator: CesqlToken, arithmetic: CesqlToken) -> Problem:
-    """A warning: ``a + 1 IN (2, 3)``, which means ``a + (1 IN (2, 3))``."""
+    """Warn of ``a + 1 IN (2, 3)``, which means ``a + (1 IN (2, 3))``."""
     name = operator.text.upper()
-    message = f"{name} binds tighter than '{arithmetic.text}', so it belongs to the last operand only"
+    message = f"{name} binds tighter than '{arithmetic.text}', so it applies to the last operand only"
     return problem_at(
         text, operator.start, operator.end, message, f"put parentheses around what {name} tests"
     )
 
 
 def not_an_attribute(text: str, token: CesqlToken) -> Problem | None:
-    """A warning: a name that is most likely not meant as an attribute's."""
+    """Warn of a name that is probably not meant as an attribute; None for other names."""
     name = token.text.lower()
     if name == "data":
         hint = "CESQL reads only context attributes; the sql dialect reads an event's data"

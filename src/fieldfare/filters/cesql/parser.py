@@ -1,11 +1,10 @@
-"""The ``cesql`` dialect: text to syntax tree.
+"""The parser of the ``cesql`` dialect.
 
 Precedence is that of section 3.6: function calls, then NOT and ``-``, then LIKE and IN, then
 ``* / %``, then ``+ -``, then comparisons, then AND, OR and XOR alike, all from left to right. (The
-grammar that accompanies the specification has AND, OR and XOR from right to left; the text is what is
-normative, and whoever mixes them without parentheses is warned.) A mistake is recorded and the
-parser goes on after the next AND, OR, XOR, comma or closing parenthesis, so that a filter with
-several mistakes shows them together.
+grammar that accompanies the specification has AND, OR and XOR from right to left; its text is
+normative. Mixing them without parentheses gives a warning.) After a mistake, the parser resumes at the next
+AND, OR, XOR, comma or closing parenthesis, so that several mistakes are reported together.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any
 
 from fieldfare.filters.cesql import mistakes, syntax
 from fieldfare.filters.cesql.builtins import BUILTINS
-from fieldfare.filters.cesql.lexer import MAX_PROBLEMS, CesqlToken, tokens_of, unquoted
+from fieldfare.filters.cesql.lexer import CesqlToken, tokens_of, unquoted
 from fieldfare.filters.cesql.mistakes import shown
 from fieldfare.filters.cesql.types import result_type
 from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, CesqlType, to_integer
 from fieldfare.filters.errors import FilterError, Mistake, Problem
-from fieldfare.filters.expression import MAX_DEPTH, Pattern, Wild
-from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.text import refuse_unreadable
+from fieldfare.filters.expression import DEPTH_MAX, Pattern, Wild
+from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
+from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX, refuse_unreadable
 
 _LOGIC = ("AND", "OR", "XOR")
 _COMPARE, _ADD, _MULTIPLY, _TEST = range(1, 5)
@@ -32,21 +31,17 @@ _LEVELS = {
     **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
     **dict.fromkeys(("LIKE", "IN"), _TEST),
 }
-_BROKEN = syntax.CesqlLiteral(True)
-"""Stands for an operand that could not be read; its problem is recorded."""
-
-
-MAX_SIZE = 4_096
-"""How large a filter may be: a name, an operator, a keyword, a parenthesis each count 1."""
+_INVALID = syntax.CesqlLiteral(True)
+"""Placeholder for an operand that could not be parsed; its problem is recorded."""
 
 
 def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
-    """The syntax tree of a CESQL expression, and what in it is allowed but most likely not meant.
+    """Parse a CESQL expression; return its syntax tree, and warnings about probable mistakes.
 
     Raises
     ------
     FilterError
-        Its problems name the places, in the order of the text.
+        The filter is invalid; the problems are in the order of the text.
     """
     refuse_unreadable(text)
     tokens, problems = tokens_of(text)
@@ -54,7 +49,7 @@ def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
     parser = _CesqlParser(text, tokens, problems)
     node = parser.filter()
     if parser.problems:
-        raise FilterError(text, sorted(parser.problems, key=_place)[:MAX_PROBLEMS])
+        raise FilterError(text, sorted(parser.problems, key=_place)[:PROBLEMS_MAX])
     kind = result_type(node)
     if kind not in (CesqlType.BOOLEAN, None):
         what = f"this filter is {kind.value}, never true or false, so it matches no event"
@@ -65,8 +60,8 @@ def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
 
 def _refuse_size(text: str, tokens: list[CesqlToken]) -> None:
     size = sum(token.kind not in _FREE for token in tokens)
-    if size > MAX_SIZE:
-        message = f"the filter is too large: it counts more than {MAX_SIZE:,}"
+    if size > SIZE_MAX:
+        message = f"the filter is too large: its size exceeds {SIZE_MAX:,}"
         hint = "names, operators and keywords count 1, literals nothing: use IN for many values"
         raise FilterError(text, [Problem(message, 1, 1, hint, 0)])
 
@@ -79,7 +74,7 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 
 class _CesqlParser:
-    """A cursor over the tokens. ``height`` is the depth of the tree read last."""
+    """A cursor over the tokens. ``height`` is the depth of the tree that was parsed last."""
 
     def __init__(self, text: str, tokens: list[CesqlToken], problems: list[Problem]) -> None:
         self.text = text
@@ -101,44 +96,44 @@ class _CesqlParser:
         self.kind = self.tokens[self.index].kind
 
     def filter(self) -> syntax.Node:
-        if len(self.problems) >= MAX_PROBLEMS:
-            return _BROKEN
+        if len(self.problems) >= PROBLEMS_MAX:
+            return _INVALID
         try:
             node = self.logic()
             while self.kind == ")":
                 self.record(
-                    Mistake(self.token.start, self.token.end, "this ) closes nothing", mistakes.UNOPENED)
+                    Mistake(self.token.start, self.token.end, "this ) has no matching (", mistakes.UNOPENED)
                 )
                 self.advance()
                 if self.kind in _LOGIC:
                     self.advance()
                     self.logic()
-            if self.kind != "end":  # a comma, or what follows a ) too many
+            if self.kind != "end":  # a comma, or a token after a superfluous )
                 raise mistakes.missing_operator(self.tokens, self.index)
         except Mistake as mistake:
-            if len(self.problems) < MAX_PROBLEMS:
+            if len(self.problems) < PROBLEMS_MAX:
                 self.note(mistake)
-            return _BROKEN
+            return _INVALID
         return node
 
     def note(self, mistake: Mistake) -> None:
-        """Keep a mistake as a problem, unless one is known at the same place."""
+        """Record a mistake as a problem, unless there is one at the same place."""
         problem = mistake.problem(self.text)
         if all(_place(problem) != _place(known) for known in self.problems):
             self.problems.append(problem)
 
     def record(self, mistake: Mistake) -> None:
-        """Keep a mistake and go on, unless these are enough."""
+        """Record a mistake; raise a fatal one if there are ``PROBLEMS_MAX``."""
         self.note(mistake)
-        if len(self.problems) >= MAX_PROBLEMS:
+        if len(self.problems) >= PROBLEMS_MAX:
             raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
     def warn(self, problem: Problem | None) -> None:
-        if problem and len(self.warnings) < MAX_PROBLEMS:
+        if problem and len(self.warnings) < PROBLEMS_MAX:
             self.warnings.append(problem)
 
     def logic(self) -> syntax.Node:
-        """Operands joined by AND, OR and XOR, from left to right."""
+        """Parse operands joined by AND, OR and XOR, from left to right."""
         start = self.index
         operands, operator = [self.condition()], ""
         height = self.height
@@ -162,7 +157,7 @@ class _CesqlParser:
         return syntax.Logic(operator, tuple(operands))
 
     def condition(self) -> syntax.Node:
-        """One operand of AND, OR or XOR; what is wrong with it is recorded."""
+        """Parse one operand of AND, OR or XOR; record its mistakes."""
         open_parentheses, in_list = self.open_parentheses, self.in_list
         try:
             node = self.expression(_COMPARE)
@@ -175,11 +170,11 @@ class _CesqlParser:
             self.skip(self.open_parentheses - open_parentheses)
             self.open_parentheses, self.in_list = open_parentheses, in_list
             self.height = 1
-            return _BROKEN
+            return _INVALID
         return node
 
     def skip(self, depth: int) -> None:
-        """Go on to the operator, comma, ) or end that follows here once ``depth`` ) have closed."""
+        """Advance to the next operator, comma, ) or end outside of ``depth`` open parentheses."""
         while self.kind != "end":
             if self.kind == "(":
                 depth += 1
@@ -190,7 +185,7 @@ class _CesqlParser:
             self.advance()
 
     def expression(self, least: int) -> syntax.Node:
-        """Everything from here on that binds at least as tightly as ``least``."""
+        """Parse an expression of operators that bind at least as tightly as ``least``."""
         start = self.index
         left = self.operand()
         first: CesqlToken | None = None
@@ -229,7 +224,7 @@ class _CesqlParser:
         )
 
     def operand(self) -> syntax.Node:
-        """An atom with any number of NOT and - before it."""
+        """Parse an atom after any number of NOT and -."""
         start = self.index
         while self.kind == "NOT" or (self.kind == "-" and not self.at_signed_number()):
             self.advance()
@@ -340,8 +335,8 @@ class _CesqlParser:
             hint = "the pattern is a string, as in type LIKE 'com.example.%'"
             raise Mistake(token.start, token.end, f"LIKE needs a string, found {shown(token)}", hint)
         pattern = unquoted(token.text)
-        if len(pattern) > MAX_PATTERN_CHARACTERS:
-            message = f"a pattern has at most {MAX_PATTERN_CHARACTERS:,} characters"
+        if len(pattern) > PATTERN_CHARACTERS_MAX:
+            message = f"a pattern has at most {PATTERN_CHARACTERS_MAX:,} characters"
             raise Mistake(token.start, token.end, message)
         self.advance()
         self.height = self.grown(height, self.index - 1)
@@ -358,7 +353,7 @@ class _CesqlParser:
         return syntax.CesqlIn(left, items, negated)
 
     def list(self, *, allow_empty: bool) -> tuple[syntax.Node, ...]:
-        """Expressions in parentheses with commas between; ``height`` is the greatest of theirs."""
+        """Parse comma-separated expressions in parentheses; ``height`` becomes the greatest of theirs."""
         opening, in_list = self.token, self.in_list
         self.in_list = True
         self.open()
@@ -376,7 +371,7 @@ class _CesqlParser:
                 message = "a comma with nothing after it" if items else "IN needs at least one value"
                 raise Mistake(token.start, token.end, message, "write IN ('a', 'b')" if not items else "")
             if self.kind in _PLAIN and self.tokens[self.index + 1].kind in (",", ")"):
-                items.append(_ATOMS[self.kind](self))  # the short way for what long lists are made of
+                items.append(_ATOMS[self.kind](self))  # fast path: long lists consist of literals
             else:
                 items.append(self.logic())
                 height = max(height, self.height)
@@ -390,7 +385,7 @@ class _CesqlParser:
 
     def open(self) -> None:
         self.open_parentheses += 1
-        if self.open_parentheses > MAX_DEPTH:
+        if self.open_parentheses > DEPTH_MAX:
             raise self.too_deep(self.token)
         self.advance()
 
@@ -404,12 +399,12 @@ class _CesqlParser:
         )
 
     def grown(self, height: int, start: int) -> int:
-        if height >= MAX_DEPTH:
+        if height >= DEPTH_MAX:
             raise self.too_deep(self.tokens[start])
         return height + 1
 
     def too_deep(self, token: CesqlToken) -> Mistake:
-        message = f"the filter is nested too deeply, at most {MAX_DEPTH} levels are allowed"
+        message = f"the filter is nested too deeply, at most {DEPTH_MAX} levels are allowed"
         return Mistake(token.start, token.end, message, fatal=True)
 
 
@@ -426,7 +421,7 @@ _PLAIN = ("number", "string")
 
 
 def parse_pattern(text: str) -> Pattern:
-    r"""The pattern of LIKE: ``%`` and ``_`` are wildcards unless a ``\`` stands before them (3.4.3)."""
+    r"""Parse a LIKE pattern: ``%`` and ``_`` are wildcards unless a ``\`` precedes them (3.4.3)."""
     parts: list[Any] = []
     literal: list[str] = []
     position = 0

@@ -1,4 +1,4 @@
-"""The syntax tree of CESQL: what the parser gives, before any meaning is attached."""
+"""The syntax tree of CESQL, the parser's result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CesqlNot:
 
 @dataclass(frozen=True, slots=True)
 class Minus:
-    """Minus an integer."""
+    """The negative of an integer."""
 
     operand: Node
 
@@ -89,7 +89,7 @@ class CesqlIn:
 
 @dataclass(frozen=True, slots=True)
 class CesqlCall:
-    """A function, its name in capitals. It may have the wrong number of arguments."""
+    """A function call; the name is in upper case. The number of arguments may be wrong."""
 
     function: str
     arguments: tuple[Node, ...]

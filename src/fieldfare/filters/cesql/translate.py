@@ -1,13 +1,13 @@
-"""From CESQL's syntax tree to the internal expression.
+"""Translation of CESQL's syntax tree to the internal expression.
 
-The expression is true where CESQL gives true without an error, and false where it gives false
-without an error; where there is an error, or another value than a boolean, it is unknown. AND and OR
-become ``AndThen`` and ``OrElse``, which keep the order and let an error decide.
+The expression is true where CESQL returns true without an error, and false where it returns false
+without an error; where there is an error, or a value that is no boolean, it is unknown. AND and OR
+become ``AndThen`` and ``OrElse``, which evaluate in order, so that an error decides the result.
 
-Casts depend on what an attribute is in the event, so they are functions (``CESQL_STRING`` ...). They
-are left out where only being true counts, as for a filter that is one comparison, or several joined
-by AND, if the plain predicate is true for the same values: ``type = 'com.example'`` can be true for a
-string only, though CESQL would have looked at the number 5 too and called it false.
+Casts depend on an attribute's type in the event, so they are functions (``CESQL_STRING`` ...). They are
+omitted where false and unknown are equivalent, as in a filter that is one comparison or several joined by
+AND, if the plain predicate is true for the same values: ``type = 'com.example'`` is true only for a string;
+for the number 5 CESQL returns false, and the plain predicate is unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fieldfare.filters.cesql.types import result_type
 from fieldfare.filters.cesql.values import INFINITIES, CesqlType, cast
 from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.expression import (
-    MAX_DEPTH,
+    DEPTH_MAX,
     And,
     AndThen,
     Attribute,
@@ -45,29 +45,29 @@ from fieldfare.filters.patterns import matcher_of
 _ERROR = Literal(None)
 _NUMERIC = frozenset("-.0123456789")
 _OTHER_TEXTS = ("true", "false", *INFINITIES)
-"""What STRING makes of values that are neither strings nor finite numbers."""
+"""The results of STRING for values that are neither strings nor finite numbers."""
 
 
 def translate(text: str, node: syntax.Node) -> Expression:
-    """The internal expression of a filter.
+    """Translate a filter to the internal expression.
 
     Raises
     ------
     FilterError
-        Its casts make it deeper than an expression may be.
+        With its casts, the expression is nested deeper than ``DEPTH_MAX``.
     """
     expression = _ERROR if result_type(node) in (CesqlType.STRING, CesqlType.INTEGER) else _when_true(node)
     level: list[Expression] = [expression]
-    for _ in range(MAX_DEPTH):
+    for _ in range(DEPTH_MAX):
         level = [part for e in level for part in parts_of(e) if type(part) is not Literal]
         if not level:
             return expression
-    message = f"the filter is nested too deeply, with its casts more than {MAX_DEPTH} levels"
+    message = f"the filter is nested too deeply, with its casts more than {DEPTH_MAX} levels"
     raise FilterError(text, [Problem(message, 1, 1, "", 0)])
 
 
 def _when_true(node: syntax.Node) -> Expression:
-    """An expression that is true where the node's value is; elsewhere false or unknown, as is simplest."""
+    """Return a simple expression that is true where the node's value is true, else false or unknown."""
     simpler: Expression | None = None
     if isinstance(node, syntax.Logic) and node.operator == "AND":
         simpler = And(tuple(map(_truth_when_true, node.operands)))
@@ -95,14 +95,14 @@ def _when_true(node: syntax.Node) -> Expression:
 
 def _or_when_true(node: syntax.Logic) -> Expression:
     tested = set(map(_tested_as_text, node.operands))
-    if len(tested) == 1 and None not in tested:  # where one of them fails, all do
+    if len(tested) == 1 and None not in tested:  # if one of them has an error, all do
         return Or(tuple(map(_when_true, node.operands)))
     *others, last = node.operands
     return OrElse((*map(_truth, others), _truth_when_true(last)))
 
 
 def _tested_as_text(node: syntax.Node) -> str | None:
-    """The attribute that ``x = 'a'`` or ``x LIKE 'a%'`` is about; these fail only where it has no value."""
+    """Return the attribute of ``x = 'a'`` or ``x LIKE 'a%'``, which fail only without a value; else None."""
     if isinstance(node, syntax.CesqlComparison) and node.operator == "=":
         is_test = isinstance(node.right, syntax.CesqlLiteral) and isinstance(node.right.value, str)
         operand = node.left
@@ -118,7 +118,7 @@ def _truth_when_true(node: syntax.Node) -> Expression:
 
 
 def _listed(operand: syntax.Node, values: list[Any] | None) -> Expression | None:
-    """Whether an attribute is one of some JSON values; None if they cannot be listed."""
+    """Return a test whether an attribute is one of some JSON values; None if there is no list of them."""
     if values is None:
         return None
     attribute = _value(operand)
@@ -128,19 +128,19 @@ def _listed(operand: syntax.Node, values: list[Any] | None) -> Expression | None
 
 
 def _may_fit_other_texts(pattern: Pattern) -> bool:
-    """Whether a pattern may fit what STRING makes of a value that is no string."""
+    """Return whether a pattern may match the result of STRING for a value that is not a string."""
     if all(set(part) <= _NUMERIC for part in pattern if isinstance(part, str)):
         return True
     return any(map(matcher_of(pattern), _OTHER_TEXTS))
 
 
 def _value(node: syntax.Node) -> Expression:
-    """An expression with the node's value; unknown where it has an error."""
+    """Return an expression with the node's value; unknown where it has an error."""
     return _VALUES[type(node)](node)
 
 
 def _as(wanted: CesqlType, node: syntax.Node) -> Expression:
-    """The node's value, cast to a type."""
+    """Return an expression with the node's value, cast to a type."""
     if isinstance(node, syntax.CesqlLiteral):
         return Literal(cast(node.value, wanted))
     if result_type(node) is wanted:
@@ -208,7 +208,7 @@ def _logic(node: syntax.Logic) -> Expression:
 
 
 def _exclusive(operands: tuple[Expression, ...]) -> Expression:
-    """XOR of many, which are all evaluated in any case, in halves so that it is not deep."""
+    """Return XOR as a balanced tree, to limit its depth; all operands are evaluated in any case."""
     if len(operands) == 1:
         return operands[0]
     middle = len(operands) // 2

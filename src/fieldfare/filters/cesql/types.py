@@ -1,4 +1,4 @@
-"""The type of a CESQL expression's value, as far as its text tells."""
+"""Static types of CESQL expressions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fieldfare.filters.cesql.values import CesqlType, type_of
 
 
 def result_type(node: syntax.Node) -> CesqlType | None:
-    """The type that an expression always has; None for an attribute, which only the event decides."""
+    """Return the type that an expression always has; None for an attribute, whose type the event decides."""
     if isinstance(node, syntax.CesqlAttribute):
         return None
     if isinstance(node, syntax.CesqlLiteral):

@@ -1,6 +1,6 @@
-"""The types of CESQL, the casts between them, and what an event's JSON value is to CESQL (3.1, 3.2, 3.7).
+"""The types of CESQL, the casts between them, and the conversion from JSON values (3.1, 3.2, 3.7).
 
-A value is a Python str, bool, or int of 32 bits. Casts give None where the specification has an error.
+A value is a Python str, bool, or int of 32 bits. Casts return None where the specification has an error.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ INTEGER_MIN, INTEGER_MAX = -(1 << 31), (1 << 31) - 1
 Value = str | int | bool
 
 _INFINITE = 10**1_000
-"""Numbers from here on count as infinite: to write out their digits would cost too much."""
+"""Numbers of at least this magnitude count as infinite: formatting their digits would cost too much."""
 
-_MAX_PLACES = 10_000
-"""A Decimal with more places after the point than this is no value."""
+_PLACES_MAX = 10_000
+"""Maximum digits of a number after the point; a number with more has no value."""
 
 INFINITIES = ("Infinity", "-Infinity")
-"""What an infinite number is as a string."""
+"""Infinite numbers as strings: positive, negative."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
@@ -33,7 +33,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 class CesqlType(Enum):
-    """A type of CESQL. Its zero value stands for the result where there is an error."""
+    """A type of CESQL. Its zero value is the result where there is an error."""
 
     STRING = "a string"
     INTEGER = "a number"
@@ -49,18 +49,18 @@ _ZEROS: dict[CesqlType, Value] = {CesqlType.STRING: "", CesqlType.INTEGER: 0, Ce
 
 
 def type_of(value: Value) -> CesqlType:
-    """The type of a value."""
+    """Return the type of a value."""
     if isinstance(value, str):
         return CesqlType.STRING
     return CesqlType.BOOLEAN if isinstance(value, bool) else CesqlType.INTEGER
 
 
 def from_json(value: Any) -> Value | None:
-    """What the JSON value of an attribute is; None if it is nothing that CESQL knows.
+    """Convert the JSON value of an attribute; None if it has no equivalent in CESQL.
 
-    A number that is no integer of 32 bits is the string of its digits, as all that is of no primitive
-    type is a string (3.2). An array, an object and a NaN, which no attribute of a CloudEvent is, are
-    nothing. The caller has looked for null and for what is missing.
+    A number that is not an integer of 32 bits is the string of its digits, because values of other than
+    primitive types are strings (3.2). Arrays, objects and NaN, which no attribute of a CloudEvent can be,
+    have no equivalent. The caller must handle null and missing values first.
     """
     kind = type(value)
     if kind is str or kind is bool:
@@ -77,7 +77,7 @@ def from_json(value: Any) -> Value | None:
 
 
 def is_absent(value: Any) -> bool:
-    """Whether an attribute is missing; null is how JSON writes that."""
+    """Return whether an attribute is missing; null in JSON means that it is."""
     return value is None or value is ABSENT
 
 
@@ -97,30 +97,30 @@ def _from_number(value: int | float | Decimal | Fraction) -> Value | None:
 
 
 def _digits(number: Decimal) -> str | None:
-    """All digits of a number, without an exponent, so that equal numbers have equal texts."""
+    """Format a number without an exponent, so that equal numbers have equal texts."""
     exponent = number.as_tuple().exponent
-    if int(exponent) < -_MAX_PLACES:
+    if int(exponent) < -_PLACES_MAX:
         return None
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _from_fraction(value: Fraction) -> Value | None:
-    """As the decimal it is; None for one like 1/3, which no JSON number is."""
+    """Convert a fraction by its decimal; None if that is infinite, as for 1/3, which no JSON number is."""
     places, rest = 0, value.denominator
     for prime in 2, 5:
         count = 0
-        while rest % prime == 0 and count <= _MAX_PLACES:
+        while rest % prime == 0 and count <= _PLACES_MAX:
             rest, count = rest // prime, count + 1
         places = max(places, count)
-    if rest != 1 or places > _MAX_PLACES:
+    if rest != 1 or places > _PLACES_MAX:
         return None
     sign, digits, _ = Decimal((value * 10**places).numerator).as_tuple()
     return _from_number(Decimal((sign, digits, -places)))
 
 
 def number_with_text(text: str) -> int | Decimal | None:
-    """The number, if there is one, that STRING makes this text of; infinities aside."""
+    """Return the finite number that STRING converts to a text; None if there is none."""
     if text == "-0" or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
@@ -130,7 +130,7 @@ def number_with_text(text: str) -> int | Decimal | None:
 
 
 def to_string(value: Value) -> str:
-    """STRING: always possible."""
+    """Cast to STRING, which is always possible."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -139,7 +139,7 @@ def to_string(value: Value) -> str:
 
 
 def to_integer(value: Value) -> int | None:
-    """INT: of a string, decimal digits with or without a sign, within 32 bits; None for any other."""
+    """Cast to INT: a string must be decimal digits with an optional sign, within 32 bits; None for others."""
     if not isinstance(value, str):
         return int(value)
     if not _INTEGER.fullmatch(value):
@@ -152,7 +152,7 @@ def to_integer(value: Value) -> int | None:
 
 
 def to_boolean(value: Value) -> bool | None:
-    """BOOL: a number is true unless it is 0; a string only if it is "true" or "false", in any case."""
+    """Cast to BOOL: a number is true unless it is 0; a string must be "true" or "false", in any case."""
     if isinstance(value, str):
         return _TRUTHS.get(value.lower()) if len(value) <= len("false") else None
     return bool(value)
@@ -162,5 +162,5 @@ CASTS = {CesqlType.STRING: to_string, CesqlType.INTEGER: to_integer, CesqlType.B
 
 
 def cast(value: Value, wanted: CesqlType) -> Value | None:
-    """A value as a value of another type; None where the specification has a cast error."""
+    """Cast a value to another type; None where the specification has a cast error."""
     return CASTS[wanted](value)

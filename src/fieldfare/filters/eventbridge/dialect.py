@@ -9,16 +9,16 @@ from fieldfare.filters.expression import Expression
 
 
 def parse_eventbridge(text: str) -> tuple[Expression, tuple[Problem, ...]]:
-    """The expression that an event pattern means, and warnings.
+    """Parse an event pattern; return its expression and warnings.
 
     Raises
     ------
     FilterError
-        Its problems name the places, in the order of the text.
+        The pattern is invalid; the problems are in the order of the text.
     """
     pattern, warnings = parse_pattern(text)
     try:
         return translate(pattern), warnings
     except TooComplexError as error:
-        hint = "nest fewer objects in each other, above all around fields that may be absent"
+        hint = "nest fewer objects in each other, especially around fields that may be absent"
         raise FilterError(text, [Problem(str(error), 1, 1, hint, 0)]) from None

@@ -1,7 +1,7 @@
-"""A field that a pattern names beside a ``$or`` and again inside of it.
+"""Rejection of patterns that test a field beside a ``$or`` and again inside of it.
 
-event-ruler lets the later one win, or refuses it, as the machine is configured. Neither is what a
-reader would expect (that both must hold), so here it is refused.
+event-ruler uses the later test or rejects the pattern, depending on its configuration. A reader would expect
+that both tests must hold, so such a pattern is rejected here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def refuse_overlaps(document: JsonValue, record: Callable[[Mistake], None]) -> N
 
 
 class _Paths:
-    """Numbers the paths of a pattern: a path is its parent's number and a name, so sets of them are cheap."""
+    """The paths of a pattern, numbered by their parent's number and their name, so that sets are cheap."""
 
     def __init__(self, record: Callable[[Mistake], None]) -> None:
         self.record = record
@@ -27,7 +27,7 @@ class _Paths:
         self.names: dict[int, JsonValue] = {}
 
     def tested(self, fields: JsonValue, path: int) -> set[int]:
-        """The paths that an object tests, in any of its alternatives."""
+        """Return the numbers of the paths that an object tests, its alternatives included."""
         found: set[int] = set()
         either: set[int] = set()
         alternatives: list[JsonValue] = []
@@ -51,13 +51,13 @@ class _Paths:
         return _united(found, either)
 
     def twice(self, name: JsonValue) -> None:
-        hint = "test it in one place, with all that it may be there"
+        hint = "test it in one place, with all allowed values"
         message = f"{name.value!r} is also tested beside this $or"
         self.record(Mistake(name.start, name.end, message, hint))
 
 
 def _united(one: set[int], other: set[int]) -> set[int]:
-    """Both sets in the larger one: what is small is moved, so that all moves together are few."""
+    """Return the union, made by adding the smaller set to the larger one, so that few elements are moved."""
     if len(one) < len(other):
         one, other = other, one
     one |= other

@@ -1,7 +1,7 @@
-"""The ``eventbridge`` dialect: the JSON of an event pattern to its syntax.
+"""The parser of the ``eventbridge`` dialect: from JSON to an event pattern's syntax.
 
-What event-ruler refuses is refused here too, with its place: so a pattern that is taken means the
-same. All mistakes are recorded, so that they are shown together.
+Patterns that event-ruler rejects are rejected here too, so an accepted pattern has the same meaning in both.
+All mistakes are recorded, so that they are reported together.
 """
 
 from __future__ import annotations
@@ -28,16 +28,9 @@ from fieldfare.filters.eventbridge.syntax import (
 )
 from fieldfare.filters.expression import Pattern, Wild
 from fieldfare.filters.functions.networks import address_of, network_of
-from fieldfare.filters.json_text import (
-    MAX_PROBLEMS,
-    Findings,
-    JsonValue,
-    Member,
-    place_in_string,
-    read_json,
-    shown,
-)
-from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
+from fieldfare.filters.json_text import Findings, JsonValue, Member, place_in_string, read_json, shown
+from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
+from fieldfare.filters.text import PROBLEMS_MAX
 
 OR = "$or"
 
@@ -45,7 +38,7 @@ TESTS = (
     *("exactly", "prefix", "suffix", "equals-ignore-case", "anything-but"),
     *("numeric", "cidr", "exists", "wildcard"),
 )
-"""The names of the tests: what stands in an object in a field's list."""
+"""The names of the tests: the names of objects in a field's list."""
 
 RESERVED_IN_OR = frozenset(
     {
@@ -55,20 +48,20 @@ RESERVED_IN_OR = frozenset(
         *("ip-address-in-range", "ip-address-not-in-range"),
     }
 )
-"""Names that event-ruler lets no field have inside ``$or``."""
+"""Names that event-ruler does not allow for fields inside ``$or``."""
 
 
 ENVELOPE = {"detail": "data", "detail-type": "type"}
-"""What fields of EventBridge's envelope are called in a CloudEvent. All others are taken as they are."""
+"""Fields of EventBridge's envelope, with their names in a CloudEvent. Other names are not changed."""
 
 
 def parse_pattern(text: str) -> tuple[Fields, tuple[Problem, ...]]:
-    """The syntax of an event pattern, and warnings of what is most likely not meant.
+    """Parse an event pattern; return its syntax, and warnings about text that is probably not intended.
 
     Raises
     ------
     FilterError
-        Its problems name the places, in the order of the text.
+        The pattern is invalid; the problems are in the order of the text.
     """
     if not text.strip():
         hint = 'write what an event must have, as in {"source": ["aws.ec2"]}'
@@ -78,7 +71,7 @@ def parse_pattern(text: str) -> tuple[Fields, tuple[Problem, ...]]:
     fields = parser.top(document)
     refuse_overlaps(document, parser.findings.add)
     parser.findings.refuse()
-    return fields, tuple(mistake.problem(text) for mistake in parser.warnings[:MAX_PROBLEMS])
+    return fields, tuple(mistake.problem(text) for mistake in parser.warnings[:PROBLEMS_MAX])
 
 
 class _PatternParser:
@@ -98,7 +91,7 @@ class _PatternParser:
         return self.fields(document, ENVELOPE, inside_or=False)
 
     def fields(self, value: JsonValue, renamed: dict[str, str], *, inside_or: bool) -> Fields:
-        """The syntax of an object, some of whose fields have other names in an event."""
+        """Parse an object; ``renamed`` maps names of fields to their names in a CloudEvent."""
         if not value.value:
             hint = 'to test that there is a value, write {"name": [{"exists": true}]}'
             self.record(value, "an object of a pattern cannot be empty", hint)
@@ -179,7 +172,7 @@ class _PatternParser:
         return PatternValues(tuple(tests))
 
     def only_member(self, value: JsonValue, what: str, names: tuple[str, ...]) -> Member | None:
-        """The one member of an object that says how to compare, or None if it is not like that."""
+        """Return the only member of an object, which names a test; record a mistake for other objects."""
         if len(value.value) != 1:
             hint = f"there are {', '.join(names)}"
             if value.value:
@@ -287,7 +280,7 @@ class _PatternParser:
         return AnythingBut(tuple(Equals(item.value) for item in values))
 
     def excluded(self, value: JsonValue, name: str) -> Test | None:
-        """An anything-but that excludes by prefix, suffix, wildcard or without regard to case."""
+        """Parse an anything-but that excludes by prefix, suffix, wildcard or equality ignoring case."""
         values = value.value if value.kind == "array" else [value]
         if not values:
             self.record(value, "a list of values cannot be empty")
@@ -325,7 +318,7 @@ _EXCLUDED: dict[
 
 
 def _is_ipv6(value: Any) -> bool:
-    """Whether a constant is an IPv6 address, which has many spellings; event-ruler lets them all match."""
+    """Return whether a constant is an IPv6 address; event-ruler matches all of its spellings."""
     return isinstance(value, str) and ":" in value and "." not in value and address_of(value) is not None
 
 
@@ -335,10 +328,10 @@ def _kind(value: JsonValue) -> str:
 
 
 def _wildcard_pattern(text: str, string: JsonValue) -> Pattern:
-    r"""The pattern that a wildcard's string means: ``\*`` is an asterisk, ``\\`` a backslash."""
+    r"""Parse a wildcard's string: ``\*`` is an asterisk, ``\\`` a backslash."""
     written = string.value
-    if len(written) > MAX_PATTERN_CHARACTERS:
-        message = f"a wildcard has at most {MAX_PATTERN_CHARACTERS:,} characters"
+    if len(written) > PATTERN_CHARACTERS_MAX:
+        message = f"a wildcard has at most {PATTERN_CHARACTERS_MAX:,} characters"
         raise Mistake(string.start, string.end, message)
 
     def mistake(index: int, message: str, hint: str) -> Mistake:
@@ -370,7 +363,7 @@ def _wildcard_pattern(text: str, string: JsonValue) -> Pattern:
 
 
 def _comparisons(value: JsonValue) -> tuple[tuple[str, int | Decimal], ...]:
-    """``[operator, number]``, or a lower bound and an upper bound, the lower one first and lower."""
+    """Parse ``[operator, number]``, or a range: lower bound first, which must be below the upper bound."""
     items: list[JsonValue] = value.value
     if len(items) not in (2, 4):
         hint = 'write one operator and number, as in ["<", 5], or a range: [">", 0, "<=", 5]'

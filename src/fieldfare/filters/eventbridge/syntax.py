@@ -1,4 +1,4 @@
-"""An event pattern as it is written: objects of fields, and for each field the tests of its values."""
+"""The syntax of event patterns: objects of fields, and for each field the tests of its values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Equals:
     Attributes
     ----------
     any_spelling
-        Whether another spelling of an IPv6 address is the same.
+        Whether all spellings of an IPv6 address are equal.
     """
 
     value: str | int | Decimal | bool | None
@@ -25,14 +25,14 @@ class Equals:
 
 @dataclass(frozen=True, slots=True)
 class EqualsIgnoreCase:
-    """The value is this string, whatever its case."""
+    """The value is this string, ignoring case."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The value is a string that starts so."""
+    """The value is a string that starts with this text."""
 
     text: str
     ignore_case: bool = False
@@ -40,7 +40,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Suffix:
-    """The value is a string that ends so."""
+    """The value is a string that ends with this text."""
 
     text: str
     ignore_case: bool = False
@@ -48,7 +48,7 @@ class Suffix:
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """The value is a string that fits a pattern in which ``*`` stands for any characters."""
+    """The value is a string that matches a pattern in which ``*`` stands for any characters."""
 
     pattern: Pattern
 
@@ -62,7 +62,7 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Cidr:
-    """The value is a string, an address in this block."""
+    """The value is a string with an IP address in this block."""
 
     block: str
 
@@ -76,7 +76,7 @@ class AnythingBut:
 
 @dataclass(frozen=True, slots=True)
 class PatternExists:
-    """There is a value (wanted), or there is none."""
+    """The field has a value (``wanted``), or it has none."""
 
     wanted: bool
 
@@ -88,7 +88,7 @@ Test: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PatternValues:
-    """The tests of a field's values, of which one must hold for one value."""
+    """The tests of a field's values; one of them must hold for one value."""
 
     tests: tuple[Test, ...]
 

@@ -1,14 +1,14 @@
-"""An event pattern's syntax to the internal expression.
+"""Translation of an event pattern's syntax to the internal expression.
 
-A list in an event counts as its elements. So every step of a pattern is a quantifier, which holds
-for one element: a field's tests for one value, and an object's fields all for the same object.
+An array in an event stands for its elements. So every step of a pattern is a quantifier that must hold
+for one element: a field's tests for one value, and all fields of an object for the same object.
 
-A field that may be absent (``{"exists": false}``) makes this harder. event-ruler says: choose for
-each field a value that passes, all from the same elements; a field may go without one if there is
-none *in the elements chosen*. If nothing is chosen inside of a list, because all that its objects
-ask may be absent, then there must be no value in *any* element. Such an object is called optional
-below, and matches in one of two ways: an element passes in which at least one of its fields has a
-value, or none of its fields has a value anywhere.
+A field that may be absent (``{"exists": false}``) makes this harder. event-ruler's rule: choose for
+each field a value that passes, all from the same elements; a field may have none if there is none
+*in the chosen elements*. If nothing is chosen inside of an array, because all fields of its objects
+may be absent, then there must be no value in *any* element. Such an object is called optional
+below. It matches in one of two ways: in an element that passes, at least one of its fields has a value;
+or none of its fields has a value in any element.
 """
 
 from __future__ import annotations
@@ -35,24 +35,32 @@ from fieldfare.filters.eventbridge.syntax import (
 )
 from fieldfare.filters.expression import Attribute, Call, Element, Expression, Like, Literal, Pattern, Wild
 
-MAX_CONDITIONS = 6_000
-"""How many conditions a pattern may mean. Only absent fields in many nested lists mean more than they say."""
+CONDITIONS_MAX = 6_000
+"""Maximum conditions in the translation of a pattern; larger ones are rejected.
+
+Only optional fields in deeply nested objects make a translation much larger than its pattern."""
 
 STRINGS_ONLY = frozenset(
     {"id", "source", "specversion", "type", "subject", "time", "datacontenttype", "dataschema"}
 )
-"""The context attributes that CloudEvents defines: they are strings, so no list is looked for there."""
+"""The context attributes that CloudEvents defines: they are strings, so they need no quantifier."""
 
 
 class TooComplexError(ValueError):
-    """The pattern means more than ``MAX_CONDITIONS``, or is nested too deeply."""
+    """A pattern whose translation has more than ``CONDITIONS_MAX`` conditions or is nested too deeply."""
 
 
 def translate(pattern: Fields) -> Expression:
-    """What is true for the events that match; TooComplexError if that is too much, or nested too deeply."""
+    """Translate a pattern to an expression that is true for the events that match.
+
+    Raises
+    ------
+    TooComplexError
+        The expression has too many conditions or is nested too deeply.
+    """
     expression = _Translator().object(pattern, _Place())
     level: list[Expression] = [expression]
-    for _ in range(ast.MAX_DEPTH):
+    for _ in range(ast.DEPTH_MAX):
         level = [part for above in level for part in ast.parts_of(above)]
     if level:
         raise TooComplexError("the pattern is nested too deeply")
@@ -61,14 +69,14 @@ def translate(pattern: Fields) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a translator stands in an event: its top, or a value.
+    """A position in an event: its top, or a value.
 
     Attributes
     ----------
     value
-        The value, None at the top.
+        The value; None at the top.
     variables
-        The elements' names that are taken.
+        Names of elements in use.
     """
 
     value: Attribute | Element | None = None
@@ -82,7 +90,7 @@ class _Place:
         return Element(self.value.variable, (*self.value.path, name))
 
     def element(self, name: str) -> _Place:
-        """The place of an element of a field, with a new variable named like the field, if it can be."""
+        """Return the position of a field's element, with a new variable named like the field if possible."""
         variable = name if _WORD.fullmatch(name) else "value"
         while variable in self.variables:
             variable += "_"
@@ -99,11 +107,11 @@ class _Translator:
 
     def count(self) -> None:
         self.conditions += 1
-        if self.conditions > MAX_CONDITIONS:
-            raise TooComplexError(f"the pattern means more than {MAX_CONDITIONS:,} conditions")
+        if self.conditions > CONDITIONS_MAX:
+            raise TooComplexError(f"the pattern is translated to more than {CONDITIONS_MAX:,} conditions")
 
     def any(self, at: _Place, name: str, condition: Callable[[_Place], Expression]) -> Expression:
-        """Whether a condition holds for a field, or for one of its elements if it is a list."""
+        """Return a test whether a condition holds for a field, or for one element if it is an array."""
         self.count()
         field = at.field(name)
         if at.value is None and name in STRINGS_ONLY:
@@ -113,14 +121,14 @@ class _Translator:
         return ast.Quantified("ANY", field, element.value.variable, condition(element))
 
     def object(self, fields: Fields, at: _Place) -> Expression:
-        """Whether all fields of an object match, and one of its alternatives."""
+        """Return a test whether all fields of an object match, and one of its alternatives."""
         parts = [self.field(name, inner, at) for name, inner in fields.members]
         if fields.alternatives:
             parts.append(_or([self.object(alternative, at) for alternative in fields.alternatives]))
         return _and(parts)
 
     def is_optional(self, inner: Fields | PatternValues) -> bool:
-        """Whether an event may have nothing of what a field, or an object, asks."""
+        """Return whether a field, or all fields of an object, may be absent."""
         if isinstance(inner, PatternValues):
             return _ABSENT in inner.tests
         known = self.optional.get(id(inner))
@@ -150,7 +158,7 @@ class _Translator:
         return _or(ways)
 
     def object_with_a_value(self, fields: Fields, at: _Place, others: list[Expression]) -> Expression:
-        """Whether an object matches, and not only by what is absent: it has a value, or ``others`` hold."""
+        """Return a test whether an object matches and has a value in a field, or one of ``others`` holds."""
         if not self.is_optional(fields):
             return self.object(fields, at)
         parts = [self.field(name, inner, at) for name, inner in fields.members]
@@ -161,7 +169,7 @@ class _Translator:
         return _and([*parts, _or(ways)])
 
     def has(self, name: str, inner: Fields | PatternValues, at: _Place) -> Expression:
-        """Where a field matches: whether it does so by a value, not only by what is absent."""
+        """Return a test whether a field that matches has a value, instead of being absent."""
         if isinstance(inner, PatternValues):
             return self.any(at, name, _is_value)
         if inner.alternatives:
@@ -169,7 +177,7 @@ class _Translator:
         return self.any(at, name, lambda place: _or([self.has(*member, place) for member in inner.members]))
 
     def object_without_values(self, fields: Fields, inside: _Inside) -> Expression:
-        """Whether nothing that an optional object asks has a value in any element of the lists on the way."""
+        """Return a test whether no field of an optional object has a value in any element of outer arrays."""
         parts: list[Expression] = []
         for name, inner in fields.members:
             if isinstance(inner, PatternValues):
@@ -190,13 +198,13 @@ class _Translator:
 
 _Condition = Callable[[_Place], Expression]
 _Inside = Callable[[_Condition], Expression]
-"""Puts a condition inside of the quantifiers that lead to an object."""
+"""Wraps a condition in the quantifiers that lead to an object."""
 
 _ABSENT = PatternExists(False)
 
 
 def _can_have_a_value(inner: Fields | PatternValues) -> bool:
-    """Whether a field, or an object, can match by something that an event has."""
+    """Return whether a field, or an object, can match by a value instead of an absence."""
     if isinstance(inner, PatternValues):
         return any(test != _ABSENT for test in inner.tests)
     return any(_can_have_a_value(below) for _, below in inner.members) or any(
@@ -205,7 +213,7 @@ def _can_have_a_value(inner: Fields | PatternValues) -> bool:
 
 
 def _is_value(at: _Place) -> Expression:
-    """Whether there is a value of the kind that tests look at: no object."""
+    """Return a test whether there is a scalar value, the only kind that tests apply to."""
     assert at.value is not None
     is_scalar = Call("IS_SCALAR", (at.value,))
     return ast.And((ast.Exists(at.value), is_scalar)) if isinstance(at.value, Attribute) else is_scalar

@@ -1,4 +1,4 @@
-"""The functions of the filter languages: ``FUNCTIONS``, by name."""
+"""The functions of the filter languages, by name: ``FUNCTIONS``."""
 
 from __future__ import annotations
 

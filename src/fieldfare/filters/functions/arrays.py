@@ -1,4 +1,4 @@
-"""Functions over arrays and objects as a whole. What looks at their elements one by one is a quantifier."""
+"""Functions over entire arrays and objects. (Quantifiers test elements one by one.)"""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from fieldfare.filters.values import ValueSet, is_array
 
 
 def cardinality(value: Any) -> int | None:
-    """How many elements an array has, or members an object; None for all else."""
+    """Return the number of an array's elements or an object's members; None for other values."""
     return len(value) if isinstance(value, Mapping) or is_array(value) else None
 
 
 def element_at(value: Any, place: Any) -> Any:
-    """An array's element, counted from 1, or from -1 at its end; an object's member by its name."""
+    """Return an array's element, counted from 1, or from -1 at its end; or an object's member by name.
+
+    None if there is no such element or member.
+    """
     if isinstance(place, str):
         return value.get(place) if isinstance(value, Mapping) else None
     place = exact.rational(place)
@@ -35,14 +38,14 @@ def _is_compound(operands: tuple[Expression, ...], _wanted: ValueSet) -> Require
 _ARRAY = Parameter("array", Type.ANY, no_time=True)
 
 READS_ARRAYS = frozenset(("CARDINALITY", "ELEMENT_AT"))
-"""The functions that look into an array, which must be read first."""
+"""Functions that read an array, which must be decoded first."""
 
 FUNCTIONS = [
     Function(
         name="CARDINALITY",
         parameters=(_ARRAY,),
         result=Type.NUMBER,
-        summary="how many elements an array has, or members an object",
+        summary="the number of elements of an array, or of members of an object",
         group="Arrays",
         compute=cardinality,
         implied=_is_compound,

@@ -1,8 +1,8 @@
-"""Lower case, capitals and case folding, and what a text can have been before.
+"""Lower case, upper case and case folding, and their inverses: the texts that a conversion maps to a text.
 
-``LOWER(type) = 'ab'`` holds for the four texts ``ab aB Ab AB``. The index is told so: a text's
-characters are replaced, one after the other, by all that become them, as long as these are few; from
-there on any continuation is a candidate.
+``LOWER(type) = 'ab'`` holds for the four texts ``ab aB Ab AB``, which the index can search for. They are
+found by replacing the characters of a text, one after the other, by all characters that are converted to
+them. Once there are too many, the rest is cut off, and any text with one of the beginnings is a candidate.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fieldfare.filters.values import AFTER, BEFORE, Ranges, ValueSet
 Fold = Callable[[str], str]
 
 LAST_CASED = 0x1E943
-"""No character beyond this one has a case."""
+"""The last code point that has a case."""
 
-_MOST_ORIGINALS, _MOST_FOR_ONE = 256, 32
-_MOST_TARGETS = 128
+_ORIGINALS_MAX, _FOR_ONE_MAX = 256, 32
+_TARGETS_MAX = 128
 _CONTEXT = frozenset("σς")
-"""What a capital sigma becomes, by what stands around it; all else is replaced character by character."""
+"""Lower cases of a capital sigma, which depend on its neighbours; no other character depends on any."""
 
 Target = tuple[str, bool]
 """A text, and whether it stands for all texts that start with it."""
@@ -42,7 +42,7 @@ def fold(text: str) -> str:
 
 
 def implied(folding: Fold) -> Callable[[tuple[Expression, ...], ValueSet], Requirements]:
-    """What a text must be for its folding to lie in a set."""
+    """Return a function that gives the texts whose conversion is in a set."""
 
     def texts(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
         strings = wanted.strings
@@ -57,7 +57,7 @@ def implied(folding: Fold) -> Callable[[tuple[Expression, ...], ValueSet], Requi
 
 
 def targets_of(ranges: Ranges) -> list[Target] | None:
-    """Texts and beginnings of texts that cover ranges; None if only the empty beginning does."""
+    """Return texts and prefixes that cover ranges; None if only the empty prefix does."""
     if ranges.starts_inside or len(ranges.cuts) % 2:
         return None
     targets = []
@@ -72,7 +72,7 @@ def targets_of(ranges: Ranges) -> list[Target] | None:
 
 
 def covering(targets: Iterable[Target]) -> Ranges:
-    """The texts that are, or start with, one of the targets."""
+    """Return the texts that are one of the targets, or start with one that is a prefix."""
     cuts: list[sets.Cut] = []
     covered = None
     for text, is_prefix in sorted(set(targets), key=lambda target: (target[0], not target[1])):
@@ -99,17 +99,17 @@ def _common_prefix(low: str, high: str) -> str:
 
 
 def _originals(folding: Fold, targets: list[Target] | None) -> tuple[Ranges, bool] | None:
-    """The texts whose foldings the targets describe, and whether there are no others among them."""
+    """Return the texts that are converted to one of the targets, and whether the set is exact."""
     if targets is None:
         return None
     for size in (None, 8, 4, 2, 1):
         if size is not None:
             targets = list({(text[:size], is_prefix or len(text) > size) for text, is_prefix in targets})
-        if len(targets) <= _MOST_TARGETS:
+        if len(targets) <= _TARGETS_MAX:
             break
     else:
         return None
-    most = min(_MOST_FOR_ONE, _MOST_ORIGINALS // max(1, len(targets)))
+    most = min(_FOR_ONE_MAX, _ORIGINALS_MAX // max(1, len(targets)))
     is_exact = size is None
     originals: list[Target] = []
     for target in targets:
@@ -122,10 +122,13 @@ def _originals(folding: Fold, targets: list[Target] | None) -> tuple[Ranges, boo
 
 
 def _originals_of(folding: Fold, target: Target, most: int) -> tuple[list[Target], bool]:
-    """What becomes a target: whole, or as far as there are not too many; and which of the two it is."""
+    """Return the texts that are converted to a target, and whether they are complete.
+
+    If there are more than `most`, return prefixes of them.
+    """
     text, is_prefix = target
     sources = _sources(folding)
-    reached: list[list[str]] = [[""], *[[] for _ in text]]  # by the place in the target: what becomes it
+    reached: list[list[str]] = [[""], *[[] for _ in text]]  # by length: originals of the target's prefix
     done: list[Target] = []
     for place in range(len(text)):
         originals = reached[place]
@@ -134,7 +137,7 @@ def _originals_of(folding: Fold, target: Target, most: int) -> tuple[list[Target
         for size in (1, 2, 3)[: len(text) - place]:
             ends = sources.of(text[place : place + size])
             reached[place + size] += [original + end for original in originals for end in ends]
-        if is_prefix and len(text) - place < 3:  # one character that becomes more than the rest
+        if is_prefix and len(text) - place < 3:  # one character whose image is longer than the rest
             rest = text[place:]
             longer = [image for image in sources.long if len(image) > len(rest) and image.startswith(rest)]
             ends = [end for image in longer for end in sources[image]]
@@ -147,7 +150,7 @@ def _originals_of(folding: Fold, target: Target, most: int) -> tuple[list[Target
 
 
 class _Sources(dict[str, list[str]]):
-    """For what a character can become: the characters that become it, but for those that do not change."""
+    """For each image of a conversion, the characters that have it, except for unchanged characters."""
 
     def __init__(self, folding: Fold) -> None:
         self.changed: set[str] = set()
@@ -161,7 +164,7 @@ class _Sources(dict[str, list[str]]):
         self.long = [image for image in self if len(image) > 1]
 
     def of(self, image: str) -> list[str]:
-        """All that becomes this."""
+        """Return all characters that are converted to an image."""
         sources = self.get(image, [])
         return [*sources, image] if len(image) == 1 and image not in self.changed else sources
 

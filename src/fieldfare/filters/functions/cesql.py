@@ -1,7 +1,7 @@
-"""The operators and functions of CESQL, by its rules, as functions of every filter language.
+"""The operators and functions of CESQL, with its semantics, as functions of every filter language.
 
-They exist so that a CESQL filter can be said in ``sql`` exactly. Each casts its operands as CESQL
-does; where CESQL has an error the result is unknown.
+They exist so that a CESQL filter can be translated to ``sql`` exactly. Each casts its operands as CESQL
+does; where CESQL has an error, the result is unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TYPES = {
 
 
 def _typed(types: Callable[[int], CesqlType], compute: Callable[..., Any] | None) -> Callable[..., Any]:
-    """A function over JSON values: casts them, and gives None where there is an error."""
+    """Return a function over JSON values that casts its operands and returns None for an error."""
 
     def call(*operands: Any) -> CesqlValue | None:
         arguments = []
@@ -89,17 +89,17 @@ def _in(operand: Any, *items: Any) -> bool | None:
     return False
 
 
-# What the index may know: for what values of an attribute a function's result lies in a set.
+# For the index: the values of an attribute for which a function's result is in a set.
 
 _NUMERIC = Ranges(False, (("-", BEFORE), (":", BEFORE)))
-"""The texts of all numbers are among these strings."""
+"""A range of strings that contains the texts of all numbers."""
 _CASTABLE = Ranges(False, (("+", BEFORE), (":", BEFORE)))
-"""The strings that may be cast to an integer are among these."""
-_MAX_POINTS = 64
+"""A range of strings that contains all strings that can be cast to an integer."""
+_POINTS_MAX = 64
 
 
 def _texts_of_numbers(strings: Ranges) -> tuple[Ranges, bool]:
-    """The numbers whose texts are in a set of strings, and whether they are exactly these."""
+    """Return the numbers whose texts are in a set of strings, and whether the set is exact."""
     inside = strings.intersection(_NUMERIC)
     numbers, is_exact = sets.EVERYTHING, False
     if inside.is_empty:
@@ -117,7 +117,7 @@ def _texts_of_numbers(strings: Ranges) -> tuple[Ranges, bool]:
 
 
 def _points_of(ranges: Ranges) -> list[Any] | None:
-    """The values of a set that has no more than single ones."""
+    """Return the values of a set that consists of single values; None for other sets."""
     befores, afters = ranges.cuts[::2], ranges.cuts[1::2]
     if ranges.starts_inside or len(befores) != len(afters):
         return None
@@ -142,7 +142,7 @@ def _int_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirem
     numbers = wanted.numbers.intersection(limits)
     atoms = (sets.TRUE if Decimal(1) in numbers else 0) | (sets.FALSE if Decimal(0) in numbers else 0)
     strings = sets.NOTHING if numbers.is_empty else _CASTABLE
-    points = _points_of(numbers) if len(numbers.cuts) <= 2 * _MAX_POINTS else None
+    points = _points_of(numbers) if len(numbers.cuts) <= 2 * _POINTS_MAX else None
     if points:  # one of these numbers, with a sign or zeros before it or not
         strings = sets.points([str(point) for point in points])
         for prefix in "+", "0", "-0":
@@ -174,7 +174,7 @@ _NEGATED = {
     sets.TRUE: _TRUTH_SETS[False],
     sets.FALSE | sets.TRUE: _TRUTH_SETS[True].union(_TRUTH_SETS[False]),
 }
-"""By the results that are wanted: what a value must be. Made once, since filters repeat them."""
+"""The values for each set of wanted results. Made once, because many filters need them."""
 
 
 def _bool_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
@@ -207,7 +207,7 @@ def _in_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requireme
 
 
 def with_text(text: str) -> list[str | int | Decimal | bool] | None:
-    """All JSON values that STRING makes a text of; None if an infinity is one of them."""
+    """Return all JSON values that STRING converts to a text; None if an infinity is one of them."""
     if text in INFINITIES:
         return None
     number = number_with_text(text)
@@ -216,7 +216,7 @@ def with_text(text: str) -> list[str | int | Decimal | bool] | None:
 
 
 def equal_to_any(items: Iterable[CesqlValue]) -> list[str | int | Decimal | bool] | None:
-    """All JSON values that CESQL's IN finds among constants; None if that is an infinity too."""
+    """Return all JSON values that CESQL's IN finds among constants; None if an infinity is one of them."""
     strings: dict[str, None] = {}
     numbers: dict[int | Decimal, None] = {}
     booleans: dict[bool, None] = {}
@@ -242,7 +242,7 @@ def equal_to_any(items: Iterable[CesqlValue]) -> list[str | int | Decimal | bool
 
 
 def _set_of(values: Iterable[Any]) -> ValueSet:
-    """The set of some JSON values."""
+    """Return the set of some JSON values."""
     atoms, numbers, strings = 0, [], []
     for value in values:
         if isinstance(value, str):
@@ -263,14 +263,14 @@ def _function(
 
 
 ARITHMETIC = {"+": "ADD", "-": "SUBTRACT", "*": "MULTIPLY", "/": "DIVIDE", "%": "REMAINDER"}
-"""CESQL's operators and the functions (after ``CESQL_``) that compute them."""
+"""CESQL's operators, with the names of their functions without the prefix ``CESQL_``."""
 
 _SUMMARIES = {
-    "LENGTH": "how many characters the value has as a string",
+    "LENGTH": "the number of characters of the value as a string",
     "CONCAT": "the values as strings, one after the other",
     "CONCAT_WS": "the values as strings, with the delimiter between them",
     "LOWER": "the value as a string in lower case",
-    "UPPER": "the value as a string in capitals",
+    "UPPER": "the value as a string in upper case",
     "TRIM": "the value as a string without white space (Unicode's) around it",
     "LEFT": "the first characters of a string",
     "RIGHT": "the last characters of a string",
@@ -348,7 +348,7 @@ FUNCTIONS = [
         "IN",
         (_VALUE, Parameter("item", Type.ANY, repeated=True)),
         Type.BOOLEAN,
-        "whether an item, cast to the value's type, is equal to it; looks from left to right",
+        "whether an item, cast to the value's type, is equal to it; compares from left to right",
         compute=_in,
         implied=_in_implied,
         takes_null=True,

@@ -1,4 +1,4 @@
-"""Functions that give back one of their operands, and the comparison for which null is a value."""
+"""Functions that return one of their operands, and the comparison that treats null as a value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ def first_value(*values: Any) -> Any:
 
 
 def case_value(*operands: Any) -> Any:
-    """The value behind the first condition that is true; the last operand if none is."""
+    """Return the value after the first true condition, or the last operand if none is true.
+
+    Parameters
+    ----------
+    operands
+        Pairs of condition and value, and the value of ELSE.
+    """
     for place in range(0, len(operands) - 1, 2):
         if operands[place] is True:
             return operands[place + 1]
@@ -37,12 +43,12 @@ def unless_equal(value: Any, other: Any) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are equal, or there is neither."""
+    """Return whether two values are equal or both are None."""
     return exact.order(left, right) == 0 if left is not None else right is None
 
 
 def _most(wanted: int, values: tuple[Any, ...]) -> Any:
-    """The first value that none is above (or below); None if some cannot be compared."""
+    """Return the greatest (1) or least (-1) value that is not None; None if the values are not comparable."""
     found = None
     for value in values:
         if value is None:
@@ -67,14 +73,14 @@ _SIMPLE = (Attribute, Element, Literal)
 
 
 def _expand_same(operands: tuple[Expression, ...]) -> Expression | None:
-    """What says the same of a constant and anything, or of two attributes."""
+    """Return an equivalent of EQUAL_NULL if one operand is a constant or both are simple; else None."""
     left, right = operands
     if isinstance(left, Literal):
         left, right = right, left
     if isinstance(right, Literal):
         return IsNull(left) if right.value is None else IsTruth(Comparison("=", left, right), True)
     if not (isinstance(left, _SIMPLE) and isinstance(right, _SIMPLE)):
-        return None  # what is computed is computed once
+        return None  # the expansion repeats the operands, and would compute them twice
     equal = IsTruth(Comparison("=", left, right), True)
     return Or((equal, And((IsNull(left), IsNull(right)))))
 
@@ -113,17 +119,17 @@ FUNCTIONS = [
         "the first of the values that is neither null nor missing nor unknown",
         first_value,
     ),
-    _function("NULLIF", (_VALUE, _OTHER), "the value, but none if it equals the other", unless_equal),
+    _function("NULLIF", (_VALUE, _OTHER), "the value, or no value if it equals the other", unless_equal),
     _function(
         "GREATEST",
         (_VALUE, _MORE_VALUES),
-        "the greatest of the values that there are; none if they are of several types",
+        "the greatest of the values, ignoring missing ones; no value if they are of several types",
         greatest,
     ),
     _function(
         "LEAST",
         (_VALUE, _MORE_VALUES),
-        "the least of the values that there are; none if they are of several types",
+        "the least of the values, ignoring missing ones; no value if they are of several types",
         least,
     ),
     _function(
@@ -141,7 +147,7 @@ FUNCTIONS = [
             _VALUE,
             Parameter("otherwise", Type.ANY, repeated=True),
         ),
-        "the value behind the first condition that is true, or else the last one",
+        "the value after the first condition that is true, or else the last one",
         case_value,
         group="",
     ),

@@ -19,7 +19,7 @@ from fieldfare.filters.values import AFTER, BEFORE, Ranges, ValueSet
 RADIUS_KM = 6371.0088
 """The mean radius of the Earth (Moritz 2000, R1 of GRS 80)."""
 
-MAX_DISTANCE_KM = math.pi * RADIUS_KM
+DISTANCE_KM_MAX = math.pi * RADIUS_KM
 
 Number = int | Fraction
 
@@ -30,7 +30,10 @@ _MARGIN_DEGREES = 1e-6
 def distance_km(
     latitude: Number, longitude: Number, latitude_2: Number, longitude_2: Number
 ) -> Decimal | None:
-    """The distance of two places, to a millimetre, by the haversine formula."""
+    """Return the distance of two places in km, to a millimetre, by the haversine formula.
+
+    None if a latitude or longitude is out of range.
+    """
     if not all(-90 <= each <= 90 for each in (latitude, latitude_2)):
         return None
     if not all(-180 <= each <= 180 for each in (longitude, longitude_2)):
@@ -42,10 +45,10 @@ def distance_km(
 
 
 def _implied_distance(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
-    """Latitudes and longitudes around a place that is written in the filter."""
+    """Return the latitudes and longitudes within a distance of a place that is constant in the filter."""
     cuts = wanted.numbers.cuts
     unbounded = wanted.numbers.starts_inside ^ bool(len(cuts) & 1)
-    radius = MAX_DISTANCE_KM if unbounded or not cuts else float(min(cuts[-1][0], Decimal(30_000)))
+    radius = DISTANCE_KM_MAX if unbounded or not cuts else float(min(cuts[-1][0], Decimal(30_000)))
     for place, other in ((operands[:2], operands[2:]), (operands[2:], operands[:2])):
         center = _degrees(place[0], 90), _degrees(place[1], 180)
         if center[0] is None or center[1] is None:
@@ -65,12 +68,12 @@ def _degrees(operand: Expression, most: int) -> float | None:
 
 
 def box_around(latitude: float, longitude: float, radius_km: float) -> tuple[ValueSet, ValueSet]:
-    """The latitudes, and the longitudes, of all places within a distance of a place."""
+    """Return the latitudes and the longitudes of all places within a distance of a place."""
     angle = min((radius_km + _MARGIN_KM) / RADIUS_KM, math.pi)
     half_height = math.degrees(angle) + _MARGIN_DEGREES
     south, north = max(-90.0, latitude - half_height), min(90.0, latitude + half_height)
     half_width = 180.0
-    if south > -90 and north < 90:  # else a pole is inside, and with it every longitude
+    if south > -90 and north < 90:  # otherwise a pole is inside, and every longitude
         narrowing = math.sin(angle) / math.cos(math.radians(latitude))
         if narrowing < 1 - 1e-9:
             half_width = min(180.0, math.degrees(math.asin(narrowing)) + _MARGIN_DEGREES)
@@ -83,7 +86,7 @@ def box_around(latitude: float, longitude: float, radius_km: float) -> tuple[Val
             longitudes = _span(-180, east - 360).union(_span(west, 180))
         else:
             longitudes = _span(west, east)
-        if west <= -180 or east >= 180:  # both names of the antimeridian
+        if west <= -180 or east >= 180:  # the antimeridian is both -180 and 180
             longitudes = longitudes.union(_span(-180, -180)).union(_span(180, 180))
     return ValueSet(numbers=_span(south, north)), ValueSet(numbers=longitudes)
 
@@ -97,7 +100,7 @@ def _expand_box(operands: tuple[Expression, ...]) -> Expression:
     within = Between(latitude, south, north)
     low, high = _number(west), _number(east)
     spans = [(low, high)] if low <= high else [(low, 180), (-180, high)]
-    if low <= high and (low == -180) != (high == 180):  # the antimeridian has two names
+    if low <= high and (low == -180) != (high == 180):  # the antimeridian is both -180 and 180
         spans.append((180, 180) if low == -180 else (-180, -180))
     between = tuple([Between(longitude, Literal(low), Literal(high)) for low, high in spans])
     return And((within, between[0] if len(between) == 1 else Or(between)))

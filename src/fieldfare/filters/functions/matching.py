@@ -1,23 +1,26 @@
-"""Functions that match strings without regard to case, and one that tells scalars from arrays and objects."""
+"""Functions that compare strings ignoring case, and IS_SCALAR, which is false for arrays and objects."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from fieldfare.filters import values as sets
 from fieldfare.filters.expression import Comparison, Expression, In, IsNull, IsTruth, Literal, Or
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 from fieldfare.filters.values import ValueSet
 
-_MAX_SPELLINGS = 32
-"""How many spellings of a text the index looks for."""
+_SPELLINGS_MAX = 32
+"""Maximum spellings of a text that the index searches for; of a longer text it searches for a prefix."""
 
 
+@lru_cache(4_096)
 def _forms(character: str) -> tuple[str, ...]:
-    """A character and its lower and upper case; a case may be several characters, as SS is that of ß."""
+    """Return a character with its lower and upper case, which may have several characters: SS for ß."""
     return tuple(dict.fromkeys((character, character.lower(), character.upper())))
 
 
 def _fits(text: str, part: str, start: int) -> int:
-    """Where a part ends that stands at a place of the text, whatever its case; -1 if it does not."""
+    """Return the end of a part that occurs at a place of the text, ignoring case; -1 if it does not."""
     if part.isascii():
         end = start + len(part)
         found = text[start:end]
@@ -33,7 +36,7 @@ def _fits(text: str, part: str, start: int) -> int:
 
 
 def equals_ignoring_case(text: str, other: str) -> bool:
-    """Whether every character of ``text`` is one of ``other``, or its lower or upper case."""
+    """Return whether each character of ``text`` is that of ``other``, or its lower or upper case."""
     return _fits(text, other, 0) == len(text)
 
 
@@ -56,33 +59,33 @@ def ends_ignoring_case(text: str, part: str) -> bool:
 
 
 def _spellings(text: str) -> tuple[list[str], bool]:
-    """How the text can start, whatever its case; and whether these are whole spellings of it."""
+    """Return the spellings of a text in any case, or of its beginning; and whether they are complete."""
     found = [""]
     for character in text:
         forms = _forms(character)
-        if len(found) * len(forms) > _MAX_SPELLINGS:
+        if len(found) * len(forms) > _SPELLINGS_MAX:
             return found, False
         found = [start + form for start in found for form in forms]
     return found, True
 
 
 def _expand_equality(operands: tuple[Expression, ...]) -> Expression | None:
-    """All spellings of a short text, as constants."""
+    """Return an IN of all spellings of a short constant; None for other operands."""
     text, other = operands
     if not isinstance(other, Literal) or not isinstance(other.value, str):
         return None
-    found, are_whole = _spellings(other.value)
-    return In(text, tuple(map(Literal, dict.fromkeys(found)))) if are_whole else None
+    found, are_complete = _spellings(other.value)
+    return In(text, tuple(map(Literal, dict.fromkeys(found)))) if are_complete else None
 
 
 def _implied_start(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
-    """What the text starts with if it is equal to, or starts with, a constant whatever the case."""
+    """Return the strings that start with a constant, ignoring case."""
     text, part = operands
     if not isinstance(part, Literal) or not isinstance(part.value, str) or False in wanted:
         return None
-    found, are_whole = _spellings(part.value)
+    found, are_complete = _spellings(part.value)
     values = sets.union_of([ValueSet(strings=sets.with_prefix(start)) for start in found])
-    return ([(text, values)], are_whole)
+    return ([(text, values)], are_complete)
 
 
 def _implied_equality(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:

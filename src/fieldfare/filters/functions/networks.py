@@ -1,4 +1,4 @@
-"""Functions over addresses of the Internet."""
+"""Functions over IP addresses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fieldfare.filters.values import Ranges, ValueSet
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-MAX_ADDRESS_CHARACTERS = 45
-"""The longest text of an address: eight groups of which the last two are an IPv4 address."""
+ADDRESS_CHARACTERS_MAX = 45
+"""Maximum characters of an address: eight groups, the last two as an IPv4 address; longer texts are none."""
 
 
 def address_of(text: str) -> Address | None:
-    """The address that a text is, of either version; None if it is none. A zone (``%eth0``) is not taken."""
-    if len(text) > MAX_ADDRESS_CHARACTERS or "%" in text:
+    """Parse an IPv4 or IPv6 address; None if a text is none. Zones (``%eth0``) are not accepted."""
+    if len(text) > ADDRESS_CHARACTERS_MAX or "%" in text:
         return None
     try:
         return IPv6Address(text) if ":" in text else IPv4Address(text)
@@ -27,9 +27,9 @@ def address_of(text: str) -> Address | None:
 
 
 def network_of(block: str) -> Network | None:
-    """The network that a text like ``10.0.0.0/8`` is; None if it is none.
+    """Parse a network such as ``10.0.0.0/8``; None if a text is none.
 
-    The address may be any in the block. An address alone is a block of one.
+    Any address of the block is accepted. An address without a length is a block of one.
     """
     text, slash, bits = block.partition("/")
     address = address_of(text)
@@ -53,7 +53,7 @@ def _in_cidr(address: str, block: str) -> bool | None:
 
 
 def _implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
-    """The strings that a block's addresses start with."""
+    """Return the strings with which addresses of a block start."""
     address, block = operands
     if not isinstance(block, Literal) or not isinstance(block.value, str):
         return None
@@ -70,7 +70,7 @@ def _implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements
 
 
 def _texts_v4(network: Network) -> tuple[Ranges, bool]:
-    """All addresses of a small block; of a larger one, how the octets start that its bits reach into."""
+    """Return all addresses of a small IPv4 block, exactly; for a larger one, prefixes of its addresses."""
     octets, rest = divmod(network.prefixlen, 8)
     fixed = network.network_address.packed[:octets]
     start = "".join(f"{octet}." for octet in fixed)
@@ -86,7 +86,7 @@ def _texts_v4(network: Network) -> tuple[Ranges, bool]:
 
 
 def _prefixes_v6(network: Network) -> Ranges:
-    """How the first group of an address can be written, if the block fixes it."""
+    """Return the spellings of an IPv6 block's first group as prefixes, if the block fixes that group."""
     if network.prefixlen < 16:
         return sets.EVERYTHING
     group = int.from_bytes(network.network_address.packed[:2], "big")
@@ -98,7 +98,7 @@ def _prefixes_v6(network: Network) -> Ranges:
 
 
 def _any_prefix(prefixes: list[str]) -> Ranges:
-    """All strings with one of these prefixes, none of which is a prefix of another."""
+    """Return all strings with one of the prefixes, none of which may be a prefix of another."""
     return Ranges(False, tuple(cut for prefix in sorted(prefixes) for cut in sets.with_prefix(prefix).cuts))
 
 
@@ -107,7 +107,7 @@ FUNCTIONS = [
         name="IN_CIDR",
         parameters=(Parameter("address", Type.STRING), Parameter("block", Type.STRING)),
         result=Type.BOOLEAN,
-        summary="whether an IP address is in a block such as '10.0.0.0/8'; unknown for what is no address",
+        summary="whether an IP address is in a block such as '10.0.0.0/8'; unknown if it is not an address",
         group="Networks",
         compute=_in_cidr,
         implied=_implied,

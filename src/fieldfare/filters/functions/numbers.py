@@ -15,14 +15,14 @@ from fieldfare.filters.expression import Expression, Literal
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 from fieldfare.filters.values import AFTER, BEFORE, Cut, Ranges, ValueSet
 
-MAX_ROUNDED_DIGITS = 100
-"""How far from the decimal point ROUND rounds."""
+ROUNDED_DIGITS_MAX = 100
+"""Maximum digits after the point, or before it, to which ROUND rounds; beyond, it has no value."""
 
-MAX_NUMERAL_CHARACTERS = 1_000
-"""How long a text can be that NUMBER reads."""
+NUMERAL_CHARACTERS_MAX = 1_000
+"""Maximum characters of a text that NUMBER converts; a longer text has no value."""
 
 NUMERAL_SPACE = " \t\n\v\f\r"
-"""What may stand around a numeral."""
+"""White space that may surround a numeral."""
 
 Number = int | Fraction
 
@@ -31,18 +31,22 @@ _NUMERAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9
 
 
 def round_half_away(number: Number, digits: Number = 0) -> Number | None:
-    """To so many digits after the decimal point (before it, if negative); a half away from zero."""
-    if type(digits) is not int or abs(digits) > MAX_ROUNDED_DIGITS:
+    """Round to `digits` digits after the decimal point (before it, if negative); a half away from zero."""
+    if type(digits) is not int or abs(digits) > ROUNDED_DIGITS_MAX:
         return None
-    unit = Fraction(10) ** -digits
-    rounded = math.floor((-number if number < 0 else number) / unit + Fraction(1, 2)) * unit
-    return exact.rational(-rounded if number < 0 else rounded)
+    numerator, denominator = abs(number.numerator), number.denominator
+    if digits > 0:
+        numerator *= 10**digits
+    else:
+        denominator *= 10**-digits
+    rounded = (2 * numerator + denominator) // (2 * denominator) * (-1 if number < 0 else 1)
+    return exact.rational(Fraction(rounded, 10**digits) if digits > 0 else rounded * 10**-digits)
 
 
 def number_of(value: Any) -> Number | None:
-    """A number, or the number that a text writes, white space around it aside (as SQL's CAST has it)."""
+    """Return a number, or parse one from a text with optional white space around it, as SQL's CAST does."""
     if isinstance(value, str):
-        if len(value) > MAX_NUMERAL_CHARACTERS:
+        if len(value) > NUMERAL_CHARACTERS_MAX:
             return None
         numeral = value.strip(NUMERAL_SPACE)
         return exact.rational(Decimal(numeral)) if _NUMERAL.fullmatch(numeral) else None
@@ -50,12 +54,12 @@ def number_of(value: Any) -> Number | None:
 
 
 def shifted(ranges: Ranges, by: Decimal) -> Ranges:
-    """All numbers of ranges, moved."""
+    """Return ranges moved by a number."""
     return Ranges(ranges.starts_inside, tuple([(_EXACT.add(value, by), side) for value, side in ranges.cuts]))
 
 
 def widened(ranges: Ranges, below: Decimal, above: Decimal) -> Ranges:
-    """All numbers that are so near to one of the ranges."""
+    """Return ranges extended at their lower ends by `below` and at their upper ends by `above`."""
     cuts: list[Cut] = []
     inside = ranges.starts_inside
     for value, _ in ranges.cuts:
@@ -72,13 +76,13 @@ def widened(ranges: Ranges, below: Decimal, above: Decimal) -> Ranges:
 
 
 def mirrored(ranges: Ranges) -> Ranges:
-    """The numbers whose negatives are in the ranges."""
+    """Return the numbers whose negatives are in the ranges."""
     cuts = tuple((value.copy_negate(), 1 - side) for value, side in reversed(ranges.cuts))
     return Ranges(ranges.starts_inside ^ bool(len(cuts) & 1), cuts)
 
 
 def _tidy(starts_inside: bool, cuts: list[Cut]) -> Ranges:
-    """Ranges from cuts in order, of which neighbours that are equal undo each other."""
+    """Return ranges from sorted cuts; two equal adjacent cuts cancel each other."""
     kept: list[Cut] = []
     for cut in cuts:
         if kept and kept[-1] == cut:
@@ -89,7 +93,7 @@ def _tidy(starts_inside: bool, cuts: list[Cut]) -> Ranges:
 
 
 def _whole(cut: Cut, rounding: Callable[[Decimal], int]) -> Cut:
-    """The cut between numbers whose floor (or ceiling) is on one side and on the other side of a cut."""
+    """Return the cut of numbers that corresponds to a cut of their floors (or ceilings)."""
     value, side = cut
     if rounding is math.floor:  # floor(x) < 2.5 where x < 3; floor(x) <= 2 where x < 3
         return Decimal(math.floor(value) + 1 if side == AFTER else math.ceil(value)), BEFORE
@@ -115,7 +119,7 @@ def _implied_rounded(operands: tuple[Expression, ...], wanted: ValueSet) -> Requ
     digits = operands[1].value if len(operands) == 2 and isinstance(operands[1], Literal) else 0
     if type(digits) is not int or (len(operands) == 2 and not isinstance(operands[1], Literal)):
         return None
-    if not -MAX_ROUNDED_DIGITS <= digits <= MAX_ROUNDED_DIGITS:
+    if not -ROUNDED_DIGITS_MAX <= digits <= ROUNDED_DIGITS_MAX:
         return [(operands[0], sets.NO_VALUES)], True
     unit = Decimal(1).scaleb(-digits)
     down, up = shifted(wanted.numbers, -unit), shifted(wanted.numbers, unit)
@@ -145,7 +149,7 @@ FUNCTIONS = [
         name="ROUND",
         parameters=(_NUMBER, Parameter("digits", Type.NUMBER, optional=True)),
         result=Type.NUMBER,
-        summary="the nearest number with so many digits after the point (0; negative: before it), a half "
+        summary="the number rounded to `digits` (0) digits after the point (before it, if negative), a half "
         "away from zero",
         group="Numbers",
         compute=round_half_away,
@@ -155,7 +159,7 @@ FUNCTIONS = [
         name="FLOOR",
         parameters=(_NUMBER,),
         result=Type.NUMBER,
-        summary="the greatest whole number that is not above it",
+        summary="the greatest whole number that is not above the number",
         group="Numbers",
         compute=math.floor,
         implied=_implied_whole(math.floor),
@@ -164,7 +168,7 @@ FUNCTIONS = [
         name="CEIL",
         parameters=(_NUMBER,),
         result=Type.NUMBER,
-        summary="the least whole number that is not below it",
+        summary="the least whole number that is not below the number",
         group="Numbers",
         compute=math.ceil,
         implied=_implied_whole(math.ceil),
@@ -173,7 +177,7 @@ FUNCTIONS = [
         name="NUMBER",
         parameters=(Parameter("value", Type.ANY),),
         result=Type.NUMBER,
-        summary="the number that a string writes (`'18.50'`, `' -1e3 '`), or a number as it is",
+        summary="the number in a string (`'18.50'`, `' -1e3 '`), or a number as it is",
         group="Numbers",
         compute=number_of,
     ),

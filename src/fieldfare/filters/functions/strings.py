@@ -1,14 +1,15 @@
-"""Functions over strings. Places count from 1, as in SQL; what would be too long has no value."""
+"""Functions over strings. Positions count from 1, as in SQL; a result that is too long has no value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from itertools import takewhile
 
 from fieldfare.filters.expression import Expression, Like, Literal, Wild
 from fieldfare.filters.functions import cases
-from fieldfare.filters.functions.table import MAX_CHARACTERS, Function, Parameter, Requirements, Type
-from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
+from fieldfare.filters.functions.table import CHARACTERS_MAX, Function, Parameter, Requirements, Type
+from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX, contains, find, searchable
 from fieldfare.filters.values import NO_VALUES, ValueSet
 
 _TEXT = Parameter("text", Type.STRING)
@@ -18,20 +19,27 @@ _COUNT = Parameter("count", Type.NUMBER)
 
 Number = int | Fraction
 
+_TRIMMED_MAX = 16
+"""Maximum characters to trim that each character of a text is compared with; more are looked up."""
+
 
 def concat(*texts: str) -> str | None:
-    return "".join(texts) if sum(map(len, texts)) <= MAX_CHARACTERS else None
+    return "".join(texts) if sum(map(len, texts)) <= CHARACTERS_MAX else None
 
 
 def replace(text: str, old: str, new: str) -> str | None:
     if not old:
         return text
-    size = len(text) + text.count(old) * (len(new) - len(old))
-    return text.replace(old, new) if size <= max(MAX_CHARACTERS, len(text)) else None
+    searched = searchable(text, old)
+    size = len(text) + searched.count(old) * (len(new) - len(old))
+    return searched.replace(old, new)[:size] if size <= max(CHARACTERS_MAX, len(text)) else None
 
 
 def substring(text: str, start: Number, count: Number | None = None) -> str | None:
-    """The characters at the places from ``start`` on that the text has; places before 1 count too."""
+    """Return the characters at positions from ``start`` on; positions before 1 count, but have no characters.
+
+    None if ``start`` or ``count`` is not a whole number, or ``count`` is negative.
+    """
     if type(start) is not int or (count is not None and (type(count) is not int or count < 0)):
         return None
     end = len(text) if count is None else min(len(text), start - 1 + count)
@@ -47,29 +55,38 @@ def right(text: str, count: Number) -> str | None:
 
 
 def position(part: str, text: str) -> int:
-    return text.find(part) + 1
+    return find(text, part, 0, len(text)) + 1
 
 
 def trim(text: str, characters: str = " ") -> str:
-    return text.strip(characters) if characters else text
+    return right_trim(left_trim(text, characters), characters)
 
 
 def left_trim(text: str, characters: str = " ") -> str:
-    return text.lstrip(characters) if characters else text
+    if len(characters) <= _TRIMMED_MAX:
+        return text.lstrip(characters) if characters else text
+    return text[_leading(text, characters) :]
 
 
 def right_trim(text: str, characters: str = " ") -> str:
-    return text.rstrip(characters) if characters else text
+    if len(characters) <= _TRIMMED_MAX:
+        return text.rstrip(characters) if characters else text
+    return text[: len(text) - _leading(reversed(text), characters)]
+
+
+def _leading(text: Iterable[str], characters: str) -> int:
+    """Return how many characters at the beginning of a text are among others, in linear time."""
+    return sum(1 for _ in takewhile(frozenset(characters).__contains__, text))
 
 
 def _pattern(before: bool, after: bool) -> Callable[[tuple[Expression, ...]], Expression | None]:
-    """The LIKE that a search for a literal is."""
+    """Return an expansion of a search for a literal to LIKE."""
 
     def expand(operands: tuple[Expression, ...]) -> Expression | None:
         text, part = operands
         if not isinstance(part, Literal) or not isinstance(part.value, str):
             return None
-        if len(part.value) > MAX_PATTERN_CHARACTERS:
+        if len(part.value) > PATTERN_CHARACTERS_MAX:
             return None
         pieces: list[str | Wild] = [Wild.RUN] if before else []
         if part.value:
@@ -84,12 +101,16 @@ def _pattern(before: bool, after: bool) -> Callable[[tuple[Expression, ...]], Ex
 def _with_numbers(
     least: int, implied: Callable[[tuple[Expression, ...], ValueSet], Requirements | None] | None = None
 ) -> Callable[[tuple[Expression, ...], ValueSet], Requirements | None]:
-    """What a text must be for a part of it: nothing will do where a literal is no place or no count.
+    """Return a function that gives the texts for which a part is in a set.
+
+    No text is, where a literal is no valid position or count.
 
     Parameters
     ----------
     least
-        Which operand is the first that must not be below 0.
+        Index of the first operand that must not be negative.
+    implied
+        Gives the texts for valid operands.
     """
 
     def implied_by_part(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
@@ -106,7 +127,7 @@ def _is_whole(value: object, least: int | None) -> bool:
 
 
 def _beginning(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
-    """What a text must be for its first characters to lie in a set: it starts with what they start with."""
+    """Return the texts whose first characters are in a set, and whether the set is exact."""
     targets = cases.targets_of(wanted.strings)
     if targets is None or (len(operands) == 3 and operands[1] != Literal(1)):
         return None
@@ -154,9 +175,9 @@ _IMPLIED: dict[str, Callable[[tuple[Expression, ...], ValueSet], Requirements | 
 }
 
 FUNCTIONS = [
-    _function("LENGTH", (_TEXT,), Type.NUMBER, "how many characters (code points) the text has", len),
+    _function("LENGTH", (_TEXT,), Type.NUMBER, "the number of characters (code points) of the text", len),
     _function("LOWER", (_TEXT,), Type.STRING, "the text in lower case, by Unicode's rules", cases.lower),
-    _function("UPPER", (_TEXT,), Type.STRING, "the text in capitals, by Unicode's rules", cases.upper),
+    _function("UPPER", (_TEXT,), Type.STRING, "the text in upper case, by Unicode's rules", cases.upper),
     _function(
         "CASEFOLD",
         (_TEXT,),
@@ -171,17 +192,17 @@ FUNCTIONS = [
         "the text without spaces (or any of these characters) at both ends",
         trim,
     ),
-    _function("LTRIM", (_TEXT, _CHARACTERS), Type.STRING, "the same, at the beginning only", left_trim),
-    _function("RTRIM", (_TEXT, _CHARACTERS), Type.STRING, "the same, at the end only", right_trim),
+    _function("LTRIM", (_TEXT, _CHARACTERS), Type.STRING, "as TRIM, at the beginning only", left_trim),
+    _function("RTRIM", (_TEXT, _CHARACTERS), Type.STRING, "as TRIM, at the end only", right_trim),
     _function(
         "SUBSTRING",
         (_TEXT, Parameter("start", Type.NUMBER), Parameter("count", Type.NUMBER, optional=True)),
         Type.STRING,
-        "the characters from the place `start` on, at most `count`",
+        "the characters from position `start` on, at most `count`",
         substring,
     ),
-    _function("LEFT", (_TEXT, _COUNT), Type.STRING, "the first characters", left),
-    _function("RIGHT", (_TEXT, _COUNT), Type.STRING, "the last characters", right),
+    _function("LEFT", (_TEXT, _COUNT), Type.STRING, "the first `count` characters", left),
+    _function("RIGHT", (_TEXT, _COUNT), Type.STRING, "the last `count` characters", right),
     _function(
         "CONCAT",
         (_TEXT, Parameter("text", Type.STRING, repeated=True)),
@@ -200,7 +221,7 @@ FUNCTIONS = [
         "POSITION",
         (_PART, _TEXT),
         Type.NUMBER,
-        "the place at which the part starts first in the text, or 0; also `POSITION(part IN text)`",
+        "the position of the first occurrence of the part in the text, or 0; also `POSITION(part IN text)`",
         position,
     ),
     _function(
@@ -211,7 +232,7 @@ FUNCTIONS = [
         "CONTAINS",
         (_TEXT, _PART),
         Type.BOOLEAN,
-        "whether the part is somewhere in the text",
-        str.__contains__,
+        "whether the text contains the part",
+        contains,
     ),
 ]

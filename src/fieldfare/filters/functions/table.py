@@ -1,4 +1,4 @@
-"""What a function of the filter languages is: its types, its meaning, and what the index may know of it."""
+"""Descriptions of the filter languages' functions: types, semantics, and implications for the index."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from fieldfare.filters.expression import Expression
 from fieldfare.filters.values import ValueSet
 
-MAX_OPERANDS = 100
-"""How many operands a function has at most that takes any number of them."""
+OPERANDS_MAX = 100
+"""Maximum operands of a function with a repeated parameter; calls with more are rejected."""
 
-MAX_CHARACTERS = 4_096
-"""How long a string can become by functions; a longer result has no value."""
+CHARACTERS_MAX = 4_096
+"""Maximum characters of a function's result; a longer result has no value."""
 
 
 class Type(Enum):
-    """What an operand must be, or a result is. Where an operand is of another type, the result is unknown."""
+    """The type of an operand or a result. If an operand has another type, the result is unknown."""
 
     NUMBER = "number"
     STRING = "string"
     BOOLEAN = "boolean"
     TIMESTAMP = "timestamp"
-    """A point in time. Events have none; it is computed, as a number: the seconds since 1970."""
+    """A point in time, computed from a text; represented as a number: seconds since 1970."""
     INTERVAL = "interval"
-    """A length of time; computed, as a number of seconds."""
+    """A length of time; represented as a number of seconds."""
     ANY = "any"
-    """A value of any type, but neither null nor missing; arrays and objects too."""
+    """A value of any type, arrays and objects included, that is neither null nor missing."""
 
     @property
     def is_numeric(self) -> bool:
-        """Whether values are numbers when they are computed."""
+        """Whether values of the type are represented as numbers."""
         return self in (Type.NUMBER, Type.TIMESTAMP, Type.INTERVAL)
 
 
@@ -43,18 +43,18 @@ class Parameter:
     Attributes
     ----------
     name
-        What docs and messages call it.
+        Its name in docs and messages.
     type
-        What its value must be.
+        Its type.
     literal
-        Whether only a literal can stand here.
+        Whether only a literal is allowed.
     optional, repeated
-        Whether it may be left out; whether it may come more than once (the last one).
+        Whether it may be left out; whether it may occur more than once (the last one).
     check
-        What is wrong with a literal here, or "".
+        Returns a message if a literal is invalid, else "".
     no_time
-        Of a parameter of any type: whether timestamps and intervals, which are numbers inside, cannot stand
-        here.
+        For a parameter of any type: whether timestamps and intervals, which are represented as numbers, are
+        not allowed.
     """
 
     name: str
@@ -67,38 +67,38 @@ class Parameter:
 
 
 Requirements = tuple[Sequence[tuple[Expression, ValueSet]], bool]
-"""Sets that operands must be in; and whether being in them is also enough."""
+"""Necessary sets of operands, and whether they are also sufficient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function: how to call it and what it means.
+    """A function: its name, its types, and its semantics.
 
     Attributes
     ----------
     name
-        In capitals; names are not case-sensitive.
+        In upper case; names are not case-sensitive.
     parameters, result
         The types.
     summary
-        One sentence for the table of functions in the docs.
+        One phrase for the table of functions in the docs.
     compute
-        The result for values of the parameters' types, or None where there is none. Numbers come as exact
-        ints or Fractions, and a number given back is one of these, or a Decimal.
+        Returns the result for values of the parameters' types, or None if there is none. Numbers are passed
+        as exact ints or Fractions; a number is returned as one of these or as a Decimal.
     expand
-        An equivalent expression of simpler parts for some operands, or None. Evaluator, normal form and
-        column evaluator use it in the place of the call.
+        Returns an equivalent, simpler expression for some operands, or None. Evaluator, normal form and
+        column evaluator use it in place of the call.
     implied
-        Given operands and a set of results, what the operands must be for the result to be in the set; None
-        if nothing is known. The index finds its candidates by it.
+        Returns the sets of operands that are necessary for the result to be in a given set; None if nothing
+        is known. The index finds its candidates with it.
     true_for
-        Of a function of one operand that is never unknown: the values for which it is true.
+        For a function of one operand that is never unknown: the values for which it is true.
     takes_null
-        Whether ``compute`` is also called with None for operands that are missing or null or of another type.
+        Whether ``compute`` is also called with None for operands that are missing, null or of another type.
     group
-        The heading of the table in the docs.
+        The heading of its table in the docs.
     check
-        What is wrong with operands that are right one by one, or "".
+        Returns a message if operands that are valid one by one are invalid together, else "".
     """
 
     name: str
@@ -114,22 +114,22 @@ class Function:
     check: Callable[[tuple[Expression, ...]], str] | None = None
 
     @property
-    def least_operands(self) -> int:
-        """How many operands it takes at least."""
+    def operands_min(self) -> int:
+        """The minimum number of operands."""
         return sum(not parameter.optional for parameter in self.parameters)
 
     @property
     def most_operands(self) -> int:
-        """How many operands it takes at most."""
-        return MAX_OPERANDS if self.parameters and self.parameters[-1].repeated else len(self.parameters)
+        """The maximum number of operands."""
+        return OPERANDS_MAX if self.parameters and self.parameters[-1].repeated else len(self.parameters)
 
     def parameter(self, place: int) -> Parameter:
-        """The parameter that an operand, counted from 0, stands for."""
+        """Return the parameter of the operand at an index, counted from 0."""
         return self.parameters[min(place, len(self.parameters) - 1)]
 
     @property
     def signature(self) -> str:
-        """The call as the docs write it: ``SUBSTRING(text, start [, length])``."""
+        """The call in the docs' notation: ``SUBSTRING(text, start [, length])``."""
         text = ""
         for parameter in self.parameters:
             name = parameter.name + (", ..." if parameter.repeated else "")

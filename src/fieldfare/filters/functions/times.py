@@ -1,8 +1,8 @@
-"""Functions over time: timestamps as RFC 3339 writes them, dates, intervals, times of day, parts of a date.
+"""Functions over time: timestamps in the format of RFC 3339, dates, intervals, times of day, parts of a date.
 
-A timestamp is computed as the exact number of seconds since 1970-01-01T00:00:00Z, without leap
-seconds, in the Gregorian calendar also before it was introduced; an interval is a number of
-seconds. There is no time zone database: what depends on a zone takes a fixed offset, or is in UTC.
+A timestamp is represented as the exact number of seconds since 1970-01-01T00:00:00Z, without leap
+seconds, in the proleptic Gregorian calendar; an interval as a number of seconds. There is no time zone
+database: functions that depend on a zone take a fixed offset, or use UTC.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fieldfare.filters.functions.numbers import widened
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 from fieldfare.filters.values import BEFORE, Ranges, ValueSet
 
-MAX_FRACTION_DIGITS = 100
-"""How many digits a fraction of a second can have."""
+FRACTION_DIGITS_MAX = 100
+"""Maximum digits of a fraction of a second; a text with more is not a timestamp."""
 
 DAY_S = 86_400
 
@@ -37,14 +37,14 @@ _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
 _OFFSET = re.compile(r"[Zz]|([+-])([0-9]{2}):([0-9]{2})")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _CYCLE_DAYS = 146_097
-"""The Gregorian calendar repeats itself after 400 years, which have so many days."""
+"""Days in 400 years, after which the Gregorian calendar repeats itself."""
 
 
 def timestamp(text: str) -> Number | None:
-    """The seconds since 1970 of a timestamp as RFC 3339 writes it, or without its offset; or of a date.
+    """Parse a timestamp of RFC 3339, with or without its offset, or a date, to seconds since 1970.
 
-    None for all else. What has no offset is in UTC, as the columns DATE and TIMESTAMP_NTZ of a table are; a
-    date is its midnight.
+    None for other texts. A timestamp without offset is in UTC, as the columns DATE and TIMESTAMP_NTZ of a
+    table are; a date is its midnight.
     """
     found = _MOMENT.fullmatch(text)
     if found is None:
@@ -53,7 +53,7 @@ def timestamp(text: str) -> Number | None:
     fraction, sign, offset_hour, offset_minute = found.groups()[6:]
     if not (year and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]):
         return None
-    if hour > 23 or minute > 59 or second > 60 or (fraction and len(fraction) > MAX_FRACTION_DIGITS):
+    if hour > 23 or minute > 59 or second > 60 or (fraction and len(fraction) > FRACTION_DIGITS_MAX):
         return None
     days = date(year, month, day).toordinal() - _EPOCH_DAY
     seconds = days * DAY_S + hour * 3600 + minute * 60 + second
@@ -63,7 +63,7 @@ def timestamp(text: str) -> Number | None:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
         seconds += -offset if sign == "+" else offset
     if second == 60 and not _starts_a_month(seconds):
-        return None  # a leap second ends a month, in UTC
+        return None  # a leap second is the last second of a month, in UTC
     return rational(seconds + Fraction(int(fraction), 10 ** len(fraction))) if fraction else seconds
 
 
@@ -72,7 +72,7 @@ def _starts_a_month(seconds: int) -> bool:
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day since 1970, also of years that a ``date`` does not know."""
+    """Return year, month and day of a day counted from 1970; also for years beyond those of ``date``."""
     ordinal = days + _EPOCH_DAY - 1
     cycles, within = divmod(ordinal, _CYCLE_DAYS)
     found = date.fromordinal(within + 1)
@@ -80,21 +80,21 @@ def civil(days: int) -> tuple[int, int, int]:
 
 
 def time_of_day(text: str) -> Number | None:
-    """The seconds since midnight of ``HH:MM``, ``HH:MM:SS`` or ``HH:MM:SS.fff``; None for all else."""
+    """Parse ``HH:MM``, ``HH:MM:SS`` or ``HH:MM:SS.fff`` to seconds since midnight; None for other texts."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None
     hour, minute, second, fraction = found.groups()
     if int(hour) > 23 or int(minute) > 59 or int(second or 0) > 59:
         return None
-    if fraction and len(fraction) > MAX_FRACTION_DIGITS:
+    if fraction and len(fraction) > FRACTION_DIGITS_MAX:
         return None
     seconds = int(hour) * 3600 + int(minute) * 60 + int(second or 0)
     return rational(seconds + Fraction(int(fraction), 10 ** len(fraction))) if fraction else seconds
 
 
 def offset_seconds(text: str) -> int | None:
-    """The seconds that a clock with an offset such as ``+02:00`` is ahead of UTC."""
+    """Parse an offset such as ``+02:00`` to seconds ahead of UTC; None for other texts."""
     found = _OFFSET.fullmatch(text)
     if found is None:
         return None
@@ -107,7 +107,7 @@ def offset_seconds(text: str) -> int | None:
 
 
 def _by_local_clock(part: Callable[[Number], Any]) -> Callable[..., Any]:
-    """A part of a timestamp, as a clock with an offset shows it."""
+    """Return a function that computes a part of a timestamp by a clock with an offset from UTC."""
 
     def compute(instant: Number, offset: str = "Z") -> Any:
         ahead = offset_seconds(offset)
@@ -119,21 +119,23 @@ def _by_local_clock(part: Callable[[Number], Any]) -> Callable[..., Any]:
 def _check_timestamp(text: Any) -> str:
     if timestamp(text) is not None:
         return ""
-    return "this is no timestamp; write one as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00"
+    return "this is not a timestamp; write one as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00"
 
 
 def _check_time(text: Any) -> str:
-    return "" if time_of_day(text) is not None else "this is no time of day; write one as 09:30 or 09:30:00"
+    return (
+        "" if time_of_day(text) is not None else "this is not a time of day; write one as 09:30 or 09:30:00"
+    )
 
 
 def _check_offset(text: Any) -> str:
     if offset_seconds(text) is not None:
         return ""
-    return "this is no offset from UTC; write one as +02:00 (names of time zones are not known)"
+    return "this is not an offset from UTC; write one as +02:00 (names of time zones are not supported)"
 
 
 def _implied_timestamp(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
-    """The texts whose date is within a day of what is wanted, as an offset is less than a day."""
+    """Return the texts whose date is within a day of a wanted timestamp; an offset is less than a day."""
     cuts: list[tuple[str, int]] = []
     inside = wanted.numbers.starts_inside
     bounds = [value for value, _ in wanted.numbers.cuts]
@@ -156,13 +158,13 @@ def _implied_timestamp(operands: tuple[Expression, ...], wanted: ValueSet) -> Re
 
 
 def _implied_day(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
-    """The moments near the days that are wanted, as an offset is less than a day."""
+    """Return the timestamps near the wanted days; an offset is less than a day."""
     near = widened(wanted.numbers, Decimal(DAY_S), Decimal(2 * DAY_S))
     return [(operands[0], ValueSet(numbers=near))], False
 
 
 def _expand_days(operands: tuple[Expression, ...]) -> Expression:
-    """The difference of two days."""
+    """Return DATEDIFF as the difference of two dates, in days."""
     end, start = (Call("DATE", (operand,)) for operand in operands)
     return Arithmetic("/", Arithmetic("-", end, start), Literal(DAY_S))
 
@@ -172,7 +174,7 @@ _FIRST_S, _LAST_S = Decimal((_FIRST_DAY - 1) * DAY_S), Decimal((_LAST_DAY + 2) *
 
 
 def _day(seconds: Decimal) -> int:
-    """The day of an instant, or one beyond all that are written."""
+    """Return the day of a timestamp; for one beyond all dates, a day beyond them."""
     return math.floor(min(max(seconds, _FIRST_S * 2), _LAST_S * 2)) // DAY_S
 
 
@@ -199,8 +201,8 @@ FUNCTIONS = [
         name="TIMESTAMP",
         parameters=(Parameter("text", Type.STRING, check=_check_timestamp),),
         result=Type.TIMESTAMP,
-        summary="the point in time that a text in the form of RFC 3339 names, or the midnight of a date; "
-        "in UTC where it has no offset",
+        summary="the point in time of a text in the format of RFC 3339, or the midnight of a date; "
+        "in UTC if it has no offset",
         group="Time",
         compute=timestamp,
         implied=_implied_timestamp,
@@ -209,7 +211,7 @@ FUNCTIONS = [
         name="INTERVAL",
         parameters=(Parameter("seconds", Type.NUMBER),),
         result=Type.INTERVAL,
-        summary="so many seconds, as a length of time",
+        summary="a length of time in seconds",
         group="Time",
         compute=lambda seconds: seconds,
         implied=lambda operands, wanted: ([(operands[0], ValueSet(numbers=wanted.numbers))], False),
@@ -224,7 +226,7 @@ FUNCTIONS = [
     ),
     _part(
         "TIME_OF_DAY",
-        "the interval since midnight, by a clock with this offset (UTC)",
+        "the interval since midnight, by a clock with the offset (UTC)",
         lambda local: local % DAY_S,
         Type.INTERVAL,
     ),
@@ -246,7 +248,7 @@ FUNCTIONS = [
         name="DATEDIFF",
         parameters=(Parameter("end", Type.TIMESTAMP), Parameter("start", Type.TIMESTAMP)),
         result=Type.NUMBER,
-        summary="how many midnights in UTC lie between: the days from the day of `start` to that of `end`",
+        summary="the number of days in UTC from the day of `start` to the day of `end`",
         group="Time",
         expand=_expand_days,
     ),

@@ -1,7 +1,7 @@
-"""Help for the people who write filters: check, explain, trace, convert."""
+"""Help for authors of filters: check, explain, trace, convert."""
 
 from fieldfare.filters.help.cautions import Caution
-from fieldfare.filters.help.checking import Check, check
+from fieldfare.filters.help.checking import Check, check, use_cautions
 from fieldfare.filters.help.conversion import convert
 from fieldfare.filters.help.explanation import (
     ConjunctionUse,
@@ -28,4 +28,5 @@ __all__ = [
     "convert",
     "explain",
     "trace",
+    "use_cautions",
 ]

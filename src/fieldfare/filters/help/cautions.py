@@ -1,14 +1,18 @@
-"""Parts of a filter that can never hold, or always do: allowed, but most likely not meant.
+"""Warnings about parts of a filter that never hold or always hold: allowed, but probably not intended.
 
-All of it follows from the normal form: it contains every event for which a part takes a truth value,
-so where it is empty there is none. What it cannot tell is not warned of.
+They follow from normal forms: the normal form of a part contains every event for which the part takes a truth
+value, so if it is empty there is no such event. Where normal forms do not decide, there is no warning.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import combinations, islice
+from typing import TypeGuard
 
 from fieldfare.filters.expression import (
     And,
@@ -40,24 +44,25 @@ from fieldfare.filters.functions.times import timestamp
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.normal_form import normal_form
 from fieldfare.filters.predicate_sets import INVERSE
+from fieldfare.filters.values import exact_number
 
-MAX_WORK = 20_000
-"""How many parts of a filter are looked at, counting a part once for each part that it is in."""
+WORK_MAX = 20_000
+"""Maximum parts examined, counting a part once for each part that contains it; the rest gets no warnings."""
 
-_MAX_OPERANDS_TO_PAIR = 30
-_MAX_PARTS_TO_TRY = 100
+_OPERANDS_TO_PAIR_MAX = 30
+_PARTS_TO_TRY_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """Something that is allowed, but most likely not meant.
+    """A warning about text that is allowed, but probably not intended.
 
     Attributes
     ----------
     message
-        What it is, a sentence without a full stop.
+        A sentence without a full stop.
     hint
-        What to write instead, or "".
+        A correction, or "".
     """
 
     message: str
@@ -65,28 +70,85 @@ class Caution:
 
 
 def never(e: Expression, wanted: bool = True) -> bool:
-    """Whether it is certain that no event makes an expression true (or false)."""
+    """Return whether it is certain that no event makes an expression true (or false)."""
     return not normal_form(e if wanted else Not(e)).conjunctions
 
 
 def always(e: Expression, wanted: bool = True) -> bool:
-    """Whether it is certain that every event makes an expression true (or false)."""
+    """Return whether it is certain that every event makes an expression true (or false)."""
     return not normal_form(Not(IsTruth(e, wanted))).conjunctions
 
 
-def cautions_of(e: Expression) -> list[Caution]:
-    """What a filter's parts are warned of, in the order of the text."""
-    return list(dict.fromkeys(_Search().part(e, True)))
+def _is_open(e: Expression) -> TypeGuard[Comparison]:
+    """Whether a part is certain to be true for some events and false for others: what most parts are.
+
+    It is told from the part's form, and saves the normal form.
+    """
+    return isinstance(e, Comparison) and e.operator in ("=", "<>") and _is_of_text_or_number(e)
+
+
+def _is_of_text_or_number(e: Comparison) -> bool:
+    sides = (e.left, e.right) if isinstance(e.left, Attribute) else (e.right, e.left)
+    constant = sides[1].value if isinstance(sides[1], Literal) else None
+    is_of_many = isinstance(constant, str | int | Decimal) and not isinstance(constant, bool)
+    return isinstance(sides[0], Attribute) and is_of_many
+
+
+def cautions_of(e: Expression, text: str) -> list[Caution]:
+    """Return the warnings about a filter's parts, in the order of the text."""
+    return list(dict.fromkeys([*_Search().part(e, True), *_lost_digits(e, text)]))
+
+
+_FRACTION = re.compile(r"\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
+"""A number that JSON parsers read as a double, even if it is whole."""
+
+
+def _lost_digits(e: Expression, text: str) -> Iterator[Caution]:
+    """Warn of compared constants with more digits than a double keeps: numbers copied from an event."""
+    fractions = set(map(Decimal, _FRACTION.findall(text)))
+    for part in walk(e):
+        for side in _compared(part):
+            constant = side.operand if isinstance(side, Negate) else side
+            value = constant.value if isinstance(constant, Literal) else None
+            if isinstance(value, bool) or not isinstance(value, int | Decimal):
+                continue
+            kept = _read_as_double(value)
+            is_double = isinstance(value, Decimal) or abs(value) in fractions
+            if kept != value and is_double:
+                number, nearest = written(constant), written(Literal(kept))
+                yield Caution(
+                    f"`{number}` has more digits than a number in JSON keeps: an event with this text has "
+                    f"{nearest}, and numbers are compared exactly",
+                    f"write {nearest}, except for columns of decimals, which keep all digits",
+                )
+
+
+def _read_as_double(value: int | Decimal) -> int | Decimal:
+    """Return the decimal of the double nearest to a number; the number itself if that double is infinite."""
+    try:
+        double = float(value)
+    except OverflowError:
+        return value
+    return value if math.isinf(double) else exact_number(double)
+
+
+def _compared(e: Expression) -> tuple[Expression, ...]:
+    """Return the values that a predicate compares."""
+    if isinstance(e, Comparison):
+        return e.left, e.right
+    if isinstance(e, Between):
+        return e.low, e.high
+    return e.items if isinstance(e, In) else ()
 
 
 class _Search:
-    """Goes down to the parts that are to be true, or to be false, as long as there is work left."""
+    """A search for warnings in the parts that must be true, or false, to match; bounded by ``WORK_MAX``."""
 
     def __init__(self) -> None:
-        self.work_left = MAX_WORK
+        self.work_left = WORK_MAX
 
     def part(self, e: Expression, wanted: bool) -> Iterator[Caution]:
-        """The cautions of a part that helps a filter to match where it is as wanted."""
+        """Yield the warnings about a part that must be true, or false, for the filter to match."""
         self.work_left -= sum(1 for _ in walk(e))
         if self.work_left < 0:
             return
@@ -100,7 +162,7 @@ class _Search:
         elif isinstance(e, Quantified):
             element = Attribute((e.variable,))
             yield from self.part(with_element(e.condition, e.variable, element), wanted)
-        elif _is_mismatched(e) or never(e, wanted):
+        elif not _is_open(e) and (_is_mismatched(e) or never(e, wanted)):
             valueless = next(_without_value(e), None)
             yield _why_never(e, wanted) if valueless is None else _has_no_value(e, valueless, wanted)
         else:
@@ -109,20 +171,20 @@ class _Search:
             yield from _places_from_the_end(e)
 
     def joined(self, e: And | Or | AndThen | OrElse, wanted: bool) -> Iterator[Caution]:
-        """The operands' cautions; if they have none, those of the whole."""
+        """Yield the warnings about the operands; if there are none, those about their combination."""
         found = [caution for operand in e.operands for caution in self.part(operand, wanted)]
         yield from found
         all_are_needed = isinstance(e, And | AndThen) is wanted
         if not found and self.work_left > 0:
             if all_are_needed and never(e, wanted):
                 yield _contradiction(e, wanted)
-            elif not all_are_needed and _says_nothing(e, wanted):
+            elif not all_are_needed and _is_always_true(e, wanted):
                 yield _tautology(e, wanted)
 
 
 def _without_value(e: Expression) -> Iterator[Expression]:
-    """Parts that have no value whatever the event, as `a / 0`; the innermost first."""
-    for part in reversed(list(islice(walk(e), _MAX_PARTS_TO_TRY))):
+    """Yield the parts that have no value for any event, such as `a / 0`; the innermost first."""
+    for part in reversed(list(islice(walk(e), _PARTS_TO_TRY_MAX))):
         if isinstance(part, Call | Arithmetic | Negate) and never(IsNull(part), False):
             yield part
 
@@ -132,12 +194,12 @@ def _has_no_value(e: Expression, part: Expression, wanted: bool) -> Caution:
     if isinstance(part, Arithmetic) and part.operator in ("/", "%"):
         why = "divides by 0, which has no value"
     elif isinstance(part, Call) and part.function in ("LEFT", "RIGHT", "SUBSTRING"):
-        why = "has no value: places and counts are whole numbers, and a count is not below 0"
+        why = "has no value: positions and counts must be whole numbers, and counts must not be negative"
     return Caution(f"{_quoted(e, wanted)} is never true: `{written(part)}` {why}")
 
 
 def _places_from_the_end(e: Expression) -> Iterator[Caution]:
-    """A place below 1, which other databases count from the end."""
+    """Warn of negative positions in SUBSTRING, which other databases count from the end."""
     for part in walk(e):
         if isinstance(part, Call) and part.function == "SUBSTRING":
             start = part.operands[1]
@@ -148,28 +210,28 @@ def _places_from_the_end(e: Expression) -> Iterator[Caution]:
 
 
 def _texts_for_moments(e: Expression) -> Iterator[Caution]:
-    """Whether something comes before or after a text that writes a timestamp."""
+    """Warn of comparisons for order with texts of timestamps."""
     bounds: list[Expression] = []
     if isinstance(e, Comparison) and e.operator not in ("=", "<>"):
         bounds = [e.left, e.right]
     elif isinstance(e, Between):
         bounds = [e.low, e.high]
     if any(_as_moment(bound) is not bound for bound in bounds):
-        message = f"{_quoted(e, True)} compares texts, not moments: 12:00:00.5Z is before 12:00:00Z as a text"
+        message = f"{_quoted(e, True)} compares texts, not times: as a text, 12:00:00.5Z is before 12:00:00Z"
         yield Caution(message, f"write {written(with_parts(e, _as_moment))}")
 
 
 def _as_moment(e: Expression) -> Expression:
-    """A text with a time of day as a timestamp; dates alone are in order as texts, too."""
+    """Return a text with a time of day as a timestamp; dates alone are ordered correctly as texts."""
     text = e.value if isinstance(e, Literal) and isinstance(e.value, str) else ""
     is_moment = len(text) > len("2026-01-31") and timestamp(text) is not None
     return Call("TIMESTAMP", (e,)) if is_moment else e
 
 
 def _contradiction(e: And | Or | AndThen | OrElse, wanted: bool) -> Caution:
-    """The first two operands that exclude each other, or all."""
+    """Warn of the first two operands that exclude each other, or of all together."""
     operands = e.operands
-    if len(operands) <= _MAX_OPERANDS_TO_PAIR:
+    if len(operands) <= _OPERANDS_TO_PAIR_MAX:
         for pair in combinations(operands, 2):
             if never(replace(e, operands=pair), wanted):
                 operands = pair
@@ -184,10 +246,13 @@ def _contradiction(e: And | Or | AndThen | OrElse, wanted: bool) -> Caution:
     return Caution(f"{_quoted(part, wanted)} is never true: its parts exclude each other", hint)
 
 
-def _says_nothing(e: And | Or | AndThen | OrElse, wanted: bool) -> bool:
-    """Whether a choice holds for all values for which one of its parts fails, as `a <> 1 OR a <> 2` does."""
+def _is_always_true(e: And | Or | AndThen | OrElse, wanted: bool) -> bool:
+    """Return whether a combination holds for all values of an attribute, as `a <> 1 OR a <> 2` does."""
     if len(attribute_paths(e)) != 1 or not isinstance(e, And | Or):
         return False
+    equality = "=" if wanted else "<>"
+    if all(_is_open(operand) and operand.operator == equality for operand in e.operands):
+        return False  # a text or a number that none of them names is another value
     a_part_fails = Or(tuple(IsTruth(operand, not wanted) for operand in e.operands))
     fails = Not(IsTruth(e, wanted))
     return not always(e, wanted) and not never(a_part_fails) and never(And((a_part_fails, fails)))
@@ -202,7 +267,7 @@ def _tautology(e: Expression, wanted: bool) -> Caution:
 
 
 def _why_never(e: Expression, wanted: bool) -> Caution:
-    """Why a predicate is never as wanted."""
+    """Return the warning about a predicate that is never true (or false), with the reason."""
     what = _quoted(e, wanted)
     if isinstance(e, Comparison):
         return _why_comparison_never(e, what, wanted)
@@ -221,7 +286,7 @@ def _why_never(e: Expression, wanted: bool) -> Caution:
         return Caution(f"{what} is never true")
     if isinstance(e, Exists | IsNull | Like | Call):
         return Caution(f"{what} is never true")
-    return Caution(f"{what} is never true: it is a value, and no condition")
+    return Caution(f"{what} is never true: it is a value, not a condition")
 
 
 def _why_comparison_never(e: Comparison, what: str, wanted: bool) -> Caution:
@@ -239,7 +304,7 @@ def _why_comparison_never(e: Comparison, what: str, wanted: bool) -> Caution:
 
 
 def _is_mismatched(e: Expression) -> bool:
-    """Whether a comparison's two sides are certain to be of two types."""
+    """Return whether the two sides of a comparison certainly have different types."""
     if not isinstance(e, Comparison):
         return False
     left, right = _kind(e.left), _kind(e.right)
@@ -269,7 +334,7 @@ def _why_in_never(e: In, what: str, wanted: bool) -> Caution:
 
 
 def _useless_items(e: Expression) -> Iterator[Caution]:
-    """NULL in a list that may be true for its other values."""
+    """Warn of NULL in a list with other values."""
     if isinstance(e, In) and Literal(None) in e.items and len(set(e.items)) > 1:
         rest = written(replace(e, items=tuple(item for item in e.items if item != Literal(None))))
         message = f"NULL in {_quoted(e, True)} adds nothing: no value equals it"
@@ -284,7 +349,7 @@ _KINDS = {Type.NUMBER: "number", Type.STRING: "string", Type.BOOLEAN: "boolean"}
 
 
 def _kind(e: Expression) -> str | None:
-    """The type that a value has if it has one; None if that is open."""
+    """Return the type of a value; None if it is not certain."""
     if isinstance(e, Attribute):
         return None
     if isinstance(e, Literal):

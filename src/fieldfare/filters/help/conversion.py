@@ -1,16 +1,15 @@
-"""Filters of the other dialects as ``sql``: text that is true for exactly the same events.
+"""Conversion of filters of other dialects to ``sql`` texts that are true for exactly the same events.
 
-What ``sql`` lacks are AND and OR that are evaluated from left to right (``AndThen``, ``OrElse``): there an
-unknown operand decides, whatever follows. As far as a filter's result is concerned only two things
-matter of a part: where it is true, and, below a NOT, where it is false. So each part is translated
-twice, into a condition that is true where the part is true (T), and one that is true where it is
-false (F)::
+``sql`` has no AND and OR that are evaluated from left to right (``AndThen``, ``OrElse``), in which an
+unknown operand decides, whatever follows. For a filter's result only two things matter about a part:
+where it is true, and, below a NOT, where it is false. So each part is translated twice: into a condition
+that is true where the part is true (T), and one that is true where it is false (F)::
 
     T(a AndThen b) = T(a) AND T(b)         F(a AndThen b) = F(a) OR (T(a) AND F(b))
     T(a OrElse b)  = T(a) OR (F(a) AND T(b))         F(a OrElse b) = F(a) AND F(b)
 
-The guards (F(a), T(a)) keep out events for which ``a`` is unknown. One is left out where the normal
-forms show that there are none: in ``type = 'x' OR type = 'y'`` both are unknown together.
+The guards (F(a), T(a)) exclude events for which ``a`` is unknown. A guard is omitted if the normal
+forms show that there are none: in ``type = 'x' OR type = 'y'`` both are unknown for the same events.
 """
 
 from __future__ import annotations
@@ -39,39 +38,40 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.predicate_sets import INVERSE
-from fieldfare.filters.sql.parser import MAX_TEXT_BYTES, parse_sql
+from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.filters.sql.printer import format_expression
+from fieldfare.filters.text import TEXT_BYTES_MAX
 
 if TYPE_CHECKING:
     from fieldfare.filters.filter import Filter
 
-MAX_PARTS = 20_000
-"""How many parts the converted filter may have; it could not be written within a filter's length."""
+PARTS_MAX = 20_000
+"""Maximum parts of a converted filter; a larger one is rejected, as its text would be too long."""
 
 _LINE_CHARACTERS = 100
-_MAX_CHECKS = 20_000
-"""So many pairs of conjunctions are compared to see whether a guard is needed; then it is kept."""
+_CHECKS_MAX = 20_000
+"""Maximum pairs of conjunctions compared to find out whether guards are needed; beyond, guards are kept."""
 
 
 def convert(filter: Filter, dialect: str = "sql") -> str:
-    """A filter's text in another dialect, of which there is one to convert to: ``sql``.
+    """Convert a filter's text to another dialect; the only one is ``sql``.
 
-    The text matches exactly the same events. Where the filter's dialect tells false from unknown
-    (or from an error), the text may not.
+    The text matches exactly the same events. Where the filter is false, unknown or an error, the text may be
+    false or unknown.
 
     Raises
     ------
     FilterError
-        There is no such text within the limits of ``sql``.
+        The text would exceed the limits of ``sql``.
     ValueError
-        Another dialect than ``sql`` was asked for.
+        The dialect is not ``sql``.
     """
     if dialect != "sql":
         raise ValueError(f"filters are converted to sql only, not to {dialect}")
     if filter.dialect == "sql":
         return filter.text
     text = laid_out(simplest(in_sql(filter.expression, filter.text)))
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         raise _too_long(filter.text)
     try:
         parse_sql(text)
@@ -83,13 +83,13 @@ def convert(filter: Filter, dialect: str = "sql") -> str:
 
 
 def in_sql(e: Expression, text: str = "") -> Expression:
-    """An expression without ordered AND and OR that is true for exactly the same events."""
+    """Return an expression without ordered AND and OR that is true for exactly the same events."""
     return _Translation(text).true(e)
 
 
 def _too_long(text: str) -> FilterError:
-    message = "in sql this filter would be longer than a filter may be"
-    return FilterError(text, [Problem(message, 1, 1, "make several subscriptions of it", 0)])
+    message = "in sql this filter would exceed the maximum size of a filter"
+    return FilterError(text, [Problem(message, 1, 1, "split it into several subscriptions", 0)])
 
 
 def _is_ordered(e: Expression) -> bool:
@@ -97,35 +97,35 @@ def _is_ordered(e: Expression) -> bool:
 
 
 class _Translation:
-    """Translates parts, and counts what the result will have, so that a bomb is seen before it goes off."""
+    """A translation of parts that counts the parts of its results, to stop before they grow too large."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.known: dict[tuple[int, str], Expression] = {}
         self.sizes: dict[int, int] = {}
         self.kept: list[Expression] = []
-        self.checks_left = _MAX_CHECKS
+        self.checks_left = _CHECKS_MAX
         self.ordered: dict[int, bool] = {}
         self.forms: dict[tuple[int, bool | None], NormalForm] = {}
         self.interned: dict[NormalForm, NormalForm] = {}
 
     def true(self, e: Expression) -> Expression:
-        """True where ``e`` is true."""
+        """Return a condition that is true where ``e`` is true."""
         return self.translated(e, "true", _TRUE) if self.has_order(e) else e
 
     def false(self, e: Expression) -> Expression:
-        """True where ``e`` is false."""
+        """Return a condition that is true where ``e`` is false."""
         return self.translated(e, "false", _FALSE) if self.has_order(e) else negation(e)
 
     def exact(self, e: Expression) -> Expression:
-        """True, false and unknown where ``e`` is: for a condition that is used as a value."""
+        """Return an expression with the three truth values of ``e``: for a condition used as a value."""
         return self.translated(e, "exact", {}) if self.has_order(e) else e
 
     def has_order(self, e: Expression) -> bool:
         found = self.ordered.get(id(e))
         if found is None:
             found = self.ordered[id(e)] = _is_ordered(e)
-            self.kept.append(e)  # so that its id stays its own
+            self.kept.append(e)  # keep it alive, so that its id is not reused
         return found
 
     def translated(
@@ -143,12 +143,12 @@ class _Translation:
                     found = Not(found)
             self.known[key] = found
             self.kept += (e, found)
-            if self.size(found) > MAX_PARTS:
+            if self.size(found) > PARTS_MAX:
                 raise _too_long(self.text)
         return found
 
     def size(self, e: Expression) -> int:
-        """How many parts an expression has; what is shared is counted each time, as it is written."""
+        """Return the number of parts of an expression's text; shared parts count each time they occur."""
         found = self.sizes.get(id(e))
         if found is None:
             found = self.sizes[id(e)] = 1 + sum(map(self.size, parts_of(e)))
@@ -156,7 +156,7 @@ class _Translation:
         return found
 
     def as_value(self, e: Expression) -> Expression:
-        """With the same three truth values: what follows counts only where what stands before has passed."""
+        """Return an expression with the three truth values of ``e``, with guards in place of the order."""
         if not isinstance(e, AndThen | OrElse):
             return with_parts(e, self.exact)
         *operands, result = [self.exact(operand) for operand in e.operands]
@@ -165,15 +165,15 @@ class _Translation:
                 result = And((operand, Or((Not(IsTruth(operand, True)), result))))
             else:
                 result = Or((operand, And((IsTruth(operand, False), result))))
-            if self.size(result) > MAX_PARTS:
+            if self.size(result) > PARTS_MAX:
                 raise _too_long(self.text)
         return result
 
     def guarded(self, operands: tuple[Expression, ...], passed: bool) -> Expression:
-        """True where one operand decides and all before it have passed.
+        """Return a condition that is true where one operand decides and all before it have passed.
 
         An ``OrElse`` is true where an operand is true, and those before it are false (``passed``). The
-        operands are halved, so that guards of many operands are written few times.
+        operands are split in halves recursively, so that guards of many operands are repeated few times.
         """
         if len(operands) == 1:
             return self.false(operands[0]) if passed else self.true(operands[0])
@@ -185,14 +185,14 @@ class _Translation:
         for operand in first:
             unknown = self.form(operand, None)
             if id(unknown) not in verdicts:
-                verdicts[id(unknown)] = any(self.may_meet(unknown, form) for form in deciding.values())
+                verdicts[id(unknown)] = any(self.may_overlap(unknown, form) for form in deciding.values())
             if verdicts[id(unknown)]:
                 guards.append(self.true(operand) if passed else self.false(operand))
         rest = conjunction([*guards, self.guarded(second, passed)])
         return disjunction([self.guarded(first, passed), rest])
 
     def form(self, e: Expression, truth: bool | None) -> NormalForm:
-        """The normal form of the events that give a truth value; equal ones are one object."""
+        """Return the normal form of the events that give a truth value; equal forms are one object."""
         key = (id(e), truth)
         found = self.forms.get(key)
         if found is None:
@@ -201,8 +201,8 @@ class _Translation:
             self.kept.append(e)
         return found
 
-    def may_meet(self, one: NormalForm, other: NormalForm) -> bool:
-        """Whether an event may fit both; yes once too much work was done."""
+    def may_overlap(self, one: NormalForm, other: NormalForm) -> bool:
+        """Return whether an event may fit both normal forms; True after ``_CHECKS_MAX`` comparisons."""
         self.checks_left -= len(one.conjunctions) * len(other.conjunctions)
         return self.checks_left < 0 or not disjoint(one, other)
 
@@ -268,7 +268,7 @@ _FALSE: dict[type, Callable[[_Translation, Any], Expression]] = {
 
 
 def disjoint(one: NormalForm, other: NormalForm) -> bool:
-    """Whether it is certain that no event fits both."""
+    """Return whether it is certain that no event fits both normal forms."""
     return all(
         any(path in sets and sets[path].intersection(values).is_empty for path, values in b.constraints)
         for a in one.conjunctions
@@ -278,7 +278,7 @@ def disjoint(one: NormalForm, other: NormalForm) -> bool:
 
 
 def negation(e: Expression) -> Expression:
-    """NOT, in the shortest way: ``a <> 1`` for NOT a = 1."""
+    """Return the negation of a condition in the shortest form: ``a <> 1`` for NOT a = 1."""
     if isinstance(e, Not):
         return e.operand
     if isinstance(e, Comparison):
@@ -289,12 +289,12 @@ def negation(e: Expression) -> Expression:
 
 
 def conjunction(parts: list[Expression]) -> Expression:
-    """True where all parts are true, without repetitions."""
+    """Return a condition that is true where all parts are true, without repeated parts."""
     return _joined(And, parts, neutral=Literal(True), decisive=Literal(False))
 
 
 def disjunction(parts: list[Expression]) -> Expression:
-    """True where a part is true, without repetitions."""
+    """Return a condition that is true where a part is true, without repeated parts."""
     return _joined(Or, parts, neutral=Literal(False), decisive=Literal(True))
 
 
@@ -313,7 +313,7 @@ def _joined(
 
 
 def simplest(e: Expression) -> Expression:
-    """The same events in fewer words: nested AND and OR as one, NOT carried into comparisons."""
+    """Simplify an expression: merge nested ANDs and ORs, and move NOT into comparisons."""
     if isinstance(e, And | Or):
         parts = [simplest(operand) for operand in e.operands]
         return conjunction(parts) if isinstance(e, And) else disjunction(parts)
@@ -326,7 +326,7 @@ def simplest(e: Expression) -> Expression:
 
 
 def laid_out(e: Expression) -> str:
-    """The text, with a line for each operand of the outermost AND or OR if it is long."""
+    """Return the text of an expression; a long one has a line for each operand of the outermost AND or OR."""
     text = format_expression(e)
     if len(text) <= _LINE_CHARACTERS or not isinstance(e, And | Or):
         return text

@@ -1,4 +1,4 @@
-"""What help found, as JSON: for ``--json`` and for the answers of the HTTP interface."""
+"""Results of help as JSON: for ``--json`` and for responses of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def check_document(found: Check) -> Json:
-    """A check: ``valid``, ``problems``, ``warnings``, and all of it as ``text``."""
+    """Return a check as JSON: ``valid``, ``problems``, ``warnings``, and all of it as ``text``."""
     return {
         "valid": found.is_valid,
         "dialect": found.dialect,
@@ -32,7 +32,7 @@ def _problem(problem: Problem, text: str) -> Json:
 
 
 def explanation_document(found: Explanation) -> Json:
-    """An explanation, part by part, and all of it as ``text``."""
+    """Return an explanation as JSON, part by part, and all of it as ``text``."""
     sample = None
     if found.sample is not None:
         sample = {
@@ -77,7 +77,7 @@ def _fits(count: int | None) -> Json:
 
 
 def trace_document(found: Trace) -> Json:
-    """What became of an event: ``matches``, the filter's ``value`` (null is unknown), what failed."""
+    """Return a trace as JSON: ``matches``, the filter's ``value`` (null is unknown), the failed parts."""
     return {
         "matches": found.matches,
         "value": found.root.value,
@@ -88,7 +88,7 @@ def trace_document(found: Trace) -> Json:
 
 
 def step_document(step: TracedStep) -> Json:
-    """One part of a filter with all its parts."""
+    """Return a traced part of a filter with all its parts as JSON."""
     return _step(step, found_parts=True)
 
 

@@ -1,4 +1,4 @@
-"""What a filter means and how it is matched, as a value."""
+"""Explanations of filters: when an event matches, and how the index is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.help.cautions import Caution, always, cautions_of
 from fieldfare.filters.help.sampling import Sample, misfit_cautions, sample_cautions
 from fieldfare.filters.help.statements import Statement, state, written
-from fieldfare.filters.help.text import MAX_SHOWN_PARTS, percent, shown
+from fieldfare.filters.help.text import SHOWN_PARTS_MAX, percent, shown
 from fieldfare.filters.help.value_words import describe_needle, describe_values
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, normal_form
@@ -35,14 +35,14 @@ from fieldfare.model import Path
 
 @dataclass(frozen=True, slots=True)
 class PredicateUse:
-    """A predicate of the index: an attribute, and the set that its value must lie in.
+    """A predicate of the index: an attribute, and the set that must contain its value.
 
     Attributes
     ----------
     attribute, values
-        In words.
+        The attribute and the set, in words.
     sample_fits
-        How many events of the sample fit; None without a sample.
+        The number of events of the sample that fit; None without a sample.
     """
 
     attribute: str
@@ -52,18 +52,18 @@ class PredicateUse:
 
 @dataclass(frozen=True, slots=True)
 class ConjunctionUse:
-    """One way in which an event comes to be a candidate: it fits all these predicates.
+    """A conjunction of the index: an event that fits all its predicates is a candidate.
 
     Attributes
     ----------
     predicates
-        None if every event fits.
+        The predicates; empty if every event fits.
     exact
         Whether an event that fits matches; if not, the filter is evaluated for it.
     sample_fits
-        How many events of the sample fit; None without a sample.
+        The number of events of the sample that fit; None without a sample.
     computes
-        Whether a predicate is on a derived column: on what is computed from attributes.
+        Whether a predicate is on a derived column: a value computed from attributes.
     """
 
     predicates: tuple[PredicateUse, ...]
@@ -74,16 +74,16 @@ class ConjunctionUse:
 
 @dataclass(frozen=True, slots=True)
 class SampleFigures:
-    """How selective a filter is.
+    """The selectivity of a filter for a sample of events.
 
     Attributes
     ----------
     events
-        How many events the sample has.
+        The number of events in the sample.
     candidates
-        How many of them fit the index's predicates.
+        The number of events that fit the index's predicates.
     matches
-        How many of them match.
+        The number of events that match.
     """
 
     events: int
@@ -93,7 +93,7 @@ class SampleFigures:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a filter means and how it is matched; ``str()`` gives it as text.
+    """An explanation of a filter; ``str()`` returns it as text.
 
     Attributes
     ----------
@@ -102,17 +102,17 @@ class Explanation:
     statement
         When an event matches, in words, part by part.
     functions
-        What the functions that the filter calls do: pairs of a call's form and a sentence.
+        The functions that the filter calls: pairs of a signature and a summary.
     conjunctions
-        What the index looks for; an event that fits none of them cannot match. Empty if no event can match.
+        The index's conjunctions; an event that fits none of them cannot match. Empty if no event can match.
     matches
-        "never", "always", or "sometimes" where neither is certain.
+        "never", "always", or "sometimes" if neither is certain.
     cautions
-        What is most likely not meant.
+        Warnings about text that is probably not intended.
     cost
-        What it costs whoever matches with it, as quotas count it.
+        The cost of matching the filter, as quotas count it.
     sample
-        Figures of the sample that was given, or None.
+        Figures of the given sample, or None.
     """
 
     text: str
@@ -137,8 +137,8 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
     filter
         The filter.
     events
-        a sample of the events that it is for; with one the explanation says how selective the filter is, and
-        which attributes and types do not fit the events.
+        A sample of events; with one, the explanation has the filter's selectivity, and warnings about
+        attributes and types that do not fit the events.
     """
     e = filter.expression
     conjunctions = filter.normal_form.conjunctions
@@ -147,19 +147,19 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
     found = [
         Caution(problem.message, problem.hint)
         for problem in filter.warnings
-        if not is_said_by(filter, problem, cautions)
+        if not is_reported_by(filter, problem, cautions)
     ]
     found += cautions
     figures, uses = None, tuple(_use(conjunction) for conjunction in conjunctions)
     if sample is not None:
-        found += sample_cautions(e, filter.paths, sample)
+        found += sample_cautions(e, filter.column_paths, sample)
         if filter.dialect == "sql":
             found += misfit_cautions(e, sample, found)
         figures, uses = _figures(filter, conjunctions, sample)
     called = dict.fromkeys(part.function for part in walk(e) if isinstance(part, Call))
     functions = [(FUNCTIONS[name].signature, FUNCTIONS[name].summary) for name in called]
     if any(isinstance(part, Quantified) for part in walk(e)):
-        functions.append(("an element", "a value that is no array counts as an array of just that value"))
+        functions.append(("an element", "a value that is not an array counts as an array of one element"))
     return Explanation(
         text=filter.text,
         dialect=filter.dialect,
@@ -174,9 +174,9 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
 
 
 def filter_cautions(filter: Filter) -> tuple[str, list[Caution]]:
-    """How often it matches, and what the filter itself is warned of, whatever the events."""
+    """Return whether a filter matches never, always or sometimes, and the warnings that need no events."""
     e, conjunctions = filter.expression, filter.normal_form.conjunctions
-    found = cautions_of(e)
+    found = cautions_of(e, filter.text)
     if not conjunctions:
         return "never", [Caution("this filter can never match an event"), *found]
     if always(e):
@@ -184,8 +184,8 @@ def filter_cautions(filter: Filter) -> tuple[str, list[Caution]]:
     return "sometimes", found + _index_cautions(e, conjunctions)
 
 
-def is_said_by(filter: Filter, problem: Problem, cautions: Sequence[Caution]) -> bool:
-    """Whether one of the cautions is about the very part that a warning of the parser is about."""
+def is_reported_by(filter: Filter, problem: Problem, cautions: Sequence[Caution]) -> bool:
+    """Return whether one of the warnings is about the part of a given parser's warning."""
     start = problem.column - 1
     part = filter.text.split("\n")[problem.line - 1][start : start + problem.length]
     return bool(part) and any(f"`{part}` is never true" in caution.message for caution in cautions)
@@ -203,7 +203,7 @@ def _use(
 
 
 def _describe(path: Path, values: ValueSet, needles: Sequence[Needle]) -> str:
-    """What an attribute must be, also what it must contain."""
+    """Describe an attribute's set and its needles in words."""
     mine = [describe_needle(needle) for needle in needles if needle.path == path]
     if not mine:
         return describe_values(values)
@@ -230,7 +230,7 @@ def _figures(
 
 
 def _index_cautions(e: Expression, conjunctions: Sequence[Conjunction]) -> list[Caution]:
-    """That the index is of no use, or of little."""
+    """Warn of filters that the index cannot narrow, or narrows only a little."""
     open_ended = [each for each in conjunctions if not each.constraints and not each.exact]
     if open_ended:
         part = _cause(e)
@@ -246,7 +246,7 @@ def _index_cautions(e: Expression, conjunctions: Sequence[Conjunction]) -> list[
             path, values = each.constraints[0]
             return [
                 Caution(
-                    "the index narrows this filter little: all it knows is that "
+                    "the index narrows this filter only a little: the only condition is that "
                     f"{format_path(path)} is {describe_values(values)}",
                     "join it by AND with a comparison of an attribute with a value, such as type = 'order'",
                 )
@@ -255,7 +255,7 @@ def _index_cautions(e: Expression, conjunctions: Sequence[Conjunction]) -> list[
 
 
 def _cause(e: Expression, wanted: bool = True) -> Expression:
-    """The innermost part of an OR for which every event is a candidate."""
+    """Return the innermost part of an OR for which every event is a candidate."""
     if isinstance(e, Not) and not wanted:
         return _cause(e.operand, True)
     any_is_enough = isinstance(e, Or | OrElse) if wanted else isinstance(e, And | AndThen)
@@ -268,12 +268,12 @@ def _cause(e: Expression, wanted: bool = True) -> Expression:
 
 
 def _is_wide(values: ValueSet) -> bool:
-    """Whether a set has all numbers, all strings, or all that is present: too much to be selective."""
+    """Return whether a set has all numbers, all strings, or all arrays and objects: it is not selective."""
     return values.numbers.is_full or values.strings.is_full or bool(values.atoms & sets.OTHER)
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """The whole explanation: what matches, what the index looks for, figures, cautions."""
+    """Format an explanation: when an event matches, the index's predicates, figures, warnings."""
     sections = [
         ["An event matches if", *_statement_lines(explanation.statement, 1)],
         _function_lines(explanation.functions),
@@ -285,7 +285,7 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def caution_lines(cautions: Iterable[Caution]) -> list[str]:
-    """Each caution, and its hint below it."""
+    """Return the lines of warnings, each with its hint below it."""
     lines = []
     for caution in cautions:
         lines.append(f"warning: {caution.message}")
@@ -296,9 +296,9 @@ def caution_lines(cautions: Iterable[Caution]) -> list[str]:
 
 def _statement_lines(statement: Statement, depth: int) -> list[str]:
     lines = ["  " * depth + statement.text]
-    for part in statement.parts[:MAX_SHOWN_PARTS]:
+    for part in statement.parts[:SHOWN_PARTS_MAX]:
         lines += _statement_lines(part, depth + 1)
-    left = len(statement.parts) - MAX_SHOWN_PARTS
+    left = len(statement.parts) - SHOWN_PARTS_MAX
     if left > 0:
         lines.append("  " * (depth + 1) + f"... and {left:,} more")
     return lines
@@ -324,24 +324,24 @@ def _index_lines(explanation: Explanation) -> list[str]:
         lines = ["The index looks for events where", *_predicate_lines(use, size), _verdict(use)]
         return [*lines, _COMPUTES] if use.computes else lines
     lines = ["The index looks for events that fit one of these:"]
-    for number, use in enumerate(uses[:MAX_SHOWN_PARTS], start=1):
+    for number, use in enumerate(uses[:SHOWN_PARTS_MAX], start=1):
         lines.append(
             f"  {number}. {'exact' if use.exact else 'checked again'}{_share(use.sample_fits, size)}"
         )
         lines += [f"     {line.strip()}" for line in _predicate_lines(use, size)] or ["     every event fits"]
-    if len(uses) > MAX_SHOWN_PARTS:
-        lines.append(f"  ... and {len(uses) - MAX_SHOWN_PARTS:,} more")
+    if len(uses) > SHOWN_PARTS_MAX:
+        lines.append(f"  ... and {len(uses) - SHOWN_PARTS_MAX:,} more")
     exact = [use.exact for use in uses]
     if all(exact):
         lines.append("Every event that fits one matches: the filter is not evaluated again.")
     else:
-        lines.append("Where it says `checked again` the filter is evaluated for the events that fit.")
+        lines.append("For those marked `checked again`, the filter is evaluated for the events that fit.")
     return [*lines, _COMPUTES] if any(use.computes for use in uses) else lines
 
 
 _COMPUTES = (
-    "What is computed here the index computes once for all filters that share it; where few do, it looks at "
-    "the rest only, and the filter is evaluated for the events that fit."
+    "The index computes a computed value once for all filters that share it. If few share it, the index uses "
+    "the other predicates only, and the filter is evaluated for the events that fit."
 )
 
 

@@ -1,10 +1,9 @@
-"""What a sample of events shows about a filter: how selective it is, and names and types that do not fit."""
+"""Cautions about a filter from a sample of events: its selectivity, and names and types that do not fit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.expression import Attribute, Expression, Literal, walk
 from fieldfare.filters.help.cautions import Caution
 from fieldfare.filters.help.column_types import ColumnType, form_of, misfits
+from fieldfare.filters.help.names import KnownNames, missing_names
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.help.value_words import one_of
 from fieldfare.filters.needles import Needle
@@ -24,20 +24,20 @@ from fieldfare.model import Path
 
 Event = Mapping[str, Any]
 
-MAX_EVENTS_FOR_NAMES = 100
-"""Of so many events the names of the attributes are collected, to suggest the right one."""
+EVENTS_FOR_NAMES_MAX = 100
+"""Maximum events whose attribute names are collected for suggestions; later events are not read for it."""
 
-MAX_NAMES = 2_000
-MAX_NAME_DEPTH = 8
+NAMES_MAX = 2_000
+NAME_DEPTH_MAX = 8
 
-MAX_ELEMENTS = 32
-"""So many elements of an array tell what its elements are."""
+ELEMENTS_MAX = 32
+"""Maximum elements of an array that are read to find the type of its elements."""
 
-MAX_VALUES = 10_000
-"""So many values of elements tell what they are."""
+VALUES_MAX = 10_000
+"""Maximum values of elements that are read to find their type."""
 
-MAX_PREDICATES = 200
-"""So many predicates are held against the sample."""
+PREDICATES_MAX = 200
+"""Maximum predicates compared with the sample; further ones get no cautions."""
 
 _TYPES = {
     sets.NULL: "null",
@@ -48,15 +48,24 @@ _TYPES = {
 
 
 class Sample:
-    """Events to hold a filter against; reads each attribute once."""
+    """A sample of events for comparison with filters; each attribute is read once.
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    Parameters
+    ----------
+    events
+        The events.
+    names
+        The attributes of these events, if `names` has returned them for another sample of the same events.
+    """
+
+    def __init__(self, events: Sequence[Event], names: KnownNames | None = None) -> None:
         self.events = events
+        self._names = names
         self._columns: dict[Path, list[Any]] = {}
         self._types: dict[Path, ColumnType | None] = {}
 
     def column(self, path: Path) -> list[Any]:
-        """The values of an attribute or a derived column, event by event; ABSENT where it is missing."""
+        """Return the values of an attribute or a derived column, one per event; ABSENT if missing."""
         found = self._columns.get(path)
         if found is None:
             get = value_getter(path, event_getter)
@@ -64,36 +73,66 @@ class Sample:
         return found
 
     def where(self, path: Path, values: ValueSet, needles: Sequence[Needle] = ()) -> list[bool]:
-        """For which events an attribute lies in a set, and has some needles."""
+        """Return, for each event, whether an attribute is in a set and contains all needles."""
         return [
             value in values and all(needle.is_in(value) for needle in needles) for value in self.column(path)
         ]
 
     def type_of(self, path: Path) -> ColumnType | None:
-        """What all values of an attribute are; None if several things, or nothing. 0 is any element."""
+        """Return the type of all values of an attribute; None if they have several, or there is none.
+
+        An integer step in the path stands for any element of the array.
+        """
         if path not in self._types:
             whole = next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))
             values = self.column(path[:whole])
             for step in path[whole:]:
-                values = list(islice((i for value in values for i in _inside(value, step)), MAX_VALUES))
+                values = list(islice((i for value in values for i in _inside(value, step)), VALUES_MAX))
             kinds = {_column_type(value) for value in values if value is not ABSENT and value is not None}
             self._types[path] = kinds.pop() if len(kinds) == 1 else None
         return self._types[path]
 
-    def names(self) -> list[str]:
-        """The attributes that the first events have, as text."""
-        found: dict[str, None] = {}
-        for event in self.events[:MAX_EVENTS_FOR_NAMES]:
-            for path in _paths_in(event, ()):
-                if len(found) >= MAX_NAMES:
-                    return list(found)
-                found[format_path(path)] = None
-        return list(found)
+    def missing(self, paths: Iterable[Path]) -> list[Path]:
+        """Return the attributes that no event has, only the innermost of each; none if there are no events.
+
+        A path that goes through an array is not missing: a filter may ask for it in each element.
+        """
+        if not self.events:
+            return []
+        known = self.names()
+        found = {
+            path
+            for path in paths
+            if path not in known
+            and all(value is ABSENT for value in self.column(path))
+            and not any(is_array(value) for size in range(1, len(path)) for value in self.column(path[:size]))
+        }
+        outer = {path[:size] for path in found for size in range(1, len(path))}
+        return sorted(found - outer, key=format_path)
+
+    def names(self) -> KnownNames:
+        """Return the attributes of the first EVENTS_FOR_NAMES_MAX events, at most NAMES_MAX."""
+        if self._names is None:
+            events = self.events[:EVENTS_FOR_NAMES_MAX]
+            found = (path for event in events for path in _paths_in(event, ()))
+            self._names = KnownNames(_distinct(found, NAMES_MAX))
+        return self._names
+
+
+def _distinct(paths: Iterable[Path], limit: int) -> Iterator[Path]:
+    """Yield the first ``limit`` distinct paths, in order."""
+    found: set[Path] = set()
+    for path in paths:
+        if len(found) >= limit:
+            break
+        if path not in found:
+            found.add(path)
+            yield path
 
 
 def _inside(value: Any, step: str | int) -> Iterable[Any]:
     if isinstance(step, int):
-        return value[:MAX_ELEMENTS] if is_array(value) else ()
+        return value[:ELEMENTS_MAX] if is_array(value) else ()
     return (value[step],) if isinstance(value, Mapping) and step in value else ()
 
 
@@ -109,41 +148,35 @@ def _column_type(value: Any) -> ColumnType:
 def _paths_in(value: Any, path: Path) -> Iterable[Path]:
     if path:
         yield path
-    if isinstance(value, Mapping) and len(path) < MAX_NAME_DEPTH:
+    if isinstance(value, Mapping) and len(path) < NAME_DEPTH_MAX:
         for name, inner in value.items():
             yield from _paths_in(inner, (*path, name))
 
 
 def sample_cautions(e: Expression, paths: Iterable[Path], sample: Sample) -> list[Caution]:
-    """Attributes that no event has, and predicates for which no event has a value of the right type."""
+    """Return cautions on attributes that no event has, and on predicates that fit no event's types."""
     if not sample.events:
         return []
-    found = []
-    names: list[str] | None = None
-    for path in sorted(paths, key=format_path):
-        if all(value is ABSENT for value in sample.column(path)):
-            names = names if names is not None else sample.names()
-            near = get_close_matches(format_path(path), names, n=1, cutoff=0.75)
-            hint = f"did you mean {near[0]}?" if near else ""
-            found.append(Caution(f"no event of the sample has {format_path(path)}", hint))
+    missing = sample.missing(paths)
+    found = missing_names(missing, sample.names()) if missing else []
     predicates = [part for part in walk(e) if type(part) in SETS and not isinstance(part, Attribute)]
-    for part in list(dict.fromkeys(predicates))[:MAX_PREDICATES]:
+    for part in list(dict.fromkeys(predicates))[:PREDICATES_MAX]:
         found += _type_caution(part, sample)
     return found
 
 
 def misfit_cautions(e: Expression, sample: Sample, said: Sequence[Caution]) -> list[Caution]:
-    """What in a filter of the dialect sql does not fit the types that the sample has, and is not said yet."""
+    """Return cautions, except those in ``said``, on parts of an sql filter that do not fit the types."""
     texts = " ".join(caution.message + caution.hint for caution in said)
     return [
         Caution(f"in the sample {found.message}", found.hint)
-        for found in misfits(e, sample.type_of)[:MAX_PREDICATES]
+        for found in misfits(e, sample.type_of)[:PREDICATES_MAX]
         if not (found.hint and found.hint in texts) and f"have {format_path(found.path)}: it is " not in texts
     ]
 
 
 def _type_caution(part: Any, sample: Sample) -> list[Caution]:
-    """A predicate on one attribute that is unknown for every event which has a value for it."""
+    """Return a caution if a predicate on one attribute is unknown for all events with a value for it."""
     true, false = SETS[type(part)](part, True), SETS[type(part)](part, False)
     if true is None or false is None or (true[1].is_empty and false[1].is_empty):
         return []

@@ -1,8 +1,8 @@
-"""An expression in words: a statement for each part, with the parts that it is made of.
+"""Expressions in words: a statement for each part, with the statements of its parts.
 
-What is said of a part depends on the truth value that is wanted of it: below a NOT it is false, and a
-comparison is false for other values than those for which it is not true (those of another type make it
-unknown). So negations are carried down to the predicates, where they can be put into words.
+The statement of a part depends on the wanted truth value: below a NOT it is false, and a comparison is
+not false for all values for which it is not true (values of another type make it unknown). So negations are
+moved down to the predicates, where they can be put into words.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from fieldfare.filters.sql.printer import format_expression
 
 _STAND_IN = Attribute(("",))
 _ELLIPSIS = Attribute(("...",))
-_MAX_SQL_CHARACTERS = 120
-_MAX_SHOWN_OPERANDS = 8
+_SQL_CHARACTERS_MAX = 120
+_SHOWN_OPERANDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence about an event, and the statements that it is about.
+    """A sentence about an event, and the statements that it refers to.
 
     Attributes
     ----------
     text
         The sentence; ends in a colon if ``parts`` follow.
     parts
-        What it says something about.
+        The statements that it refers to.
     """
 
     text: str
@@ -65,29 +65,29 @@ class Statement:
 
 
 def state(e: Expression, wanted: bool = True) -> Statement:
-    """What must hold of an event for an expression to be true (or false)."""
+    """Return a statement of the conditions for which an expression is true (or false)."""
     return _STATE[type(e)](e, wanted)
 
 
 def written(e: Expression) -> str:
-    """A part of a filter as ``sql`` writes it, for a message: on one line, and not too long."""
+    """Return a part of a filter as ``sql`` for a message: on one line, and shortened."""
     text = format_expression(_abridged(e)).replace('("...")', "...").replace('"..."', "...")
-    return shortened(text, _MAX_SQL_CHARACTERS)
+    return shortened(text, _SQL_CHARACTERS_MAX)
 
 
 def _abridged(e: Expression) -> Expression:
-    """Long lists cut off, and ordered AND and OR as plain ones: what a person recognises it by."""
+    """Return an expression for display: long lists are cut, and ordered AND and OR become plain ones."""
     if isinstance(e, AndThen | OrElse):
         e = (And if isinstance(e, AndThen) else Or)(e.operands)
-    if isinstance(e, In) and len(e.items) > _MAX_SHOWN_OPERANDS:
-        e = replace(e, items=(*e.items[: _MAX_SHOWN_OPERANDS - 1], _ELLIPSIS))
-    if isinstance(e, And | Or) and len(e.operands) > _MAX_SHOWN_OPERANDS:
-        e = replace(e, operands=(*e.operands[: _MAX_SHOWN_OPERANDS - 1], _ELLIPSIS))
+    if isinstance(e, In) and len(e.items) > _SHOWN_OPERANDS_MAX:
+        e = replace(e, items=(*e.items[: _SHOWN_OPERANDS_MAX - 1], _ELLIPSIS))
+    if isinstance(e, And | Or) and len(e.operands) > _SHOWN_OPERANDS_MAX:
+        e = replace(e, operands=(*e.operands[: _SHOWN_OPERANDS_MAX - 1], _ELLIPSIS))
     return with_parts(e, _abridged)
 
 
 def _literal(e: Literal, wanted: bool) -> Statement:
-    return Statement("it is any event" if e.value is wanted else "this is never so")
+    return Statement("it is any event" if e.value is wanted else "this is never true")
 
 
 def _all_or_any(e: And | Or, wanted: bool) -> Statement:
@@ -97,7 +97,7 @@ def _all_or_any(e: And | Or, wanted: bool) -> Statement:
 
 
 def _flat(e: And | Or, wanted: bool) -> list[Expression]:
-    """The operands, and those of operands of the same kind in their place."""
+    """Return the operands of an AND or OR, with nested ones of the same type flattened."""
     operands: list[Expression] = []
     for operand in e.operands:
         operands += _flat(operand, wanted) if type(operand) is type(e) else [operand]
@@ -122,23 +122,26 @@ def _is_truth(e: IsTruth, wanted: bool) -> Statement:
     if e.truth is not None and wanted:
         return state(e.operand, e.truth)
     if e.truth is None:
-        header = "it cannot be told whether this holds:" if wanted else "it can be told whether this holds:"
+        header = "it is unknown whether this holds:" if wanted else "it is known whether this holds:"
         return Statement(header, (state(e.operand),))
-    return Statement("this does not hold, or cannot be told:", (state(e.operand, e.truth),))
+    return Statement("this does not hold, or is unknown:", (state(e.operand, e.truth),))
 
 
 def _predicate(e: Any, wanted: bool) -> Statement:
-    """A predicate on one operand as a set of its values; any other as its text."""
+    """Return the statement of a predicate: on one operand as a set of its values, otherwise as its text."""
     operand, found = _values(e, wanted)
     if found is None:
         return _computed(e, wanted)
     if found.is_empty:
-        return Statement(f"{written(e if wanted else Not(e))}, which is never so")
+        return Statement(f"{written(e if wanted else Not(e))}, which is never true")
     return Statement(f"{_name(operand)} is {describe_values(found)}")
 
 
 def _values(e: Any, wanted: bool) -> tuple[Expression, Any]:
-    """A predicate's one operand that is no literal, and its values for which the predicate is as wanted."""
+    """Return the operand of a predicate that is not a literal, and its values where the predicate holds.
+
+    The values are None if the predicate is not on one operand.
+    """
     side = "operand"
     if isinstance(e, Comparison):
         side = "right" if isinstance(e.left, Literal) else "left"
@@ -160,7 +163,7 @@ def _computed(e: Expression, wanted: bool) -> Statement:
 
 
 def _name(e: Expression) -> str:
-    """What a value is called in a sentence."""
+    """Return the name of a value in a sentence."""
     return f"({written(e)})" if isinstance(e, CONDITIONS) else written(e)
 
 
@@ -175,7 +178,7 @@ def _describe_pattern(pattern: Pattern, wanted: bool) -> str:
     does = "" if wanted else "is a string that does not "
     match pattern:
         case (Wild.RUN,):
-            return "is any string" if wanted else "is never a string that does not fit %"
+            return "is any string" if wanted else "is never a string that does not match %"
         case (str(text), Wild.RUN):
             return does + ("starts" if wanted else "start") + f" with {show_value(text)}"
         case (Wild.RUN, str(text)):
@@ -186,13 +189,13 @@ def _describe_pattern(pattern: Pattern, wanted: bool) -> str:
             s = "s" if wanted else ""
             return f"{does}start{s} with {show_value(start)} and end{s} with {show_value(end)}"
     shown = shortened("".join(part.value if isinstance(part, Wild) else part for part in pattern))
-    note = " (_ is any one character, % any number of them)" if Wild.ONE in pattern else ""
-    return f"{does}{'fits' if wanted else 'fit'} the pattern {show_value(shown)}{note}"
+    note = " (_ is one character, % any number of characters)" if Wild.ONE in pattern else ""
+    return f"{does}{'matches' if wanted else 'match'} the pattern {show_value(shown)}{note}"
 
 
 def _exists(e: Exists, wanted: bool) -> Statement:
     name = written(e.operand)
-    return Statement(f"{name} is present, be it null" if wanted else f"{name} is missing")
+    return Statement(f"{name} is present (it may be null)" if wanted else f"{name} is missing")
 
 
 def _is_null(e: IsNull, wanted: bool) -> Statement:
@@ -224,7 +227,7 @@ def _quantified(e: Quantified, wanted: bool) -> Statement:
 
 
 def _number(e: Expression, wanted: bool) -> Statement:
-    return Statement(f"{written(e)}, which is a number and no condition, so this is never so")
+    return Statement(f"{written(e)}, which is a number, not a condition, so this is never true")
 
 
 _STATE: dict[type, Callable[[Any, bool], Statement]] = {

@@ -1,4 +1,4 @@
-"""Explanations as text for people: plain lines, each of printable characters."""
+"""Formatting of explanations as text: lines of printable characters."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from fieldfare.filters.help.value_words import shortened, show_value
 from fieldfare.filters.values import ABSENT, is_array
 
-MAX_SHOWN_PARTS = 20
-"""Of more parts of one statement, and of more conjunctions, only the first are shown."""
+SHOWN_PARTS_MAX = 20
+"""Maximum parts of a statement, and maximum conjunctions, that are shown; the rest is counted."""
 
-_MAX_LINE_CHARACTERS = 400
+_LINE_CHARACTERS_MAX = 400
 
 
 def shown(line: str) -> str:
-    """A line, cut short where it is very long."""
-    return shortened(line, _MAX_LINE_CHARACTERS)
+    """Return a line, cut if it is very long."""
+    return shortened(line, _LINE_CHARACTERS_MAX)
 
 
 def percent(count: int, size: int) -> str:
-    """A share of a whole, to be read at a glance: ``12%``, ``0.3%``, ``<0.1%``."""
+    """Format a share as a rounded percentage: ``12%``, ``0.3%``, ``<0.1%``."""
     share = 100 * count / size
     if 0 < share < 0.1:
         return "<0.1%"
@@ -31,7 +31,7 @@ def percent(count: int, size: int) -> str:
 
 
 def value_text(value: Any) -> str:
-    """An event's value in a sentence: as ``sql`` writes it where it can, else as JSON."""
+    """Format an event's value for a sentence: as an ``sql`` literal if possible, else as JSON."""
     if value is ABSENT:
         return "missing"
     if value is None:

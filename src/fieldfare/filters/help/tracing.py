@@ -1,4 +1,4 @@
-"""What a filter did with one event: the value of each part, and the parts that made it fail."""
+"""Traces of filters: the value of each part for one event, and the parts that made the filter fail."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.filter import Filter
 from fieldfare.filters.help.statements import written
-from fieldfare.filters.help.text import MAX_SHOWN_PARTS, shown, value_text
+from fieldfare.filters.help.text import SHOWN_PARTS_MAX, shown, value_text
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ABSENT, is_array
 
-_MAX_SHOWN_READINGS = 6
+_SHOWN_READINGS_MAX = 6
 
 
-MAX_ELEMENTS = 100
-"""Arrays of more elements are not gone through one by one."""
+ELEMENTS_MAX = 100
+"""Maximum elements of an array that are traced one by one; of longer arrays, none is."""
 
-MAX_STEPS = 20_000
-"""After so many steps no more arrays are gone through."""
+STEPS_MAX = 20_000
+"""Maximum steps of a trace after which no more elements of arrays are traced."""
 
 Truth = bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class TracedReading:
-    """What was read for a part: the name of an attribute or element, and its value or ``ABSENT``."""
+    """A value read for a part: the name of an attribute or element, and its value or ``ABSENT``."""
 
     name: str
     value: Any
@@ -49,20 +49,20 @@ class TracedReading:
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """One part of a filter, and what it was for an event.
+    """One part of a filter, and its value for an event.
 
     Attributes
     ----------
     text
-        The part, as ``sql`` writes it.
+        The part as ``sql``.
     value
         True, False, or None for unknown.
     readings
-        The attributes of a part that has no parts itself.
+        The attributes and elements that a part without parts reads.
     parts
-        What it is made of; for a quantifier its condition for each element.
+        Its parts; for a quantifier, its condition for each element.
     failed
-        Whether the filter would have gone further if this innermost part had had another value.
+        Whether this innermost part made the filter fail.
     """
 
     text: str
@@ -72,14 +72,14 @@ class TracedStep:
     failed: bool = False
 
     def failures(self) -> Iterator[TracedStep]:
-        """The innermost parts that made the filter fail, in the order of the text."""
+        """Yield the innermost parts that made the filter fail, in the order of the text."""
         if self.failed:
             yield self
         for part in self.parts:
             yield from part.failures()
 
     def all_readings(self) -> Iterator[TracedReading]:
-        """What was read for the part and for its parts."""
+        """Yield the values read for the part and for its parts."""
         yield from self.readings
         for part in self.parts:
             yield from part.all_readings()
@@ -87,16 +87,16 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a filter did with one event; ``str()`` gives it as text.
+    """The trace of a filter for one event; ``str()`` returns it as text.
 
     Attributes
     ----------
     matches
         Whether the event matches.
     root
-        The whole filter, part by part.
+        The complete filter, part by part.
     errors
-        The kinds of errors that the filter's dialect found, for dialects that have errors.
+        The kinds of errors in the evaluation, for dialects that have errors.
     """
 
     matches: bool
@@ -112,19 +112,25 @@ class Trace:
         return trace_text(self)
 
 
+TOO_MUCH_WORK = "too much work: the filter is not evaluated for this event"
+"""The error in a trace for an event for which evaluating the filter takes too many steps."""
+
+
 def trace(filter: Filter, event: Mapping[str, Any]) -> Trace:
     """Evaluate a filter part by part.
 
-    The value of the root is what the filter's internal expression gives; a filter matches where it
-    is true.
+    The value of the root is that of the filter's internal expression; the filter matches if it is true. If
+    that would take too many steps (`filters.work`), nothing is evaluated, and the event does not match.
     """
+    if filter.work is not None and not filter.work.fits(lambda path: event_getter(path)(event)):
+        return Trace(False, TracedStep(written(filter.expression), None, failed=True), (TOO_MUCH_WORK,))
     root = _blamed(_Tracer(_Scope(event, {}), _Work()).step(filter.expression), filter.expression, True)
     return Trace(root.value is True, root, filter.evaluate(event).errors)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """An event, and the elements that the quantifiers around a part are at."""
+    """An event, and the current elements of the quantifiers around a part."""
 
     event: Mapping[str, Any]
     elements: Mapping[str, Any]
@@ -136,7 +142,7 @@ def _attribute_of(path: tuple[str | int, ...]) -> Callable[[_Scope], Any]:
 
 
 class _Work:
-    """What the tracers of one trace share: the texts of the parts, and how much was done."""
+    """The shared state of one trace: the texts of the parts, and the number of steps."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -150,7 +156,7 @@ class _Work:
 
 
 class _Tracer:
-    """Evaluates the parts of an expression for one event (and element), each once."""
+    """An evaluator of the parts of an expression for one event (and element), each once."""
 
     def __init__(self, scope: _Scope, work: _Work) -> None:
         self.scope = scope
@@ -178,10 +184,10 @@ class _Tracer:
         return TracedStep(text, value, tuple(self.readings(e)), parts)
 
     def elements(self, e: Quantified) -> tuple[TracedStep, ...]:
-        """A quantifier's condition for each element; nothing if those are too many."""
+        """Trace a quantifier's condition for each element; return nothing if there are too many."""
         array = self.value(e.array)
         elements = array if is_array(array) else [] if array is ABSENT else [array]
-        if len(elements) > MAX_ELEMENTS or self.work.steps > MAX_STEPS:
+        if len(elements) > ELEMENTS_MAX or self.work.steps > STEPS_MAX:
             return ()
         parts = []
         for element in elements:
@@ -193,7 +199,7 @@ class _Tracer:
         return self.compiler.value(e)(self.scope)
 
     def readings(self, e: Expression) -> Iterator[TracedReading]:
-        """The attributes and elements that a part reads, each once."""
+        """Yield the attributes and elements that a part reads, each once."""
         seen = set()
         waiting = [e]
         while waiting:
@@ -234,7 +240,7 @@ _JOINED: dict[type, Callable[[list[Truth]], Truth]] = {
 
 
 def _blamed(step: TracedStep, e: Expression, wanted: bool) -> TracedStep:
-    """The step with the innermost parts marked that kept it from being as wanted."""
+    """Return a step in which the innermost parts that kept it from the wanted value are marked as failed."""
     if step.value is wanted:
         return step
     if isinstance(e, And | Or | AndThen | OrElse):
@@ -242,7 +248,7 @@ def _blamed(step: TracedStep, e: Expression, wanted: bool) -> TracedStep:
             _blamed(part, operand, wanted) for part, operand in zip(step.parts, e.operands, strict=True)
         ]
         if isinstance(e, AndThen | OrElse):
-            # What comes after the first part that decides was not looked at.
+            # Operands after the first that decides were not evaluated.
             passing = isinstance(e, AndThen)
             reached = next((i + 1 for i, part in enumerate(step.parts) if part.value is not passing), None)
             if reached is not None:
@@ -262,41 +268,41 @@ _TRUTHS = {True: "true", False: "false", None: "unknown"}
 
 
 def trace_text(trace: Trace) -> str:
-    """Whether an event matches, and what made it fail."""
+    """Format a trace: whether the event matches, and the parts that made it fail."""
     return "\n".join(map(shown, ["match", *error_lines(trace)] if trace.matches else failure_lines(trace)))
 
 
 def failure_lines(trace: Trace) -> list[str]:
-    """``no match``, and for each part that failed what it was and what was read."""
+    """Return the lines of a trace without a match: each part that failed, its value, and the values read."""
     lines = ["no match"]
     failures = list(
         dict.fromkeys(f"  {step.text} is {_TRUTHS[step.value]}{_because(step)}" for step in trace.failures)
     )
-    lines += failures[:MAX_SHOWN_PARTS]
-    if len(failures) > MAX_SHOWN_PARTS:
-        lines.append(f"  ... and {len(failures) - MAX_SHOWN_PARTS:,} more")
+    lines += failures[:SHOWN_PARTS_MAX]
+    if len(failures) > SHOWN_PARTS_MAX:
+        lines.append(f"  ... and {len(failures) - SHOWN_PARTS_MAX:,} more")
     return lines + error_lines(trace)
 
 
 def error_lines(trace: Trace) -> list[str]:
-    """The errors that the dialect's evaluation found."""
+    """Return a line for each error in the evaluation."""
     return [f"  error: {error}" for error in trace.errors]
 
 
 def tree_lines(step: TracedStep, depth: int = 1) -> list[str]:
-    """Each part below the one that it belongs to, with its value and what was read."""
+    """Return the parts of a step as an indented tree, each with its value and the values read."""
     lines = [f"{'  ' * depth}{_TRUTHS[step.value]:<8}{step.text}{_because(step) if not step.parts else ''}"]
-    for part in step.parts[:MAX_SHOWN_PARTS]:
+    for part in step.parts[:SHOWN_PARTS_MAX]:
         lines += tree_lines(part, depth + 1)
-    if len(step.parts) > MAX_SHOWN_PARTS:
-        left = len(step.parts) - MAX_SHOWN_PARTS
+    if len(step.parts) > SHOWN_PARTS_MAX:
+        left = len(step.parts) - SHOWN_PARTS_MAX
         lines.append(f"{'  ' * (depth + 1)}... and {left:,} more")
     return [shown(line) for line in lines]
 
 
 def _because(step: TracedStep) -> str:
-    """What was read: ``: data.price is 20, data.symbol is missing``."""
+    """Format the values read: ``: data.price is 20, data.symbol is missing``."""
     readings = list(dict.fromkeys(f"{each.name} is {value_text(each.value)}" for each in step.all_readings()))
-    if len(readings) > _MAX_SHOWN_READINGS:
-        readings[_MAX_SHOWN_READINGS:] = ["..."]
+    if len(readings) > _SHOWN_READINGS_MAX:
+        readings[_SHOWN_READINGS_MAX:] = ["..."]
     return f": {', '.join(readings)}" if readings else ""

@@ -10,11 +10,11 @@ from fieldfare.filters.needles import AT_END, AT_START, FOLDED, Needle
 from fieldfare.filters.sql.printer import format_literal
 from fieldfare.filters.values import AFTER, BEFORE, Cut, Ranges, ValueSet, with_prefix
 
-MAX_SHOWN_VALUES = 8
-"""Of more single values than this only the first are named."""
+SHOWN_VALUES_MAX = 8
+"""Maximum single values of a set that are shown; the rest is counted."""
 
-MAX_SHOWN_CHARACTERS = 60
-"""How much of a long text is shown."""
+SHOWN_CHARACTERS_MAX = 60
+"""Maximum characters of a text that are shown; a longer one is cut."""
 
 _ATOMS = (
     (sets.TRUE, "true"),
@@ -27,11 +27,11 @@ _PRESENT = ValueSet(sets.MISSING).complement()
 _HAS_VALUE = ValueSet(sets.MISSING | sets.NULL).complement()
 
 Interval = tuple[Cut | None, Cut | None]
-"""The cuts around a connected part of a region; None where it has no bound."""
+"""The cuts around a contiguous part of a region; None for no bound."""
 
 
 def describe_values(values: ValueSet) -> str:
-    """What an attribute is whose value lies in a set: ``a number above 5 or null``."""
+    """Describe a set of values in words: ``a number above 5 or null``."""
     if values.is_full:
         return "anything"
     if values == _PRESENT:
@@ -44,21 +44,21 @@ def describe_values(values: ValueSet) -> str:
 
 
 def describe_needle(needle: Needle) -> str:
-    """What a string does that has a needle: ``contains 'storm'``."""
+    """Describe a needle in words: ``contains 'storm'``."""
     places = {0: "contains", AT_START: "starts with", AT_END: "ends with", AT_START | AT_END: "is"}
-    whatever = ", whatever its case" if needle.kind & FOLDED else ""
+    whatever = ", ignoring case" if needle.kind & FOLDED else ""
     return f"{places[needle.kind & ~FOLDED]} {show_value(needle.text)}{whatever}"
 
 
 def one_of(pieces: list[str]) -> str:
-    """``a``, ``a or b``, ``a, b or c``."""
+    """Join words: ``a``, ``a or b``, ``a, b or c``."""
     if len(pieces) < 2:
         return "".join(pieces)
     return f"{', '.join(pieces[:-1])} or {pieces[-1]}"
 
 
-def shortened(text: str, most: int = MAX_SHOWN_CHARACTERS) -> str:
-    """The text, or its beginning if it is long; what cannot be printed is escaped."""
+def shortened(text: str, most: int = SHOWN_CHARACTERS_MAX) -> str:
+    """Return a text, cut if it is long; characters that cannot be printed are escaped."""
     if len(text) > most:
         text = text[: most - 4] + " ..."
     if text.isprintable():
@@ -67,10 +67,10 @@ def shortened(text: str, most: int = MAX_SHOWN_CHARACTERS) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A constant as ``sql`` writes it, if it is not too long."""
+    """Return a constant as an ``sql`` literal, cut if it is long."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         value = int(value)
-    if isinstance(value, str) and len(value) > MAX_SHOWN_CHARACTERS:
+    if isinstance(value, str) and len(value) > SHOWN_CHARACTERS_MAX:
         return shortened(format_literal(value)) + "'"
     return shortened(format_literal(value))
 
@@ -83,7 +83,7 @@ def _pieces(values: ValueSet) -> list[str]:
 
 
 def _describe_ranges(ranges: Ranges, kind: str) -> tuple[list[str], list[str]]:
-    """A region's part of a set: its single values, and phrases for what is more than one."""
+    """Describe one region of a set: return its single values, and phrases for its ranges."""
     if ranges.is_empty:
         return [], []
     if ranges.is_full:
@@ -100,13 +100,13 @@ def _describe_ranges(ranges: Ranges, kind: str) -> tuple[list[str], list[str]]:
             points.append(high[0])
         else:
             phrases.append(_describe_interval(low, high, kind))
-    if len(phrases) > MAX_SHOWN_VALUES:
-        phrases = [*phrases[:MAX_SHOWN_VALUES], f"in one of {len(phrases) - MAX_SHOWN_VALUES:,} more ranges"]
+    if len(phrases) > SHOWN_VALUES_MAX:
+        phrases = [*phrases[:SHOWN_VALUES_MAX], f"in one of {len(phrases) - SHOWN_VALUES_MAX:,} more ranges"]
     return _shown(points), phrases
 
 
 def intervals(ranges: Ranges) -> list[Interval]:
-    """The connected parts of a set of numbers or of strings, in order."""
+    """Return the contiguous parts of a set of numbers or of strings, in order."""
     bounds: list[Cut | None] = [None, *ranges.cuts] if ranges.starts_inside else list(ranges.cuts)
     if len(bounds) % 2:
         bounds.append(None)
@@ -114,7 +114,7 @@ def intervals(ranges: Ranges) -> list[Interval]:
 
 
 def _points(ranges: Ranges) -> list[Any] | None:
-    """The values of a set that has but single values."""
+    """Return the values of a set that consists of single values; None for other sets."""
     parts = intervals(ranges)
     return [high[0] for low, high in parts if high] if all(_is_point(*part) for part in parts) else None
 
@@ -126,10 +126,10 @@ def _is_point(low: Cut | None, high: Cut | None) -> bool:
 
 
 def _shown(values: list[Any]) -> list[str]:
-    if len(values) <= MAX_SHOWN_VALUES + 1:
+    if len(values) <= SHOWN_VALUES_MAX + 1:
         return [show_value(value) for value in values]
-    first = [show_value(value) for value in values[:MAX_SHOWN_VALUES]]
-    return [*first, f"one of {len(values) - MAX_SHOWN_VALUES:,} more values"]
+    first = [show_value(value) for value in values[:SHOWN_VALUES_MAX]]
+    return [*first, f"one of {len(values) - SHOWN_VALUES_MAX:,} more values"]
 
 
 def _describe_interval(low: Cut | None, high: Cut | None, kind: str) -> str:

@@ -1,1 +1,1 @@
-"""The `sql` dialect: what follows WHERE in SQL, over the attributes of an event."""
+"""The ``sql`` dialect: SQL conditions, as after WHERE, over the attributes of an event."""

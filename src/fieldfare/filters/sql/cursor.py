@@ -1,60 +1,79 @@
-"""The ground of the parser: a place in the tokens, limits of depth and size, and mistakes."""
+"""The state of the parser: a cursor over the tokens, limits of depth and size, and mistakes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 from fieldfare.filters.errors import Mistake, Problem
-from fieldfare.filters.expression import MAX_DEPTH, Attribute, Element, Expression
+from fieldfare.filters.expression import DEPTH_MAX, Attribute, Element, Expression
 from fieldfare.filters.functions import Type
-from fieldfare.filters.sql.lexer import MAX_PROBLEMS, Token, Tokens
+from fieldfare.filters.sql.lexer import Token, Tokens
 from fieldfare.filters.sql.mistakes import shown
 from fieldfare.filters.sql.types import SHOWN
+from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX
 
-MAX_SIZE = 4_096
-"""How large a filter may be: a name, an operator, a keyword, a parenthesis each count 1."""
-
-MAX_WORK = 16_384
-"""How much a filter may count if what stands inside of quantifiers counts as often as it is evaluated."""
+WORK_MAX = 16_384
+"""Maximum size of a filter with parts inside quantifiers repeated; larger ones are rejected."""
 
 COMPUTED_SIZE = 16
-"""What an arithmetic operator or a function counts."""
+"""The size of an arithmetic operator or a function call."""
 
 QUANTIFIED_SIZE = 16
-"""How many times what stands inside ANY or ALL counts.
+"""Factor for the size of parts inside ANY or ALL.
 
-Arrays inside the elements of another array are no longer together than the event is, so a chain of
-quantifiers (``ANY a IN data.a SATISFIES (ANY b IN a.b SATISFIES (...))``) multiplies only once; each
-array that is looked at again for every element of another multiplies again.
+Arrays inside the elements of another array are together no longer than the event, so a chain of
+quantifiers (``ANY a IN data.a SATISFIES (ANY b IN a.b SATISFIES (...))``) multiplies only once; an
+array that is iterated again for every element of another one multiplies again.
 """
 
 NOT, IS, COMPARE, ADD, MULTIPLY, NEGATE, PRIMARY = range(3, 10)
-"""How tightly operators bind."""
+"""Precedence of operators; higher values bind tighter."""
 
 _FREE = ("number", "string", ",")
 
 
-class TokenCursor(ABC):
-    """A place in the tokens of a filter.
+class Grammar(NamedTuple):
+    """The functions that read parts of a filter which contain each other.
+
+    Attributes
+    ----------
+    expression
+        Reads an expression of operators that bind at least as tightly as a precedence.
+    disjunction
+        Reads conditions joined by OR, or a single expression.
+    form
+        Reads a construct with special syntax that begins with a word; None if no construct does.
+    """
+
+    expression: Callable[[TokenCursor, int], Expression]
+    disjunction: Callable[[TokenCursor], Expression]
+    form: Callable[[TokenCursor, str], Expression | None]
+
+
+class TokenCursor:
+    """A cursor over the tokens of a filter, which the functions of the parser read with.
 
     Attributes
     ----------
     index, kind
-        The place, and the kind of the token there.
+        The index of the current token, and its kind.
     height, type
-        Depth and static type of the expression that was read last.
+        Depth and static type of the expression that was parsed last.
     nesting, open_parentheses, open_betweens, open_cases
-        What is open here.
+        Numbers of open levels, parentheses, BETWEENs and CASEs.
     variables
-        The names of the elements of the quantifiers around here.
+        The names of the elements of the enclosing quantifiers.
     parents
-        For each of them the place in ``variables`` of the element that its array is in, or -1.
+        For each of them the index in ``variables`` of the element that contains its array, or -1.
+    names
+        Attributes read before, outside of quantifiers, by name.
     size, work
-        How much the filter counts so far, and how much more because of quantifiers.
+        The filter's size up to here, and the additional size because of quantifiers.
     """
 
-    def __init__(self, text: str, tokens: Tokens, problems: list[Problem]) -> None:
+    def __init__(self, text: str, tokens: Tokens, problems: list[Problem], grammar: Grammar) -> None:
+        self.grammar = grammar
         self.text = text
         self.tokens = tokens
         self.kinds = tokens.kinds
@@ -71,53 +90,42 @@ class TokenCursor(ABC):
         self.open_cases = 0
         self.variables: list[str] = []
         self.parents: list[int] = []
+        self.names: dict[str, Attribute] = {}
         self.size = self.tokens_between(0, len(self.kinds)) - 1
         self.work = 0
-
-    @abstractmethod
-    def expression(self, least: int) -> Expression:
-        """Everything from here on that binds at least as tightly as ``least``."""
-
-    @abstractmethod
-    def disjunction(self) -> Expression:
-        """Conditions joined by OR, or anything in their place."""
-
-    @abstractmethod
-    def form(self, word: str) -> Expression | None:
-        """What begins with this word and is written in a way of its own; None if nothing is."""
 
     def advance(self) -> None:
         self.index += 1
         self.kind = self.kinds[self.index]
 
     def word(self) -> str:
-        """The token here in capitals."""
+        """Return the current token in upper case."""
         return self.texts[self.index].upper()
 
     def tokens_between(self, start: int, end: int) -> int:
-        """How many tokens count there: all but literals and commas, of which lists are made."""
+        """Return the size of a range of tokens: all but literals and commas count."""
         kinds = self.kinds if end - start == len(self.kinds) else self.kinds[start:end]
         return end - start - sum(map(kinds.count, _FREE))
 
     def count(self, more: int, index: int) -> None:
-        """Add to the filter's size."""
+        """Add to the filter's size; raise a mistake if it exceeds ``SIZE_MAX``."""
         self.size += more
-        if self.size > MAX_SIZE:
+        if self.size > SIZE_MAX:
             self.refuse_size(index)
 
     def repeat(self, inside: int, array: Attribute | Element, index: int) -> None:
-        """Count what stands inside of a quantifier as often as it is evaluated."""
+        """Count the parts inside a quantifier once per evaluation; raise a mistake beyond ``WORK_MAX``."""
         self.work += (self.factor(array) - 1) * inside
-        if self.size + self.work > MAX_WORK:
-            message = f"the filter is too much work: it counts more than {MAX_WORK:,}"
+        if self.size + self.work > WORK_MAX:
+            message = f"the filter is too much work: its size with repetitions exceeds {WORK_MAX:,}"
             hint = (
-                f"all inside ANY and ALL counts {QUANTIFIED_SIZE} times as much, and again for each array "
+                f"parts inside ANY and ALL count {QUANTIFIED_SIZE} times as much, and again for each array "
                 "that is not inside the elements of another"
             )
             raise self.mistake(index, message, hint, fatal=True)
 
     def refuse_size(self, index: int) -> NoReturn:
-        message = f"the filter is too large: it counts more than {MAX_SIZE:,}"
+        message = f"the filter is too large: its size exceeds {SIZE_MAX:,}"
         hint = (
             f"names, operators and keywords count 1, arithmetic and functions {COMPUTED_SIZE}, "
             "literals nothing: use IN for many values"
@@ -125,30 +133,30 @@ class TokenCursor(ABC):
         raise self.mistake(index, message, hint, fatal=True)
 
     def parent_of(self, array: Attribute | Element) -> int:
-        """The place of the quantifier around here in whose elements an array is, or -1."""
+        """Return the index of the enclosing quantifier whose elements contain an array, or -1."""
         if isinstance(array, Attribute):
             return -1
         return max(place for place, name in enumerate(self.variables) if name == array.variable)
 
     def factor(self, array: Attribute | Element) -> int:
-        """How many times as much counts what a quantifier over this array has inside."""
+        """Return the factor for the size of parts inside a quantifier over an array."""
         parent = self.parent_of(array)
         return QUANTIFIED_SIZE if parent < 0 or parent in self.parents else 1
 
     def enter(self, index: int) -> None:
-        """One level deeper into parentheses, NOTs or signs."""
+        """Enter a level of parentheses, NOTs or signs; raise a mistake beyond ``DEPTH_MAX``."""
         self.nesting += 1
-        if self.nesting > MAX_DEPTH:
+        if self.nesting > DEPTH_MAX:
             self.refuse_depth(index)
 
     def grow(self, height: int, index: int) -> None:
-        """The expression that was read is one level above its highest part."""
+        """Set the height to one above that of the highest part; raise a mistake beyond ``DEPTH_MAX``."""
         self.height = height + 1
-        if self.height > MAX_DEPTH:
+        if self.height > DEPTH_MAX:
             self.refuse_depth(index)
 
     def refuse_depth(self, index: int) -> NoReturn:
-        message = f"the filter is nested too deeply, at most {MAX_DEPTH} levels are allowed"
+        message = f"the filter is nested too deeply, at most {DEPTH_MAX} levels are allowed"
         raise self.mistake(index, message, fatal=True)
 
     def open(self) -> None:
@@ -166,7 +174,7 @@ class TokenCursor(ABC):
         raise self.mistake(opening, "this ( is never closed", "add a )", fatal=self.kind == "end")
 
     def expect(self, kind: str, hint: str) -> None:
-        """Go on over a keyword or an operator."""
+        """Advance past a keyword or an operator; raise a mistake if it is not the current token."""
         if self.kind != kind and self.word() != kind:
             raise self.mistake(self.index, f"expected {kind}, found {shown(self.token())}", hint)
         self.advance()
@@ -175,35 +183,35 @@ class TokenCursor(ABC):
         return self.tokens[self.index]
 
     def mistake(self, index: int, message: str, hint: str = "", *, fatal: bool = False) -> Mistake:
-        """What is wrong with one token."""
+        """Return a mistake at one token."""
         return self.mistake_over(index, index + 1, message, hint, fatal=fatal)
 
     def mistake_over(
         self, start: int, end: int, message: str, hint: str = "", *, fatal: bool = False
     ) -> Mistake:
-        """What is wrong with the tokens from ``start`` to before ``end``."""
+        """Return a mistake at the tokens from ``start`` to before ``end``."""
         last = max(start, end - 1)
         return Mistake(self.tokens.start(start), self.tokens.end(last), message, hint, fatal=fatal)
 
     def note(self, mistake: Mistake) -> None:
-        """Keep a mistake as a problem, unless one is known at the same place."""
+        """Record a mistake as a problem, unless there is one at the same place."""
         problem = mistake.problem(self.text)
         if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
             self.problems.append(problem)
 
     def record(self, mistake: Mistake) -> None:
-        """Keep a mistake and go on, unless these are enough."""
+        """Record a mistake; raise a fatal one if there are ``PROBLEMS_MAX``."""
         self.note(mistake)
-        if len(self.problems) >= MAX_PROBLEMS:
+        if len(self.problems) >= PROBLEMS_MAX:
             raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
     def warn(self, start: int, message: str, hint: str) -> None:
-        """Say of what was read from ``start`` on that it is most likely not meant."""
-        if len(self.warnings) < MAX_PROBLEMS:
+        """Warn that the text from ``start`` on is probably not intended."""
+        if len(self.warnings) < PROBLEMS_MAX:
             self.warnings.append(self.mistake_over(start, self.index, message, hint).problem(self.text))
 
     def require_condition(self, start: int, end: int | None = None) -> None:
-        """Refuse that what was read last is never true or false, such as the 2 in ``a = 1 OR 2``."""
+        """Raise a mistake if the last expression cannot be a condition, such as the 2 in ``a = 1 OR 2``."""
         if self.type is Type.BOOLEAN or self.type is Type.ANY:
             return
         hint = "compare it with something, as in data.price > 5"

@@ -1,9 +1,8 @@
-"""From a filter's text to tokens.
+"""The lexer of the ``sql`` dialect.
 
-One regular expression, whose alternatives never backtrack, cuts the whole text at once, and a table
-says what each distinct piece is: linear time on any text, and a fraction of a microsecond a token.
-Comments are replaced by spaces before.
-Where a token stands is computed only when somebody asks, which is when there is a mistake to show.
+One regular expression, whose alternatives never backtrack, splits the text, and a table gives the kind of
+each distinct piece: it takes linear time on any text, and a fraction of a microsecond per token.
+Comments are replaced by spaces first. Positions of tokens are computed on demand, for mistakes.
 """
 
 from __future__ import annotations
@@ -13,20 +12,18 @@ from collections.abc import Sequence
 from typing import NamedTuple, overload
 
 from fieldfare.filters.errors import Problem, problem_at
+from fieldfare.filters.text import PROBLEMS_MAX
 
 KEYWORDS = frozenset(
     "AND BETWEEN ESCAPE EXISTS FALSE ILIKE IN IS LIKE NOT NULL OR TRUE UNKNOWN".split()  # noqa: SIM905
 )
 
-MAX_PROBLEMS = 10
-"""After so many problems in one filter the rest of it is not looked at."""
-
 
 class Token(NamedTuple):
-    """A piece of the text.
+    """A token of the text.
 
     ``kind`` is ``path`` (a name, or names with dots between), ``quoted``, ``string``, ``number``,
-    ``wrong``, ``end``, or the operator or keyword itself, in capitals. ``text`` is as written.
+    ``wrong``, ``end``, or the operator or keyword itself, in upper case. ``text`` is unchanged.
     """
 
     kind: str
@@ -39,7 +36,7 @@ class Token(NamedTuple):
 
 
 class Tokens(Sequence[Token]):
-    """The tokens of a text, an ``end`` last: their kinds, their texts, and on demand their places."""
+    """The tokens of a text, with an ``end`` last: kinds, texts, and positions computed on demand."""
 
     def __init__(self, text: str, kinds: list[str], texts: list[str]) -> None:
         self.text = text
@@ -63,7 +60,7 @@ class Tokens(Sequence[Token]):
         return Token(self.kinds[index], self.texts[index], self.start(index))
 
     def start(self, index: int) -> int:
-        """Where a token starts; between one token and the next there is only white space."""
+        """Return the start of a token; between two tokens there is only white space."""
         if index >= len(self.texts) - 1:
             return len(self.text)
         starts, find = self._starts, self.text.find
@@ -74,7 +71,7 @@ class Tokens(Sequence[Token]):
         return starts[index]
 
     def end(self, index: int) -> int:
-        """Where a token ends."""
+        """Return the end of a token."""
         return self.start(index) + len(self.texts[index])
 
 
@@ -95,16 +92,16 @@ _COMMENT = re.compile(
     r"""'[^']*+'?+ | "[^"]*+"?+ | `.*+ | (--[^\n]*+ | /\*[^*]*+(?:\*(?!/)[^*]*+)*(\*/)?)""",
     re.VERBOSE | re.DOTALL,
 )
-"""A comment (the first group; the second is its end), or what has no comment in it.
+"""A comment (the first group; the second is its end), or text that contains no comment.
 
-Nothing of it can fail after a repetition of a group, so none needs to be possessive: in Python 3.11.2 a group
-behind one that is was lost.
+Repetitions of a group need not be possessive, since nothing can fail after them; and Python 3.11.2 loses a
+group after a possessive one.
 """
 _INK = re.compile(r"[^\n]")
 
 _OPERATORS = ("<=>", "<=", ">=", "<>", "=", "<", ">", "-", "||", *"(),+*/%.[]")
 
-_INSIDE = "write data.a.b for what is inside of an object"
+_INSIDE = "write data.a.b for a member of an object"
 _MISTAKES = {
     "==": ("'==' is not an operator", "write = to test for equality", "="),
     "&&": ("'&&' is not an operator", "write AND", "AND"),
@@ -118,7 +115,7 @@ _MISTAKES = {
         "wrong",
     ),
     "->>": ("'->>' is not an operator", _INSIDE, "wrong"),
-    "@": ("'@' is not an operator", "write 'red' = ANY(data.tags) for what an array has", "wrong"),
+    "@": ("'@' is not an operator", "write 'red' = ANY(data.tags) for an element of an array", "wrong"),
     "^": ("'^' is not an operator", "there are + - * / %; write data.a * data.a for a square", "wrong"),
     "&": ("'&' is not an operator", "write AND; bits have no operators", "wrong"),
     "|": ("'|' is not an operator", "write OR, or || to join strings", "wrong"),
@@ -127,7 +124,7 @@ _MISTAKES = {
 
 
 class _Kinds(dict[str, str]):
-    """What each piece of a text is; computed once for each distinct piece."""
+    """The kind of each piece of a text, computed once for each distinct piece."""
 
     def __missing__(self, word: str) -> str:
         kind = self[word] = _kind(word)
@@ -140,11 +137,11 @@ def _kind(word: str) -> str:
         if len(word) <= 7 and (capitals := word.upper()) in KEYWORDS:
             return capitals
         return "path"
-    if first in "'\"":  # one that never ends has an odd number of quotes
+    if first in "'\"":  # an unterminated one has an odd number of quotes
         return "wrong" if word.count(first) % 2 else "string" if first == "'" else "quoted"
     if first in "0123456789" or (first == "." and len(word) > 1):
         return "number"
-    # A letter of a kind that isalpha() does not know starts a name all the same.
+    # A letter that isalpha() does not accept starts a name too.
     return "path" if _NAME_START.match(word) else "wrong"
 
 
@@ -155,12 +152,12 @@ _FIXED = {"": "end", "!=": "<>", **{operator: operator for operator in _OPERATOR
 
 
 def tokens_of(text: str) -> tuple[Tokens, list[Problem]]:
-    """All tokens of a text, an ``end`` last, and what could not be read."""
+    """Return all tokens of a text, with an ``end`` last, and the problems found."""
     problems: list[Problem] = []
     if "--" in text or "/*" in text:
         text = _without_comments(text, problems)
     texts = _CUT.findall(text)
-    if len(texts) > 1 and not texts[-2]:  # white space leads to the end, which is then found once more
+    if len(texts) > 1 and not texts[-2]:  # after white space at the end, the end is found twice
         texts.pop()
     kinds = list(map(_Kinds(_FIXED).__getitem__, texts))
     tokens = Tokens(text, kinds, texts)
@@ -170,7 +167,7 @@ def tokens_of(text: str) -> tuple[Tokens, list[Problem]]:
 
 
 def _without_comments(text: str, problems: list[Problem]) -> str:
-    """The text with spaces in the place of comments, so that all else stays where it is."""
+    """Return the text with comments replaced by spaces, so that positions do not change."""
 
     def blank(found: re.Match[str]) -> str:
         comment = found[1]
@@ -185,19 +182,19 @@ def _without_comments(text: str, problems: list[Problem]) -> str:
 
 
 def _find_mistakes(tokens: Tokens, problems: list[Problem]) -> None:
-    """The problems of pieces that are no tokens, which become the tokens they may stand for."""
+    """Record the problems of pieces that are not tokens, and replace these by the tokens probably meant."""
     kinds = tokens.kinds
     for index, kind in enumerate(kinds):
         if kind == "wrong":
             problem, kinds[index] = _mistake(tokens.text, *tokens[index][1:])
             problems.append(problem)
-            if len(problems) >= MAX_PROBLEMS:
+            if len(problems) >= PROBLEMS_MAX:
                 kinds[index + 1 :], tokens.texts[index + 1 :] = ["end"], [""]
                 break
 
 
 def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
-    """What is wrong with a piece that is no token, and the kind of token it may stand for."""
+    """Return the problem of a piece that is not a token, and the kind of token that was probably meant."""
     end = start + len(word)
     if word[0] == "'":
         hint = "end it with ' (and write '' for a quote inside it)"

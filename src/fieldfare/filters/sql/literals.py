@@ -1,4 +1,4 @@
-"""Literals of the ``sql`` dialect: from a token to the exact value."""
+"""Literals of the ``sql`` dialect: conversion of tokens to exact values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from fieldfare.filters.expression import Literal
 from fieldfare.filters.functions import Type
 from fieldfare.filters.sql.lexer import Tokens
 from fieldfare.filters.sql.paths import unquoted
-
-MAX_DIGITS = 1_000
-"""How many digits a number may have, and how many powers of ten it may be away from 1."""
+from fieldfare.filters.text import DIGITS_MAX
 
 INTERVAL_UNITS = {
     "SECOND": 1,
@@ -26,9 +24,9 @@ INTERVAL_UNITS = {
     "WEEK": 604_800,
     "WEEKS": 604_800,
 }
-"""What an interval can be counted in, and how many seconds each has."""
+"""The units of intervals, in seconds."""
 
-_EXACT = Context(prec=2 * MAX_DIGITS)
+_EXACT = Context(prec=2 * DIGITS_MAX)
 _PLAIN = re.compile(r"(?:0|[1-9][0-9]*)?\.[0-9]+")
 _NUMERAL = re.compile(r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"
@@ -40,9 +38,9 @@ _UNITS = "SECOND, MINUTE, HOUR, DAY or WEEK"
 
 
 def number(tokens: Tokens, index: int) -> int | Decimal:
-    """The exact value of a numeral: an int if it is whole."""
+    """Return the exact value of a numeral: an int if it is whole; raise Mistake if it is invalid."""
     text = tokens.texts[index]
-    if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS and (text[0] != "0" or len(text) == 1):
+    if text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX and (text[0] != "0" or len(text) == 1):
         return int(text)
     if text[-1] in "123456789" and len(text) <= 40 and _PLAIN.fullmatch(text):
         return Decimal(text)
@@ -50,30 +48,30 @@ def number(tokens: Tokens, index: int) -> int | Decimal:
     if "_" in text and _GROUPED.fullmatch(text):  # 1_000_000
         text = text.replace("_", "")
     if len(text) > 1 and text[0] == "0" and text[1].isdigit():
-        hint = "a date is written DATE '2026-01-31'; a number has no zeros in front"
+        hint = "a date is written DATE '2026-01-31'; a number has no leading zeros"
         raise Mistake(start, end, f"{_shortened(text)!r} is not a number", hint)
     if not _NUMERAL.fullmatch(text):
         raise Mistake(start, end, f"{_shortened(text)!r} is not a number", _no_number_hint(text))
     mantissa, _, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "").lstrip("0")
     value = Decimal()
-    too_long = len(digits) > MAX_DIGITS or len(exponent) > len("-99999")
+    too_long = len(digits) > DIGITS_MAX or len(exponent) > len("-99999")
     if not too_long:
         value = Decimal(text).normalize(_EXACT)
-        too_long = abs(value.adjusted()) > MAX_DIGITS
+        too_long = abs(value.adjusted()) > DIGITS_MAX
     if too_long:
-        least, most = f"1e-{MAX_DIGITS}", f"1e{MAX_DIGITS}"
-        message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
+        least, most = f"1e-{DIGITS_MAX}", f"1e{DIGITS_MAX}"
+        message = f"a number has at most {DIGITS_MAX:,} digits and lies between {least} and {most}"
         raise Mistake(start, end, message)
     return int(value) if value == value.to_integral_value() else value
 
 
 def _no_number_hint(text: str) -> str:
-    """What to write instead of digits with something else among them."""
+    """Return a hint for a numeral with other characters in it."""
     if _HEXADECIMAL.fullmatch(text):
         return f"numbers are decimal; write {int(text, 16)}"
     if (typed := _TYPED.fullmatch(text)) and _NUMERAL.fullmatch(typed[1]):
-        return f"a number has no letter behind it; write {_shortened(typed[1])}"
+        return f"a number has no type suffix; write {_shortened(typed[1])}"
     return "a string has single quotes"
 
 
@@ -82,12 +80,12 @@ def _shortened(text: str) -> str:
 
 
 def interval(text: str, unit: str, tokens: Tokens, index: int, end: int) -> int | Decimal:
-    """The seconds of ``INTERVAL '5' MINUTE`` or ``INTERVAL '5 minutes'``."""
+    """Return the seconds of ``INTERVAL '5' MINUTE`` or ``INTERVAL '5 minutes'``."""
     found = _INTERVAL.fullmatch(text)
     start, stop = tokens.start(index), tokens.end(index)
     if not found or (unit and found[2]):
         hint = "write one as INTERVAL '1.5' HOUR or INTERVAL '5 minutes'"
-        raise Mistake(start, stop, "this is no interval", hint)
+        raise Mistake(start, stop, "this is not an interval", hint)
     unit = unit or found[2].upper()
     if unit not in INTERVAL_UNITS:
         if not unit:
@@ -104,14 +102,14 @@ def interval(text: str, unit: str, tokens: Tokens, index: int, end: int) -> int 
 def literals_of_list(
     tokens: Tokens, start: int, known: dict[str, Literal]
 ) -> tuple[list[Literal], list[Type], int]:
-    """The literals with commas between them that stand here in a list, their types, and where they end.
+    """Return the comma-separated literals from `start` on, their types, and the index of their end.
 
-    For long lists: each distinct text becomes one literal, once.
+    A fast path for long lists: each distinct text becomes one literal, once.
 
     Parameters
     ----------
     known
-        The literals of the list so far, by their texts.
+        The literals of the list up to here, by text.
     """
     kinds, texts = tokens.kinds, tokens.texts
     literals: list[Literal] = []

@@ -1,4 +1,4 @@
-"""What to say of mistakes in the ``sql`` dialect: messages, and hints what to write instead."""
+"""Messages for mistakes in the ``sql`` dialect, with hints for corrections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BEFORE_LIST = ("IN", "BETWEEN", "LIKE")
 _FUNCTIONS = ("EXISTS", "CAST", *(name for name in FUNCTIONS if not name.startswith("CESQL_")))
 
 MEANT_BETWEEN = "did you mean BETWEEN?"
-"""The hint after which the next AND joins two bounds and not two conditions."""
+"""The hint after which the next AND is that of BETWEEN, and does not join two conditions."""
 
 UNOPENED = "remove it, or add a ("
 
@@ -31,7 +31,7 @@ NO_TIME = {
     Type.TIMESTAMP: "write (time - TIMESTAMP '1970-01-01T00:00:00Z') / INTERVAL '1' SECOND for a number",
     Type.INTERVAL: "divide it by INTERVAL '1' SECOND for a number",
 }
-"""What to write where a function takes no time."""
+"""Hints for timestamps and intervals as operands of functions that do not take them."""
 
 _NO_CLOCK = "a filter knows no current time; compare with attributes of the event or with TIMESTAMP '...'"
 _NO_PATTERN = "there are no regular expressions; write LIKE with % and _"
@@ -39,12 +39,12 @@ _NO_STATEMENT = "a filter is only the condition, without SELECT or WHERE"
 _CASE = "write CASE WHEN data.a > 5 THEN 1 ELSE 0 END"
 EACH = "write ANY item IN data.items SATISFIES (item > 5)"
 _EVERY = "write ALL item IN data.items SATISFIES (item > 5)"
-_JOINED = "an array is looked into by ANY and ALL; it is not made into another value"
+_JOINED = "test the elements of an array with ANY or ALL; it cannot be converted to another value"
 _MONTHS = "a month has no fixed length; add days, as in time + INTERVAL '30' DAY"
 _ONE_EVENT = "a filter sees one event, and computes with its values only"
-_NO_FORMAT = "a time is read as 2026-01-31T12:00:00Z and in no other format; publish it so"
-_NOT_EXACT = "numbers are exact, which this is not; publish the result as an attribute"
-_TEXTS = "texts are compared by LIKE, SUBSTRING, REPLACE and POSITION; publish any other as an attribute"
+_NO_FORMAT = "times have the format 2026-01-31T12:00:00Z and no other; publish them in this format"
+_NOT_EXACT = "the result would not be exact; publish it as an attribute"
+_TEXTS = "for texts there are LIKE, SUBSTRING, REPLACE and POSITION; publish other results as an attribute"
 _NOT_HERE = {
     "ADD_MONTHS": _MONTHS,
     "ALL": "write it on the right of a comparison, as in 5 < ALL(data.items)",
@@ -76,11 +76,11 @@ _NOT_HERE = {
     **dict.fromkeys(("HAVERSINE", "ST_DISTANCE"), "write DISTANCE_KM(latitude, longitude, 52.5, 13.4)"),
     **dict.fromkeys(("IF", "IFF", "IIF", "NVL2", "DECODE"), _CASE),
     "INITCAP": "write LOWER(...) on both sides, or ILIKE",
-    "ISNAN": "NaN is no number here; write data.a IS NULL, or compare",
+    "ISNAN": "NaN is not a number here; write data.a IS NULL, or compare",
     "ISNOTNULL": "write data.a IS NOT NULL",
     "ISNULL": "write data.a IS NULL",
     **dict.fromkeys(
-        ("MAP_CONTAINS_KEY", "MAP_KEYS"), "write EXISTS(data.names.x) for what has a member of this name"
+        ("MAP_CONTAINS_KEY", "MAP_KEYS"), "write EXISTS(data.names.x) to test whether an object has a member"
     ),
     "MAX": "a filter sees one event; the greatest of several values is GREATEST(data.a, data.b)",
     "MIN": "a filter sees one event; the least of several values is LEAST(data.a, data.b)",
@@ -117,17 +117,17 @@ _NOT_HERE = {
     "XOR": "write (data.a = 1) <> (data.b = 2)",
     "ZEROIFNULL": "write COALESCE(data.a, 0)",
 }
-"""What to write instead of functions that SQL has and filters have not."""
+"""Hints for functions that SQL has and filters do not have."""
 
 _NO_OPERATORS = {
-    "AT": "write HOUR(time, '+01:00') for a clock with that offset; a TIMESTAMP has its offset in its text",
+    "AT": "write HOUR(time, '+01:00') for a clock with that offset; the text of a TIMESTAMP has its offset",
     **dict.fromkeys(("COLLATE", "BINARY"), "strings are compared by code point; write LOWER(...) or ILIKE"),
     "CONTAINS": "write CONTAINS(data.name, 'x')",
     "DIV": "write FLOOR(data.a / 2)",
     **dict.fromkeys(("ENDS", "ENDSWITH"), "write ENDS_WITH(data.name, 'x')"),
     **dict.fromkeys(("GLOB", "MATCH", "MATCHES", "REGEXP", "RLIKE", "SIMILAR"), _NO_PATTERN),
     **dict.fromkeys(
-        ("GROUP", "HAVING", "LIMIT", "ORDER", "UNION"), "a filter is one condition and no more of a statement"
+        ("GROUP", "HAVING", "LIMIT", "ORDER", "UNION"), "a filter is only the condition of a statement"
     ),
     "ISNULL": "write IS NULL",
     "MOD": "write %, as in data.a % 2",
@@ -135,18 +135,18 @@ _NO_OPERATORS = {
     **dict.fromkeys(("OVER", "FILTER"), _ONE_EVENT),
     "OVERLAPS": "write data.start < data.stop_2 AND data.start_2 < data.stop",
     **dict.fromkeys(("STARTS", "STARTSWITH"), "write STARTS_WITH(data.name, 'x')"),
-    "WHEN": "write CASE WHEN data.a > 5 THEN 1 END, or what is tested in parentheses: CASE (-data.a) WHEN 5",
+    "WHEN": "write CASE WHEN data.a > 5 THEN 1 END, or the value in parentheses: CASE (-data.a) WHEN 5",
     **dict.fromkeys(("THEN", "ELSE", "END"), _CASE),
     "XOR": "write <> between two conditions in parentheses: (data.a = 1) <> (data.b = 2)",
 }
-"""What to write instead of words that stand between two values elsewhere."""
+"""Hints for words that are operators in other languages."""
 
 _TYPES = "the types are BIGINT, INT, DOUBLE, DECIMAL, STRING, BOOLEAN, TIMESTAMP and DATE"
 ARITIES = {
     "TIMESTAMP": _NO_FORMAT,
     "DATEDIFF": "DATEDIFF(end, start) counts days; for hours write (time - data.placed) / INTERVAL '1' HOUR",
 }
-"""What to write instead of a call with too few values or too many, where the signature does not say it."""
+"""Hints for calls with the wrong number of operands, where the signature does not suffice."""
 
 _TIMES = {
     "DATE": "DATE '2026-01-31'",
@@ -156,20 +156,20 @@ _TIMES = {
 _STATEMENTS = ("SELECT", "WITH", "FROM", "WHERE", "DELETE", "UPDATE", "INSERT")
 
 
-_NO_INFINITY = "there is no such constant; compare with the largest number that you mean"
-_NULL = "write IS NULL for what is null or missing"
+_NO_INFINITY = "there is no such constant; compare with a large number"
+_NULL = "write IS NULL to test for null or missing"
 MISTAKEN_NAMES = {
     **dict.fromkeys(("current_date", "current_time", "current_timestamp"), _NO_CLOCK),
     **dict.fromkeys(("localtime", "localtimestamp", "sysdate", "systimestamp"), _NO_CLOCK),
-    "nan": "NaN is no number here, and cannot be compared; a filter over numbers never meets one",
+    "nan": "NaN is not a number here, and cannot be compared; a condition on numbers is unknown for it",
     **dict.fromkeys(("inf", "infinity"), _NO_INFINITY),
     **dict.fromkeys(("nil", "none", "undefined"), _NULL),
 }
-"""Names without quotes that are constants elsewhere, and what to write instead."""
+"""Hints for unquoted names that are constants in other languages."""
 
 
 def chained(token: Token, *, joined: bool) -> Mistake:
-    """For ``1 < a < 3``, at its second operator; ``joined`` says whether there is a || before it."""
+    """Return the mistake of ``1 < a < 3`` at its second operator; ``joined``: whether a || precedes it."""
     message = f"{shown(token)} cannot follow another comparison"
     hint = "join two comparisons with AND, as in 1 < data.a AND data.a < 5, or put one in parentheses"
     if joined:
@@ -178,7 +178,10 @@ def chained(token: Token, *, joined: bool) -> Mistake:
 
 
 def missing_operator(tokens: Sequence[Token], index: int, *, inside: bool) -> Mistake:
-    """For what stands after a complete condition and is no operator; ``inside`` of parentheses or not."""
+    """Return the mistake of a token after a complete condition that is not an operator.
+
+    ``inside``: whether a parenthesis is open.
+    """
     token, before, first = tokens[index], tokens[index - 1], tokens[0]
     message = f"expected an operator, found {shown(token)}"
     if first.text.upper() in _STATEMENTS and first.kind == "path":
@@ -218,36 +221,36 @@ def missing_operator(tokens: Sequence[Token], index: int, *, inside: bool) -> Mi
 
 
 def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mistake:
-    """For what stands where a value should; ``inside`` says whether a parenthesis is open."""
+    """Return the mistake of a token in place of a value; ``inside``: whether a parenthesis is open."""
     token = tokens[index]
     before = tokens[index - 1] if index else None
     message = f"expected a value or the name of an attribute, found {shown(token)}"
     if before and (pair := before.text + token.text) in _SWAPPED:
         return Mistake(before.start, token.end, f"{pair!r} is not an operator", _SWAPPED[pair])
     if token.kind == ")" and not inside:
-        return Mistake(token.start, token.end, "this ) closes nothing", UNOPENED)
-    hint = f"there is nothing before {shown(token)}"
+        return Mistake(token.start, token.end, "this ) has no matching (", UNOPENED)
+    hint = f"a value is missing before {shown(token)}"
     if token.kind in KEYWORDS and tokens[index + 1].kind in _AFTER_A_NAME:
         hint = (
             f'to name an attribute {shortened(token.text)}, write "{shortened(token.text)}" in double quotes'
         )
     elif before:
-        hint = f"there is nothing between {shown(before)} and {shown(token)}"
+        hint = f"a value is missing between {shown(before)} and {shown(token)}"
     return Mistake(token.start, token.end, message, hint)
 
 
 def unknown_function(token: Token) -> Mistake:
-    """For a name with a parenthesis after it."""
+    """Return the mistake of a call of a function that does not exist."""
     name = token.text.upper()
     hint = _NOT_HERE.get(name)
     if hint is None:
         guess = nearest(name[:40], (*_FUNCTIONS, *_BEFORE_LIST), 0.75)
-        hint = f"did you mean {guess}?" if guess else "docs/filters.md lists the functions there are"
+        hint = f"did you mean {guess}?" if guess else "docs/filter-functions.md lists the functions"
     return Mistake(token.start, token.end, f"there is no function {shortened(token.text)}", hint)
 
 
 def after_is(token: Token, words: Sequence[str]) -> str:
-    """What to write where a word after IS is none of those that may stand there."""
+    """Return a hint for a word that is not allowed after IS."""
     if token.kind == "path" and (known := MISTAKEN_NAMES.get(token.text.lower())):
         return known
     guess = nearest(token.text[:40], words) if token.kind == "path" else ""
@@ -255,14 +258,14 @@ def after_is(token: Token, words: Sequence[str]) -> str:
 
 
 def word_of_case(token: Token) -> Mistake:
-    """For a word of CASE where a value should stand."""
-    message = f"expected a value, found {token.text.upper()}, which goes on with the CASE"
+    """Return the mistake of a word of CASE in place of a value."""
+    message = f"expected a value, found {token.text.upper()}, which continues the CASE"
     hint = f'to name an attribute {token.text} inside of a CASE, write "{token.text}" in double quotes'
     return Mistake(token.start, token.end, message, hint)
 
 
 def cast_hint(token: Token) -> str:
-    """What to write instead of a type that CAST does not know."""
+    """Return a hint for a type that CAST does not support."""
     word = token.text.upper()
     if word in ("TINYINT", "SMALLINT", "BYTE", "SHORT"):
         return "write INT"
@@ -274,7 +277,7 @@ def cast_hint(token: Token) -> str:
 
 
 def conversion_hint(wanted: Type, operand: Expression) -> str:
-    """What to write in the place of an operand of another type."""
+    """Return a hint for an operand of the wrong type; "" if there is none."""
     text = operand.value if isinstance(operand, Literal) else None
     if wanted in (Type.TIMESTAMP, Type.INTERVAL) and isinstance(text, str):
         if wanted is Type.INTERVAL:
@@ -286,7 +289,7 @@ def conversion_hint(wanted: Type, operand: Expression) -> str:
     if wanted is Type.INTERVAL:
         return "write INTERVAL '5' MINUTE, or INTERVAL(...) around a number of seconds"
     if wanted is Type.NUMBER and isinstance(text, str):
-        return "write NUMBER(...) around a string that writes a number"
+        return "write NUMBER(...) around a string that contains a number"
     return ""
 
 
@@ -294,24 +297,24 @@ _TIMESTAMP = "write TIMESTAMP '2026-01-31T12:00:00Z'"
 
 
 def joining_hint(found: Type) -> str:
-    """For arithmetic with strings."""
+    """Return a hint for arithmetic with strings; "" for other types."""
     return "|| joins strings" if found is Type.STRING else ""
 
 
 def time_hint(left: Type, right: Type) -> str:
-    """For arithmetic with timestamps and intervals that has no result."""
+    """Return a hint for arithmetic with timestamps or intervals that has no result."""
     if Type.TIMESTAMP in (left, right):
         return "timestamps can be subtracted, and have an INTERVAL added or subtracted"
     return "intervals can be added, subtracted, multiplied and divided"
 
 
 def as_string(token: Token) -> str:
-    """The string that a name in double quotes was most likely meant to be."""
+    """Return the string that a name in double quotes was probably meant to be, as a literal."""
     return "'" + unquoted(token.text).replace("'", "''") + "'"
 
 
 def shown(token: Token) -> str:
-    """A token as messages show it."""
+    """Format a token for a message."""
     if token.kind == "end":
         return "the end of the filter"
     text = shortened(token.text)
@@ -319,5 +322,5 @@ def shown(token: Token) -> str:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a long text."""
+    """Return a text, cut if it is longer than 40 characters."""
     return text if len(text) <= 40 else text[:37] + "..."

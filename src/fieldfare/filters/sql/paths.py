@@ -9,17 +9,17 @@ from fieldfare.filters.errors import FilterError, Mistake
 from fieldfare.filters.sql.lexer import KEYWORDS, Token, tokens_of
 from fieldfare.model import Path, derived_text
 
-MAX_STEPS = 64
-"""How many steps a path may have."""
+STEPS_MAX = 64
+"""Maximum steps of a path; longer ones are rejected."""
 
-MAX_INDEX = 2**31 - 1
-"""The highest index of an array element."""
+INDEX_MAX = 2**31 - 1
+"""Maximum index of an array element; higher ones are rejected."""
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 def format_path(path: Path) -> str:
-    """A path as text that ``parse_path`` reads back; of something computed its expression."""
+    """Return a path as text for ``parse_path``; for a derived column, the text of its expression."""
     derived = derived_text(path)
     if derived is not None:
         return derived
@@ -31,7 +31,7 @@ def format_path(path: Path) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """The path that a text names; FilterError if it names none."""
+    """Parse the name of an attribute to its path; raise FilterError if it is not one."""
     tokens, problems = tokens_of(text)
     if problems:
         raise FilterError(text, problems)
@@ -46,7 +46,7 @@ def parse_path(text: str) -> Path:
 
 
 def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
-    """The path whose first token is at ``index``, and the index after it; or a Mistake."""
+    """Parse a path from the token at ``index`` on; return it and the index after it, or raise Mistake."""
     kind, text, start = first = tokens[index]
     path: Path
     if kind == "path":
@@ -64,16 +64,16 @@ def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
         raise Mistake(start, first.end, "expected the name of an attribute", hint)
     more, index = _further_steps(tokens, index + 1)
     path += more
-    if len(path) > MAX_STEPS:
-        message = f"the name of an attribute has at most {MAX_STEPS} steps"
+    if len(path) > STEPS_MAX:
+        message = f"the name of an attribute has at most {STEPS_MAX} steps"
         raise Mistake(start, tokens[index - 1].end, message, fatal=True)
     return path, index
 
 
 def _further_steps(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
-    """The steps from here on, up to an element that is counted from the end."""
+    """Parse steps of a path up to an index from the end; return them and the index after them."""
     path: Path = ()
-    while (kind := tokens[index].kind) in (".", "[") and len(path) <= MAX_STEPS:
+    while (kind := tokens[index].kind) in (".", "[") and len(path) <= STEPS_MAX:
         if kind == "[" and tokens[index + 1].kind == "-":
             break
         steps, index = _after_dot(tokens, index) if kind == "." else _in_brackets(tokens, index)
@@ -82,17 +82,17 @@ def _further_steps(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
 
 
 def read_from_end(tokens: Sequence[Token], index: int) -> tuple[int, Path, int]:
-    """``[-1].price``: the place from the end, below 0, the steps after it, and the index after them."""
+    """Parse ``[-1].price``; return the negative index, the steps after it, and the index after them."""
     start = tokens[index].start
     (place,), index = _in_brackets(tokens, index + 1, start)
     if not place:
-        raise Mistake(start, tokens[index - 1].end, "[-0] is no element", "the last one is data.items[-1]")
+        raise Mistake(start, tokens[index - 1].end, "[-0] is not an element", "the last is data.items[-1]")
     more, index = _further_steps(tokens, index)
     return -int(place), more, index
 
 
 def unquoted(text: str) -> str:
-    """What a quoted token stands for: without its quotes, doubled quotes made one."""
+    """Decode a quoted token: remove its quotes, and replace doubled quotes by single ones."""
     quote = text[0]
     return text[1:-1].replace(quote * 2, quote)
 
@@ -110,7 +110,7 @@ def _after_dot(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
 
 
 def _in_brackets(tokens: Sequence[Token], index: int, start: int | None = None) -> tuple[Path, int]:
-    """The step in brackets; ``start`` is where these open if that is not here."""
+    """Parse a step in brackets; ``start`` is the position of the opening one if it is not at ``index``."""
     number = tokens[index + 1]
     closing = tokens[min(index + 2, len(tokens) - 1)]
     text = number.text
@@ -127,8 +127,8 @@ def _in_brackets(tokens: Sequence[Token], index: int, start: int | None = None) 
             hint = f"a name in brackets has single quotes, or it goes after a dot: .{number.text[:40]}"
         message = "expected [ a whole number ] or [ a name in single quotes ]"
         raise Mistake(start, number.end, message, hint)
-    if len(text) > 10 or int(text) > MAX_INDEX:
-        raise Mistake(number.start, number.end, f"the index of an element is at most {MAX_INDEX}")
+    if len(text) > 10 or int(text) > INDEX_MAX:
+        raise Mistake(number.start, number.end, f"the index of an element is at most {INDEX_MAX}")
     return (int(text),), index + 3
 
 

@@ -1,4 +1,4 @@
-"""The canonical ``sql`` text of an expression; parsing it gives the same expression back."""
+"""The canonical ``sql`` text of an expression; parsing it returns an equal expression."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ _OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10
 _EXACT = Context(prec=2_000)
 _LONG = 20
 
-MAX_WRITTEN_PARTS = 20_000
-"""How many parts the text of an expression may have in which some are written more than once."""
+WRITTEN_PARTS_MAX = 20_000
+"""Maximum parts of a text in which operands are repeated; a larger one is rejected with a FilterError."""
 
 _ARITHMETIC = {"+": _ADD, "-": _ADD, "*": _MULTIPLY, "/": _MULTIPLY, "%": _MULTIPLY}
 _TRUTHS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
 
 
 def format_expression(expression: Expression) -> str:
-    """The ``sql`` text that means this expression.
+    """Return the ``sql`` text of an expression.
 
     Raises
     ------
     FilterError
-        It would be far longer: ``sql`` has no AND and OR from left to right, and writing that out takes
+        The text would be too long. ``sql`` has no AND and OR from left to right; their equivalent contains
         all operands but the last twice.
     """
     if any(isinstance(part, AndThen | OrElse) for part in walk(expression)):
         written = _parts_written(expression, {})
-        if written > MAX_WRITTEN_PARTS:
-            message = "in sql this filter would be longer than a filter may be"
-            raise FilterError("", [Problem(message, 1, 1, "make several subscriptions of it", 0)])
+        if written > WRITTEN_PARTS_MAX:
+            message = "in sql this filter would exceed the maximum size of a filter"
+            raise FilterError("", [Problem(message, 1, 1, "split it into several subscriptions", 0)])
     return _FORMATS[type(expression)](expression)[0]
 
 
 def _parts_written(e: Expression, known: dict[int, int]) -> int:
-    """How many parts the text of an expression has."""
+    """Return the number of parts in the text of an expression."""
     found = known.get(id(e))
     if found is None:
         sizes = [_parts_written(part, known) for part in parts_of(e)]
@@ -75,7 +75,7 @@ def _parts_written(e: Expression, known: dict[int, int]) -> int:
 
 
 def format_literal(value: Scalar) -> str:
-    """A constant as ``sql`` writes it."""
+    """Return a constant as an ``sql`` literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -90,13 +90,13 @@ def format_literal(value: Scalar) -> str:
 
 
 def _part(expression: Expression, least: int) -> str:
-    """A part's text, in parentheses if it binds less tightly than its place demands."""
+    """Return a part's text, in parentheses if it binds less tightly than ``least``."""
     text, level = _FORMATS[type(expression)](expression)
     return text if level >= least else f"({text})"
 
 
 def _operand(expression: Expression) -> str:
-    """A part after an operator, where a lone quoted name would look like a string."""
+    """Return the text of a part after an operator; a quoted name, similar to a string, in parentheses."""
     text = _part(expression, _ADD)
     return f"({text})" if text[0] == '"' and isinstance(expression, Attribute) else text
 
@@ -167,7 +167,7 @@ def _case(e: Call) -> tuple[str, int]:
 
 
 def _alone(e: Expression) -> str:
-    """Any value, where a lone quoted name would look like a string."""
+    """Return the text of any value; a quoted name, which looks like a string, in parentheses."""
     text = _part(e, _OR)
     return f"({text})" if text[0] == '"' and isinstance(e, Attribute) else text
 
@@ -178,7 +178,7 @@ def _same(e: Call) -> tuple[str, int]:
 
 
 def _element_at(e: Call) -> tuple[str, int]:
-    """A place in parentheses is not made a step of the name before it."""
+    """Return ELEMENT_AT; a constant place is in parentheses, or it would be parsed as a step of the name."""
     value, place = (_part(operand, _ADD) for operand in e.operands)
     named, key = e.operands
     if isinstance(named, Attribute | Element) and isinstance(key, Literal) and place[0] in "'0123456789.":
@@ -191,11 +191,11 @@ _WRITTEN: dict[str, Callable[[Call], tuple[str, int]]] = {
     "ELEMENT_AT": _element_at,
     "EQUAL_NULL": _same,
 }
-"""Calls that are written otherwise than with their operands in parentheses."""
+"""Functions whose calls have special syntax."""
 
 
 def _interval(seconds: Scalar) -> str:
-    """An interval as a literal in the largest unit that it is whole in; "" if it is too long for one."""
+    """Return an interval as a literal in the largest unit in which it is whole; "" if it has no literal."""
     if isinstance(seconds, int) and not isinstance(seconds, bool) and abs(seconds) < 10**18:
         for unit in ("DAY", "HOUR", "MINUTE", "SECOND"):
             if seconds and seconds % INTERVAL_UNITS[unit] == 0:
@@ -239,7 +239,7 @@ def _or(e: Or) -> tuple[str, int]:
 
 
 def _and_then(e: AndThen) -> tuple[str, int]:
-    """As AND means the same: what follows counts only where what stands before is true."""
+    """Return an equivalent of AndThen with AND: later operands count only if the earlier ones are true."""
     *others, last = e.operands
     before = [f"{_part(each, _NOT)} AND ({_part(Not(IsTruth(each, True)), _AND)} OR " for each in others]
     return "".join(before) + _part(last, _AND) + ")" * len(others), _AND

@@ -1,7 +1,7 @@
-"""Static types: what a parser knows of a value before there is an event.
+"""Static types of values in the ``sql`` dialect.
 
-Attributes are of ANY type. Whether numbers are timestamps, intervals or plain can only be told
-here, since all three are computed as numbers.
+Attributes are of type ANY. Only static types distinguish timestamps, intervals and numbers, because all
+three are represented as numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHOWN = {
     Type.INTERVAL: "an interval",
     Type.ANY: "a value",
 }
-"""Types as messages name them."""
+"""Names of types in messages."""
 
 _ARITHMETIC = {
     **{(Type.NUMBER, operator, Type.NUMBER): Type.NUMBER for operator in "+-*/%"},
@@ -37,11 +37,11 @@ _ARITHMETIC = {
 _READ_AS = {
     **dict.fromkeys([("-", Type.TIMESTAMP), ("+", Type.INTERVAL), ("-", Type.INTERVAL)], Type.TIMESTAMP),
 }
-"""What an attribute is read as, by the operator and the type on the other side; else as a number."""
+"""The type to which an attribute is converted, by operator and type on its right; else it is a number."""
 
 
 def literal_type(value: Scalar) -> Type:
-    """The type of a constant; NULL may be of any."""
+    """Return the type of a constant; ANY for NULL."""
     if isinstance(value, bool):
         return Type.BOOLEAN
     if isinstance(value, str):
@@ -50,7 +50,7 @@ def literal_type(value: Scalar) -> Type:
 
 
 def arithmetic_type(left: Type, operator: str, right: Type) -> tuple[Type, Type, Type] | None:
-    """What the sides of an operator are read as, and the result's type; None if it cannot work."""
+    """Return the types of an operator's two sides and its result; None if there is no result."""
     if left is right is Type.ANY:
         left = right = Type.NUMBER
     elif left is Type.ANY:
@@ -65,12 +65,12 @@ _BEFORE_TIMESTAMP = ((Type.TIMESTAMP, "-"), (Type.INTERVAL, "+"))
 
 
 def as_timestamp(e: Expression) -> Expression:
-    """A value of any type, read as a timestamp."""
+    """Return a value of any type converted to a timestamp; a literal is returned unchanged."""
     return e if isinstance(e, Literal) else Call("TIMESTAMP", (e,))
 
 
 def as_interval(e: Expression) -> Expression | None:
-    """The difference of two attributes, read as that of two timestamps; None if it is no such."""
+    """Return a difference of two attributes as that of two timestamps; None for other expressions."""
     if not isinstance(e, Arithmetic) or e.operator != "-":
         return None
     if not isinstance(e.left, Attribute | Element) or not isinstance(e.right, Attribute | Element):

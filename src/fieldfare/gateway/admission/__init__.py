@@ -1,1 +1,1 @@
-"""Who may ask, and how much: before a route sees a request, and while it reads one."""
+"""Admission: authentication, authorization and limits, before a route sees a request and while it is read."""

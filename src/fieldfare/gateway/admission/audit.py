@@ -1,6 +1,6 @@
-"""The record of who changed what: a line of JSON for each request that changes more than events and acks.
+"""The audit log: one line of JSON per request that changes more than events and acks.
 
-It is written by a thread, after the answer, and not synced: what a crash takes of it are the last lines.
+A thread writes it after the response, without fsync: a crash may lose the last lines.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import msgspec
 
 FILE_MAX_BYTES = 16 << 20
 FILES_KEPT = 10
-"""The newest is ``audit.log``, the one before ``audit.log.1``."""
+"""Number of files kept, the oldest is deleted: ``audit.log``, the one before it ``audit.log.1`` and so on."""
 
 
 class Audit:
-    """Writes the record of one gateway.
+    """Writes the audit log of one gateway.
 
     Parameters
     ----------
     path : Path
-        Where to; made when there is something to write.
+        The file; created at the first entry.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class Audit:
         self._thread: QueueListener | None = None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writing thread."""
         file = RotatingFileHandler(
             self._path, maxBytes=FILE_MAX_BYTES, backupCount=FILES_KEPT - 1, encoding="utf-8", delay=True
         )
@@ -51,20 +51,20 @@ class Audit:
         made: str | None,
         because: str | None = None,
     ) -> None:
-        """Note that a request was answered.
+        """Log a request that was answered.
 
         Parameters
         ----------
         time_ms : int
-            Since 1970.
+            Milliseconds since 1970.
         by : str
-            The id of the key; empty where nobody needs one.
+            The key's id; empty if the service requires no key.
         method, path, status
-            What was asked, and how it was answered.
+            The request, and the status of its response.
         made : str or None
-            What was made, as the answer's Location names it.
+            The created resource, as in the response's Location.
         because : str or None
-            Why, where nobody has asked for it but the service itself.
+            The reason, if the service itself made the change without a request.
         """
         line: dict[str, Any] = {
             "time_ms": time_ms,
@@ -80,8 +80,13 @@ class Audit:
         text = msgspec.json.encode(line).decode()
         self._to_thread.emit(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
 
+    def reopen(self) -> None:
+        """Reopen the file by its name, after the old one was renamed."""
+        for handler in self._thread.handlers if self._thread is not None else ():
+            handler.close()  # it reopens its file at the next write
+
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines and stop."""
         if self._thread is not None:
             self._thread.stop()
             for handler in self._thread.handlers:

@@ -1,4 +1,4 @@
-"""Bodies of requests: read within their bounds, and, where a route takes JSON, into what it takes."""
+"""Read request bodies within their limits, and decode them where a route takes JSON."""
 
 from __future__ import annotations
 
@@ -12,81 +12,92 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
-from fieldfare.encodings import ENCODINGS, RATIO_MAX, BadPacking, TooMuchPacked, unpack
-from fieldfare.gateway.admission.door import header
+from fieldfare.encodings import ENCODINGS, GZIP, RATIO_MAX, BadPacking, DecompressedTooLarge, unpack
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.request_guard import header
+from fieldfare.gateway.fair_queue import NO_SPACE, SharedCapacity
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.text import count_bytes, line_and_column
-from fieldfare.gateway.turns import NOBODY, SharedRoom
 
 DRAINED_MAX_BYTES = 64 << 20
-"""Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
+"""Maximum bytes read and dropped of a body that is too large, so that the client can read the response; then
+the connection is closed.
+"""
 
 JSON_INLINE_BYTES = 64 << 10
-"""Larger bodies are parsed on a thread, so that other requests go on."""
+"""Maximum bytes parsed on the event loop; larger bodies go to a thread, so that other requests proceed."""
 
 JSON_MAX_COMMAS = 200_000
-"""The parser works on a body without a pause: this bounds how long."""
+"""Maximum commas in a body above `JSON_INLINE_BYTES`; more get a 413.
+
+The parser works without a pause: this bounds its time.
+"""
 
 JOINED_INLINE_BYTES = 1 << 20
-"""To copy a larger body takes milliseconds."""
+"""Maximum bytes joined on the event loop; larger bodies go to a thread: copying takes milliseconds."""
 
 UNPACKED_INLINE_BYTES = 4 << 10
 UNPACKED_INLINE_MAX_BYTES = 64 << 10
-"""Packed bodies up to the first are unpacked at once, if no more than the second comes out."""
+"""Maximum compressed bytes decompressed on the event loop, and maximum bytes of the result; larger bodies go
+to a thread.
+"""
 
 _HELD = "fieldfare.body"
-"""Whose room a request's body takes, and how much of it."""
+"""Scope key of a request's space and the body bytes counted for it."""
 _PLAIN = (None, "identity")
+_SAME = {"x-gzip": GZIP}
+"""Older names of encodings (RFC 9110, 8.4.1.3)."""
 
 S = TypeVar("S")
 
 
 class Bodies:
-    """Reads bodies, and knows what memory those take whose requests are not answered yet.
+    """Reads bodies, and counts the memory of bodies whose requests are not answered yet.
 
     Parameters
     ----------
     body_max_bytes
-        How large one may be.
+        Maximum size of one body.
     most_bytes
-        How large all together: one is small, but ten thousand connections have one each. Of it each space has
-        its share, or who trickles forty bodies would stop all publishers and readers of the others.
+        Maximum size of all bodies together: one is small, but ten thousand connections have one each. Each
+        space has its share of it. Otherwise a client that trickles forty bodies would stop all publishers and
+        readers of other spaces.
     load
-        Makes the problem when there is no room.
+        Creates the problem for a body without room.
     """
 
     def __init__(self, body_max_bytes: int, most_bytes: int, load: Load) -> None:
         self.body_max_bytes = body_max_bytes
-        self._room = SharedRoom(most_bytes)
+        self._room = SharedCapacity(most_bytes)
         self._load = load
 
     @property
     def held_bytes(self) -> int:
-        """How large the bodies are whose requests are not answered yet."""
+        """Total size of the bodies whose requests are not answered yet."""
         return self._room.total
 
     def held_by(self, scope: Scope) -> int:
-        """How many bytes of a request's body have come and, if it was packed so, come out."""
-        size_bytes: int = scope.get(_HELD, (NOBODY, 0))[1]
+        """Return the received bytes of a request's body, plus its decompressed size if it was compressed."""
+        size_bytes: int = scope.get(_HELD, (NO_SPACE, 0))[1]
         return size_bytes
 
     def release(self, scope: Scope) -> None:
-        """The request is answered, or given up."""
-        space, size_bytes = scope.pop(_HELD, (NOBODY, 0))
+        """Release the memory of a request that is answered or aborted."""
+        space, size_bytes = scope.pop(_HELD, (NO_SPACE, 0))
         if size_bytes:
             self._room.give_back(space, size_bytes)
 
     async def read(self, request: Request, max_bytes: int | None = None, *, way_out: str = "") -> bytes:
-        """The request's body, unpacked; Problem 413 when it is larger than it may be, packed or not.
+        """Return the request's body, decompressed.
 
-        Problem 415 for a ``Content-Encoding`` that is not taken, 400 when it is not packed so, 429 when
-        others' bodies leave no room for it. ``way_out`` is what a client may do whose body is too large.
+        ``way_out`` is a hint for clients whose body is too large. Raise Problem 413 if the body is larger
+        than allowed, compressed or not, 415 for an unsupported ``Content-Encoding``, 400 if it does not have
+        that encoding, and 429 if other bodies leave no room for it.
         """
         max_bytes = min(self.body_max_bytes, max_bytes or self.body_max_bytes)
         encoding = header(request, b"content-encoding")
         if encoding is not None:
-            encoding = encoding.lower()
+            encoding = _SAME.get(encoding.lower(), encoding.lower())
             if encoding not in (*_PLAIN, *ENCODINGS):
                 await drain(request, 0)
                 raise _unknown_encoding(encoding)
@@ -135,7 +146,7 @@ class Bodies:
         except BadPacking as error:
             detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
             raise HttpProblem(400, "bad-encoding", detail, unpacked_bytes=error.size_bytes) from None
-        except TooMuchPacked as error:
+        except DecompressedTooLarge as error:
             why = f"each byte to {RATIO_MAX} at most, and all to {max_bytes}"
             detail = f"The body's {len(packed)} bytes unpack to more than {error.max_bytes}: they may {why}."
             raise HttpProblem(413, "body-too-large", detail, max_bytes=error.max_bytes) from None
@@ -149,14 +160,14 @@ class Bodies:
     async def read_json(
         self, request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int | None = None
     ) -> S:
-        """The body as the JSON that a route takes, a small thing; Problem 400 names the place."""
+        """Return the body decoded as the JSON of a route. Raise Problem 400 with the place of an error."""
         text = await self.read_json_text(request, max_bytes)
         if len(text) <= JSON_INLINE_BYTES:
             return parse_json(text, decoder)
         return await asyncio.to_thread(parse_json, text, decoder)
 
     async def read_json_text(self, request: Request, max_bytes: int | None = None) -> bytes:
-        """The body that is to be JSON, for `parse_json`; an empty one is ``{}``."""
+        """Return the JSON text of a body, for `parse_json`; ``{}`` if it is empty."""
         content_type = header(request, b"content-type")
         media = (content_type or "").partition(";")[0].strip().lower()
         if content_type is not None and media != "application/json" and not media.endswith("+json"):
@@ -164,13 +175,13 @@ class Bodies:
             raise _not_json(media or "an empty Content-Type")
         body = await self.read(request, max_bytes)
         if body and content_type is None:
-            # Any web page may have a browser send a body without one, and nobody is asked first.
+            # Browsers send a body without a type for any web page, without a preflight request.
             raise _not_json("a body without Content-Type")
         return body or b"{}"
 
     @contextmanager
     def held(self, size_bytes: int, path_params: Mapping[str, str]) -> Iterator[None]:
-        """Count what came otherwise, for as long as this is open; Problem 429 as with bodies."""
+        """Count other received bytes while this is open. Raise Problem 429 as for bodies."""
         scope: Scope = {"path_params": path_params}
         if not self._add(scope, size_bytes):
             raise self._no_room()
@@ -180,10 +191,10 @@ class Bodies:
             self.release(scope)
 
     def _add(self, scope: Scope, size_bytes: int) -> bool:
-        """Count a piece of a request's body; False when there is no room for it."""
+        """Count a piece of a request's body; return False if there is no room for it."""
         held = scope.get(_HELD)
-        # Routes have looked whether there is such a space before they read a body.
-        space, before_bytes = (scope["path_params"].get("space", NOBODY), 0) if held is None else held
+        # Routes have checked that the space exists before they read a body.
+        space, before_bytes = (scope["path_params"].get("space", NO_SPACE), 0) if held is None else held
         if not self._room.fits(space, size_bytes):
             return False
         self._room.take(space, size_bytes)
@@ -195,7 +206,7 @@ async def _unpack(packed: bytes, encoding: str, max_bytes: int) -> bytes:
     if len(packed) <= UNPACKED_INLINE_BYTES:
         try:
             return unpack(packed, encoding, min(max_bytes, UNPACKED_INLINE_MAX_BYTES))
-        except TooMuchPacked:
+        except DecompressedTooLarge:
             pass
     return await asyncio.to_thread(unpack, packed, encoding, max_bytes)
 
@@ -207,9 +218,10 @@ def _joined(chunks: list[bytes]) -> bytes:
 
 
 async def drain(request: Request, size_bytes: int) -> int:
-    """Read the rest of a body and drop it, within bounds; returns its size as far as it is known."""
-    if size_bytes == 0 and request.headers.get("expect", "").lower() == "100-continue":
-        return 0  # it is not sent before it is asked for, and it is not wanted
+    """Read and drop the rest of a body, within bounds; return its size as far as it is known."""
+    is_asked = request.headers.get("expect", "").lower() == "100-continue"
+    if size_bytes == 0 and is_asked and request.scope["http_version"] != "1.0":
+        return 0  # the client waits for 100 Continue and does not send the body without it
     while size_bytes <= DRAINED_MAX_BYTES:
         message = await request.receive()
         if message["type"] != "http.request":
@@ -224,7 +236,7 @@ def _too_large(size_bytes: int, max_bytes: int) -> HttpProblem:
     return HttpProblem(
         413,
         "body-too-large",
-        f"The body has {size_bytes} bytes or more; at most {max_bytes} are taken in one request.",
+        f"The body has at least {size_bytes} bytes; the maximum is {max_bytes} bytes: split the request.",
         headers={"Connection": "close"} if size_bytes > DRAINED_MAX_BYTES else None,
         max_bytes=max_bytes,
     )
@@ -232,30 +244,34 @@ def _too_large(size_bytes: int, max_bytes: int) -> HttpProblem:
 
 def _unknown_encoding(encoding: str) -> HttpProblem:
     taken = ", ".join(ENCODINGS)
-    detail = f"Bodies are taken as they are, or packed once as one of {taken}; not as {encoding[:40]}."
+    detail = f"The Content-Encoding {encoding[:40]!r} is not supported: send one of {taken}, or none."
     return HttpProblem(415, "content-encoding", detail, headers={"Accept-Encoding": taken})
 
 
 def _not_json(what: str) -> HttpProblem:
-    detail = f"This takes application/json, not {what[:80]}."
+    detail = f"The Content-Type {what[:80]} is not supported: send application/json."
     return HttpProblem(415, "content-type", detail, accepted=["application/json"])
 
 
 def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
-    """JSON into a typed value; Problem 400 names the place. What is large is parsed on a thread."""
+    """Decode JSON into a typed value. Raise Problem 400 with the place of an error, 413 if it has too many
+    commas.
+
+    Call it on a thread if the body is large.
+    """
     if len(body) > JSON_INLINE_BYTES and count_bytes(body, b",") > JSON_MAX_COMMAS:
-        detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
+        detail = f"The body has more than {JSON_MAX_COMMAS} commas, the maximum: split the request."
         raise HttpProblem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$")
-        path = path.rstrip("`").replace("[...]", "")  # a member of any name: it is not said which
+        path = path.rstrip("`").replace("[...]", "")  # a member of a mapping: its name is not known
         pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path)
         detail = f"{said.replace('`', '')}, at {pointer}." if pointer else f"{said.replace('`', '')}."
         raise HttpProblem(400, "bad-request", detail, pointer=pointer or None) from None
     except UnicodeDecodeError:
-        raise HttpProblem(400, "bad-json", "The body is not valid UTF-8.") from None
+        raise HttpProblem(400, "bad-json", "The body is not valid UTF-8: encode it as UTF-8.") from None
     except msgspec.DecodeError as error:
         found = re.search(r"\(byte (\d+)\)", str(error))
         at = int(found[1]) if found else len(body)

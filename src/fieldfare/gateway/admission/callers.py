@@ -1,8 +1,8 @@
-"""Who asks, and what they may: the rights of API keys and tokens.
+"""Callers and their rights: those of API keys and tokens.
 
-A key has rights in one space, or in the service, a token perhaps in several; for all that is asked here a
-token is a key. What a key has no rights in does not exist for it: it gets the same answer for another's
-space as for one that there is not.
+A key has rights in one space or in the service, a token possibly in several spaces; otherwise a token is
+treated as a key. A space without rights does not exist for a key: it gets the same response for another's
+space as for an unknown one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from starlette.types import Message, Receive, Scope
 from fieldfare.gateway.problems import HttpProblem
 
 CALLER = "fieldfare.caller"
-"""Where routes find who asks."""
+"""Scope key of the request's caller."""
 
 _GONE: Message = {"type": "http.disconnect"}
 
 
 class Right(StrEnum):
-    """What a key may do; the first three in its space, the others in the service."""
+    """A right of a key; the first three apply in a space, the others in the service."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -36,14 +36,15 @@ OF_SPACES = frozenset((Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE))
 
 
 class Caller:
-    """Who asks: a key that was found good, nobody, or everybody where no keys are asked for.
+    """The caller of a request: a valid key, an anonymous caller, or any caller if the service requires no
+    keys.
 
     Parameters
     ----------
     id : str
-        The key's; of a token whose it is, and by whom: ``SUBJECT@ISSUER``.
+        The key's id; for a token its subject and issuer, ``SUBJECT@ISSUER``.
     grants : mapping of str or None to iterable of Right
-        Its rights by space; by None those of the service.
+        Rights by space; those in the service under None.
     """
 
     __slots__ = ("_ended", "_watchers", "grants", "id", "is_admin")
@@ -56,28 +57,31 @@ class Caller:
         self._watchers: set[asyncio.Future[None]] = set()
 
     def may(self, right: Right, space: str | None = None) -> bool:
-        """Whether it has a right: in a space, or in the service."""
+        """Return whether the caller has a right in a space, or in the service (None)."""
         return self.is_admin or right in self.grants.get(space, ())
 
     def knows(self, space: str) -> bool:
-        """Whether it may hear that there is such a space."""
+        """Return whether the caller may learn that a space exists."""
         return self.is_admin or space in self.grants
 
     def check(self, right: Right, space: str | None = None) -> None:
-        """Problem when it lacks a right: 401 for nobody, 404 in a space that is not its own, 403 else."""
+        """Raise Problem if a right is missing.
+
+        401 without a key, 404 without any rights in the space, otherwise 403.
+        """
         if self.may(right, space):
             return
-        if self is NOBODY:
+        if self is ANONYMOUS:
             raise unauthorised("This needs an API key.")
         if space is not None and not self.knows(space):
-            detail = f"There is no space {space[:128]!r} that this key has rights in."
+            detail = f"The space {space[:128]!r} does not exist, or this key has no rights in it."
             raise HttpProblem(404, "unknown-space", detail)
         if space is None and right in OF_SPACES:
             right = Right.ADMIN
         raise self._forbidden(right, self.grants.get(space))
 
     def check_anywhere(self, right: Right) -> None:
-        """Problem when it has a right neither in the service nor in any space."""
+        """Raise Problem 403 if the caller has a right neither in the service nor in any space."""
         if not self.is_admin and not any(right in rights for rights in self.grants.values()):
             raise self._forbidden(right, None)
 
@@ -85,11 +89,11 @@ class Caller:
         if rights is None:
             rights = set().union(*self.grants.values())
         has = ", ".join(sorted(rights)) or "none"
-        detail = f"This needs a key with the right to {right}; the rights of this one: {has}."
+        detail = f"This request needs the right to {right}; this key has: {has}."
         return HttpProblem(403, "forbidden", detail)
 
     def end(self) -> None:
-        """The key is revoked, or has expired: what is open for it ends."""
+        """End the caller's open requests: its key was revoked or has expired."""
         self._ended = True
         self.grants, self.is_admin = {}, False
         for watcher in self._watchers:
@@ -98,13 +102,13 @@ class Caller:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the key was revoked since this was found."""
+        """Whether the key was revoked or has expired since this caller was found."""
         return self._ended
 
     def while_valid(self, receive: Receive) -> Receive:
-        """What a request receives: that the client has gone, when the key was revoked before its body came.
+        """Wrap ``receive`` to report a disconnect once the key is revoked.
 
-        Or a body that is sent slowly would let somebody in a minute after the key was taken from him.
+        Otherwise a body that is sent slowly could complete a request a minute after its key was revoked.
         """
 
         async def received() -> Message:
@@ -114,7 +118,7 @@ class Caller:
         return received
 
     def until_ended(self, receive: Receive, gone: Message = _GONE) -> Receive:
-        """The same, at once when the key is revoked: for what is answered for long."""
+        """Wrap ``receive`` to report a disconnect as soon as the key is revoked: for long responses."""
 
         async def received() -> Message:
             if self._ended:
@@ -133,15 +137,15 @@ class Caller:
         return received
 
 
-EVERYBODY = Caller("", {None: (Right.ADMIN,)})
-"""Who asks a service that has no keys."""
+ANY_CALLER = Caller("", {None: (Right.ADMIN,)})
+"""Caller of any request to a service without keys; it has all rights."""
 
-NOBODY = Caller("", {})
-"""Who asks without a key a service that has some."""
+ANONYMOUS = Caller("", {})
+"""Caller of a request without a key to a service with keys; it has no rights."""
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks."""
+    """Return the caller of a request."""
     return in_scope(request.scope)
 
 
@@ -151,7 +155,7 @@ def in_scope(scope: Scope) -> Caller:
 
 
 def unauthorised(detail: str, *, error: str | None = None) -> HttpProblem:
-    """Problem 401, with the way in; ``error`` is RFC 6750's word for what is wrong with what was sent."""
+    """Create a Problem 401 with a hint how to authenticate; ``error`` is RFC 6750's error code."""
     hint = (
         "Send it as `Authorization: Bearer KEY`; the client and the command line take it from"
         " FIELDFARE_API_KEY or FIELDFARE_API_KEY_FILE."
@@ -163,9 +167,9 @@ def unauthorised(detail: str, *, error: str | None = None) -> HttpProblem:
 
 
 def invalid_key() -> HttpProblem:
-    """The same for a key that never was and for one that was revoked."""
+    """Create a Problem 401 that does not tell an unknown key from a revoked one."""
     return unauthorised("This API key is not valid.")
 
 
 class UnknownSigner(HttpProblem):
-    """The key that a token is signed with is not known, perhaps not yet: one may look, and ask again."""
+    """The key that signed a token is not known, perhaps not yet: look up the keys and try again."""

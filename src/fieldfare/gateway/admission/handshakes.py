@@ -1,7 +1,7 @@
-"""A connection before it is one: TLS, which is shaken hands on within the bounds of all connections.
+"""TLS handshakes, within the limits of all connections.
 
-A server that listens with TLS knows nothing of a connection before the handshake is over. Who never ends his
-would hold a connection, and an open file, for a minute, and could hold as many as he likes.
+A server that listens with TLS does not see a connection before its handshake is complete. A client that never
+completes one would hold a connection, and an open file, for a minute, and could hold any number of them.
 """
 
 from __future__ import annotations
@@ -12,53 +12,36 @@ import socket
 import ssl
 from typing import Any, Protocol, cast
 
+from fieldfare.gateway.admission.evictable import Evictable, address_of
+
 SURPLUS_MAX = 100
-"""Connections beyond the most that may be, which still hear why they are refused."""
+"""Maximum connections beyond the limit that are told why they are refused; more are closed at once."""
 
 CLOSED_S = 2.0
-"""A client that is told that the connection ends may take so long to say so, too."""
-
-
-class Idle(Protocol):
-    """A connection without a request."""
-
-    def give_way(self) -> None:
-        """End: others need its place."""
+"""Maximum seconds to wait for the client's part of a TLS close; then the connection is dropped."""
 
 
 class Entered(Protocol):
-    """What is to be connected, and what it has of its server's."""
+    """The protocol that handles a connection after its handshake, with the state of its server."""
 
     connections: set[Any]
     connections_max: int
-    idle: dict[Any, None]
+    evictable: Evictable
     loop: asyncio.AbstractEventLoop
     handshake: Handshake | None
 
 
-def make_way(connections: set[Any], connections_max: int, idle: dict[Any, None]) -> bool:
-    """Whether one that has come may stay: when there are too many, the longest idle goes for it."""
-    if len(connections) <= connections_max:
-        return True
-    if not idle:
-        return False
-    longest: Idle = next(iter(idle))
-    del idle[longest]
-    longest.give_way()
-    return True
-
-
 class Handshake(asyncio.Protocol):
-    """Counts as an idle connection until TLS is spoken on it.
+    """Counts as an idle connection until the TLS handshake is complete.
 
     Parameters
     ----------
     connection
-        What is connected then.
+        The protocol of the connection after the handshake.
     tls
-        The server's side.
+        The server's TLS context.
     limit_s
-        How long it may take.
+        Maximum seconds of a handshake.
     """
 
     def __init__(self, connection: Entered, tls: ssl.SSLContext, limit_s: float) -> None:
@@ -70,7 +53,7 @@ class Handshake(asyncio.Protocol):
         self._accepted: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not by start_tls: what the client says first may have been read, as plain text, before that begins.
+        # Not with start_tls: the client's first bytes may have been read, as plain text, before it starts.
         plain, to = transport.get_extra_info("socket"), self._connection
         try:
             accepted = socket.socket(plain.family, plain.type, plain.proto, fileno=os.dup(plain.fileno()))
@@ -80,29 +63,29 @@ class Handshake(asyncio.Protocol):
             transport.abort()  # type: ignore[attr-defined]
         accepted.setblocking(False)
         to.connections.add(self)
-        is_room = make_way(to.connections, to.connections_max, to.idle)
+        is_room = to.evictable.evict_one_connection(to.connections, to.connections_max)
         if not is_room and len(to.connections) > to.connections_max + SURPLUS_MAX:
             to.connections.discard(self)
             accepted.close()
             return
-        to.idle[self] = None
+        to.evictable.add(self, address_of(transport.get_extra_info("peername")))
         self._accepted = accepted
         self._task = to.loop.create_task(self._enter())
 
-    def give_way(self) -> None:
+    def evict_connection(self) -> None:
         self.leave()
         if self._task is not None:
             self._task.cancel()
-        if self._accepted is not None:  # it has not begun, and never will
+        if self._accepted is not None:  # the handshake has not started, and never will
             self._accepted.close()
 
-    shutdown = give_way
-    """What a server does that stops."""
+    shutdown = evict_connection
+    """Called for each connection of a server that stops."""
 
     def leave(self) -> None:
-        """It is over: the connection counts for itself."""
+        """The handshake is over: the connection counts for itself from here on."""
         self._connection.connections.discard(self)
-        self._connection.idle.pop(self, None)
+        self._connection.evictable.discard(self)
 
     async def _enter(self) -> None:
         to, accepted, self._accepted = self._connection, self._accepted, None
@@ -116,6 +99,6 @@ class Handshake(asyncio.Protocol):
                 ssl_shutdown_timeout=CLOSED_S,
             )
         except OSError:
-            pass  # no TLS, a certificate that is not known here, or nothing at all
+            pass  # no TLS, an unknown certificate, or no data at all
         finally:
             self.leave()

@@ -1,6 +1,7 @@
-"""What lets somebody in: API keys, all in memory, so that to look at one takes microseconds, and tokens.
+"""Credentials: API keys, all in memory, so that checking one takes microseconds, and tokens.
 
-A key is ``ff_ID_SECRET``. The id finds it, and the digest of the whole decides, compared in constant time.
+A key is ``ff_ID_SECRET``. It is looked up by its id and verified by the digest of the complete key, compared
+in constant time.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import time
@@ -15,21 +17,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fieldfare.gateway.admission.callers import EVERYBODY, NOBODY, Caller, Right, invalid_key
+from fieldfare.gateway.admission.callers import ANONYMOUS, ANY_CALLER, Caller, Right, invalid_key
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import UnusableFile
 from fieldfare.storage.keys import KeyStore, StoredKey
 
-if TYPE_CHECKING:  # a service without tokens need not load what they take
+if TYPE_CHECKING:  # a service without tokens need not load their dependencies
     from fieldfare.gateway.admission.tokens import WebTokens
 
+logger = logging.getLogger("fieldfare.gateway")
+
 ADMIN = "admin"
-"""The id of the key that is not kept in the store but read from a file at the start."""
+"""Id of the key that is not in the store but read from a file at the start."""
 
 ADMIN_MIN_CHARS = 32
 KEYS_MAX = 10_000
 KEYS_OF_SPACE_MAX = 1_000
-"""Keys that let somebody in at a time: of all, and of one space, whose managers leave room for others."""
+"""Maximum valid keys, in total and per space; more are refused with a 409.
+
+The limit per space leaves room for others.
+"""
 
 _KEY = re.compile(rb"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 _LONGEST_BYTES = 512
@@ -37,40 +44,40 @@ _SECRET = re.compile(rb"[\x21-\x7e]+")
 
 
 class AdminKeyError(UnusableFile):
-    """The file with the first key cannot be used."""
+    """The file with the first admin key cannot be used."""
 
 
 def read_admin_key(path: Path) -> bytes:
-    """The digest of the first admin key, from the file that holds it."""
+    """Return the digest of the first admin key, read from its file. Raise AdminKeyError if it is unusable."""
     try:
         text = path.read_bytes().strip()
     except OSError as error:
         raise AdminKeyError(f"the admin key cannot be read: {path}: {error.strerror or error}") from None
     if not _SECRET.fullmatch(text) or not ADMIN_MIN_CHARS <= len(text) <= _LONGEST_BYTES:
         raise AdminKeyError(
-            f"{path} holds no admin key: one line of {ADMIN_MIN_CHARS} to {_LONGEST_BYTES} visible"
-            " characters, made by chance; `openssl rand -hex 32` makes one"
+            f"{path} holds no admin key. A key is one line of {ADMIN_MIN_CHARS} to {_LONGEST_BYTES} random"
+            " visible characters; `openssl rand -hex 32` makes one"
         )
     return _digest(text)
 
 
 class Keyring:
-    """Finds who asks, and changes who may.
+    """Finds the caller of a request, and creates and revokes keys.
 
     Parameters
     ----------
     store
-        Where keys are kept.
+        Durable storage of the keys.
     admin_digest
-        Of the first admin key; None where there is none.
+        Digest of the first admin key; None if there is none.
     tokens
-        Knows who may come with a token; None where nobody may.
+        Finds the callers of tokens; None if tokens are not accepted.
 
     Attributes
     ----------
     required : bool
-        Whether who asks needs a key. Once there was one it stays so, whatever is revoked: a service must not
-        be open to all because somebody took back a key.
+        Whether callers need a key. True forever once a key has existed, even if it is revoked: revoking a key
+        must not open the service to everyone.
     """
 
     def __init__(self, store: KeyStore, admin_digest: bytes | None, tokens: WebTokens | None = None) -> None:
@@ -78,24 +85,35 @@ class Keyring:
         self._admin = None if admin_digest is None else Caller(ADMIN, {None: (Right.ADMIN,)})
         self._admin_digest = admin_digest or b""
         self._tokens = tokens
-        kept = store.keys()
-        self.required = bool(kept) or admin_digest is not None or tokens is not None
-        if self.required and not kept:
-            # One that never let anybody in: it keeps the service closed when a setting is forgotten.
+        has_any = store.has_any()
+        self.required = has_any or admin_digest is not None or tokens is not None
+        if self.required and not has_any:
+            # A key that never was valid: it keeps the service closed if a setting is forgotten.
             store.add(
                 StoredKey(ADMIN, b"", None, (), "keys are asked for", _now_ms(), "", revoked_ms=_now_ms())
             )
-        self._keys = {key.id: key for key in kept if key.revoked_ms is None}
-        self._callers = {key.id: _caller_of(key) for key in self._keys.values()}
-        self._anyone = NOBODY if self.required else EVERYBODY
+        self._keys: dict[str, StoredKey] = {}
+        self._callers: dict[str, Caller] = {}
+        for key in store.keys():  # noqa: SIM118 - it is no mapping
+            try:
+                self._callers[key.id] = _caller_of(key)
+            except ValueError as error:
+                logger.error("API key %s is left out, since its stored row is invalid: %s", key.id, error)
+                continue
+            self._keys[key.id] = key
+        self._anyone = ANONYMOUS if self.required else ANY_CALLER
         self.changing = asyncio.Lock()
-        """Held while keys, or the spaces that they are for, are made or ended."""
+        """Held while keys or their spaces are created or removed."""
+
+    def replace_admin(self, digest: bytes) -> None:
+        """Replace the first admin key."""
+        self._admin_digest = digest
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("keys travel nowhere")
+        raise TypeError("a keyring cannot be pickled")
 
     def find(self, authorization: bytes | None) -> Caller:
-        """Who sends this header; Problem 401 when it is there and its key lets nobody in."""
+        """Return the caller of this Authorization header. Raise Problem 401 if its key is not valid."""
         if authorization is None or not self.required:
             return self._anyone
         scheme, _, key = authorization.partition(b" ")
@@ -115,8 +133,8 @@ class Keyring:
         raise invalid_key()
 
     def listed(self, by: Caller) -> list[StoredKey]:
-        """The keys that somebody may look after, the oldest first."""
-        return [key for key in self._keys.values() if _looks_after(by, key)]
+        """Return the keys that a caller may manage, the oldest first."""
+        return [key for key in self._keys.values() if _may_manage(by, key)]
 
     async def create(
         self,
@@ -126,23 +144,24 @@ class Keyring:
         note: str,
         check_space: Callable[[str], object],
     ) -> tuple[StoredKey, str]:
-        """Make a key; what is kept of it, and the key itself, which nobody can read again.
+        """Create a key; return its stored form, and the key itself, which cannot be read again.
 
-        ``check_space`` raises a Problem when there is no such space, or none any more.
+        ``check_space`` raises a Problem if there is no such space, or if it was deleted. Raise Problem 409 if
+        there are too many keys.
         """
         id = secrets.token_hex(6)
         text = f"ff_{id}_{secrets.token_hex(32)}"
         names = tuple(sorted(set(rights)))
         key = StoredKey(id, _digest(text.encode()), space, names, note, _now_ms(), by.id)
         async with self.changing:
-            if by.has_ended:  # while others were made or revoked: it makes no heir after its end
+            if by.has_ended:  # revoked while this waited: a revoked key must not create a successor
                 raise invalid_key()
             if space is not None:
                 check_space(space)
             of_space = sum(each.space == space for each in self._keys.values())
             if len(self._keys) >= KEYS_MAX or (space is not None and of_space >= KEYS_OF_SPACE_MAX):
-                whose = "of this space" if of_space >= KEYS_OF_SPACE_MAX else "at all"
-                detail = f"There are as many keys {whose} as there may be; revoke some that are not used."
+                whose = "of this space" if of_space >= KEYS_OF_SPACE_MAX else "of this service"
+                detail = f"The maximum number of keys {whose} is reached: revoke keys that are not used."
                 raise HttpProblem(409, "too-many-keys", detail)
             await asyncio.to_thread(self._store.add, key)
             self._keys[id] = key
@@ -150,12 +169,12 @@ class Keyring:
         return key, text
 
     async def revoke(self, by: Caller, id: str) -> StoredKey:
-        """Let a key let nobody in any more, in open streams neither; Problem 404 when there is none."""
+        """Revoke a key, and end its open streams. Raise Problem 404 if there is no such key."""
         async with self.changing:
             if by.has_ended:
                 raise invalid_key()
             key = self._keys.get(id)
-            if key is None or not _looks_after(by, key):
+            if key is None or not _may_manage(by, key):
                 raise HttpProblem(404, "unknown-key", f"There is no key {id[:80]!r}.")
             await asyncio.to_thread(self._store.revoke, id, _now_ms())
             del self._keys[id]
@@ -163,7 +182,7 @@ class Keyring:
         return key
 
     def end_space(self, name: str) -> None:
-        """A space was deleted, and its keys revoked with it: what is open for them, and for tokens, ends."""
+        """End the open requests of a deleted space's keys, which are revoked, and of its tokens."""
         for id in [key.id for key in self._keys.values() if key.space == name]:
             del self._keys[id]
             self._callers.pop(id).end()
@@ -172,7 +191,7 @@ class Keyring:
 
 
 def key_document(key: StoredKey) -> dict[str, Any]:
-    """A key as clients see it."""
+    """Return a key as shown to clients."""
     return {
         "id": key.id,
         "space": key.space,
@@ -187,7 +206,7 @@ def _caller_of(key: StoredKey) -> Caller:
     return Caller(key.id, {key.space: map(Right, key.rights)})
 
 
-def _looks_after(by: Caller, key: StoredKey) -> bool:
+def _may_manage(by: Caller, key: StoredKey) -> bool:
     return by.may(Right.MANAGE, key.space) if key.space is not None else by.is_admin
 
 

@@ -1,4 +1,4 @@
-"""When clients must wait: the pipeline is behind, the disk is full, a queue is long."""
+"""Overload: clients must wait when the pipeline is behind, the disk is full or a queue is long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fieldfare.gateway.settings import GatewaySettings
 
 
 class Load:
-    """How busy the service is, as last observed; `Background` keeps the figures.
+    """The service's load as last observed; `Background` updates the figures.
 
     Parameters
     ----------
     settings
-        From where on clients must wait, and how long.
+        The thresholds, and the time to wait.
     metrics
-        Counts those who are told so.
+        Count the refused requests.
     """
 
     def __init__(self, settings: GatewaySettings, metrics: Metrics) -> None:
@@ -25,16 +25,20 @@ class Load:
         self.disk_free_bytes = 0
 
     def check(self) -> None:
-        """Problem 429 when publishers must wait for the pipeline or for disk."""
+        """Raise Problem 429 if publishers must wait for the pipeline or for disk space."""
         settings = self._settings
         if self.lag_events > settings.lag_max_events:
-            # How many would tell one space of the others.
+            # The exact number would tell one space about the others.
             raise self.overloaded("lag", f"More than {settings.lag_max_events} events wait to be matched.")
         if self.disk_free_bytes < settings.disk_free_min_bytes:
-            raise self.overloaded("disk", "The disk is almost full.")
+            raise self.overloaded(
+                "disk",
+                f"The disk is almost full: less than {settings.disk_free_min_bytes >> 20} MiB are free "
+                "(FIELDFARE_DISK_FREE_MIN_BYTES).",
+            )
 
     def overloaded(self, why: str, detail: str) -> HttpProblem:
-        """The problem that asks a client to come back later."""
+        """Create the Problem 429 that asks a client to retry later, and count it."""
         self._metrics.overloaded.labels(why).inc()
         headers = {"Retry-After": str(self._settings.retry_after_s)}
         return HttpProblem(429, "overloaded", detail, headers=headers, why=why)

@@ -1,13 +1,15 @@
-"""How much each space may publish, keep, subscribe to, hold open and read: one that floods pays for it alone.
+"""Quotas: how much each space may publish, store, subscribe to, hold open and receive.
 
-Of what comes at a *rate* each space has buckets. A bucket fills at the quota's rate, up to a second's worth.
-A request is let in while there is something in it, and takes out what it turns out to hold, also more than
-there is: then the next ones wait until that is paid. So nothing of a request need be looked at to refuse it,
-large batches are not cut, and over time no more than the rate gets in. What is delivered waits for its rate
-(`gateway.delivery.rations`).
+Only the space that exceeds a quota is limited.
 
-Of what a space *has* there are counts, all in memory: nothing is asked of a disk to refuse a request. What is
-subscribed to is counted where it is changed, on the one thread of changes, so its quotas are exact.
+For a *rate*, each space has a token bucket, which fills at the quota's rate up to `BURST_S` seconds' worth. A
+request is admitted while the bucket is not empty, and is charged for its actual amount, even if that exceeds
+the level: the next requests wait until the debt is paid. So a request is refused without being parsed, large
+batches are not split, and over time no more than the rate is admitted. Deliveries wait for their rate
+(`gateway.delivery.rate_limiter`). Matching is charged once its time is known (`matching_time`).
+
+For a *total*, each space has a count in memory: refusing a request needs no disk. Subscriptions are counted
+where they change, on the one thread of changes, so their quotas are exact.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fieldfare.gateway.admission.shares import ChangeShares
+from fieldfare.gateway.admission.change_rate_share import ChangeRateShare
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.model import space_name
 
 BURST_S = 1.0
 FREE_S = 1
-"""When to come again where any moment may do."""
+"""Seconds until a retry where the wait is unknown and any moment may do."""
 RETRY_MAX_S = 86_400.0
-"""Nobody is told to wait for longer, however small a rate is: it may be another by then."""
+"""Maximum seconds until a retry that a client is told, however low a rate is: it may have changed by then."""
 
 HELD_MAX_S = 0.5
-"""So long who is refused waits for his answer, if not until he may go on: who minds no answer, and asks again
-at once, is work for all."""
+"""Maximum seconds that a refused client waits for its response, or until it may retry, if that is sooner. A
+client that ignores the response and retries at once would be work for all.
+"""
 HELD_MAX = 500
-"""So many wait so at a time; each has a connection."""
+"""Maximum clients delayed at a time; others are refused at once. Each holds a connection."""
 
-PUBLISHED = ("events_per_s", "bytes_per_s")
+MATCHING = "matching_ms_per_s"
+PUBLISHED = ("events_per_s", "bytes_per_s", MATCHING)
 CHANGED = ("changes_per_s",)
 DELIVERED = "delivered_bytes_per_s"
 RATES = (*PUBLISHED, *CHANGED, DELIVERED)
@@ -44,15 +49,16 @@ TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "stored_match_by
 NAMES = (*RATES, *TOTALS)
 
 _USED_UP = {
-    "events_per_s": "has used up what it may publish",
-    "bytes_per_s": "has used up what it may publish",
-    "changes_per_s": "has changed as many subscriptions as it may",
-    DELIVERED: "was sent as many bytes of messages as it may be",
-    "subscriptions": "may have no more subscriptions",
-    "filter_cost": "may have no filters that cost more than they do together",
-    "stored_event_bytes": "may keep no more bytes of events until retention removes some",
-    "stored_match_bytes": "may have no more bytes of matches until retention removes some",
-    "connections": "may have no more streams, WebSockets and pulls open at a time",
+    "events_per_s": "has reached its maximum rate of published events",
+    "bytes_per_s": "has reached its maximum rate of published bytes",
+    MATCHING: "has reached its maximum processor time for matching its events",
+    "changes_per_s": "has reached its maximum rate of subscription changes",
+    DELIVERED: "has reached its maximum rate of delivered bytes",
+    "subscriptions": "has reached its maximum number of subscriptions",
+    "filter_cost": "would exceed the maximum total cost of its filters",
+    "stored_event_bytes": "has reached its maximum size of stored events, until retention removes some",
+    "stored_match_bytes": "has reached its maximum size of stored matches, until retention removes some",
+    "connections": "has reached its maximum number of open streams, WebSockets and pulls",
 }
 _STATUS = dict.fromkeys(RATES, 429) | {
     "subscriptions": 409,
@@ -64,48 +70,17 @@ _STATUS = dict.fromkeys(RATES, 429) | {
 
 
 @dataclass(slots=True)
-class Bucket:
-    """One quota of one space; the time is in seconds of a clock that never goes back.
-
-    Attributes
-    ----------
-    rate : float
-        What comes in a second.
-    level : float
-        What is there as of ``at_s``; less than nothing is a debt.
-    """
-
-    rate: float
-    level: float
-    at_s: float
-
-    def wait_s(self, now_s: float) -> float:
-        """How long until something is in it; 0 when something is."""
-        self._fill(now_s)
-        return 0.0 if self.level > 0 else (1.0 - self.level) / self.rate
-
-    def take(self, amount: float, now_s: float) -> None:
-        """Take out, into debt if need be."""
-        self._fill(now_s)
-        self.level -= amount
-
-    def _fill(self, now_s: float) -> None:
-        self.level = min(self.level + (now_s - self.at_s) * self.rate, self.rate * BURST_S)
-        self.at_s = now_s
-
-
-@dataclass(slots=True)
 class Used:
-    """What a space has.
+    """Current usage of a space.
 
     Attributes
     ----------
     subscriptions, filter_cost, connections
-        As their quotas count them.
+        As counted by their quotas.
     counted_bytes, later_bytes, waiting_bytes
-        Of the events that it keeps: what the log has counted, what came since, and what is being appended.
+        Bytes of stored events: counted by the log, appended since that count, and being appended.
     stored_match_bytes
-        Of its matches, as the match logs have counted them.
+        Bytes of matches, as counted by the match logs.
     """
 
     subscriptions: int = 0
@@ -123,39 +98,39 @@ class Used:
 
 @dataclass(slots=True)
 class Appending:
-    """Whether events that were let in are in the log now."""
+    """Whether admitted events were appended to the log."""
 
     is_kept: bool = True
 
 
 @dataclass(slots=True)
 class Quotas:
-    """What the spaces may, and what they have.
+    """Quotas and usage of all spaces.
 
     Parameters
     ----------
     defaults : mapping of str to float
-        What a space may where nothing is set for it, by the quota's name; 0 is no bound.
+        Quotas, by name, of spaces without settings of their own; 0 for no limit.
 
     Attributes
     ----------
-    shares : ChangeShares
-        What part of the time its changes may take, whatever its quotas.
+    shares : ChangeRateShare
+        Limits the time that a space's changes take, independently of its quotas.
     """
 
     defaults: Mapping[str, float]
-    shares: ChangeShares = field(default_factory=ChangeShares, init=False)
+    shares: ChangeRateShare = field(default_factory=ChangeRateShare, init=False)
     _set: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     _bounds: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
-    """Of each space asked for, only the quotas that bound something: of most spaces none does."""
-    _buckets: dict[str, dict[str, Bucket]] = field(default_factory=dict, init=False)
+    """For each space used so far, only its quotas that are limits: most spaces have none."""
+    _buckets: dict[str, dict[str, TokenBucket]] = field(default_factory=dict, init=False)
     _used: dict[str, Used] = field(default_factory=dict, init=False)
     _held: int = field(default=0, init=False)
     _on_change: list[Callable[[str], None]] = field(default_factory=list, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def configure(self, space: str, quotas: Mapping[str, float]) -> None:
-        """What is set for a space is this now; a debt of before stays."""
+        """Set a space's quotas; an existing debt stays."""
         self._set[space] = dict(quotas)
         self._bounds[space] = self._bounds_of(space)
         for name, bucket in list(self._buckets.get(space, {}).items()):
@@ -163,11 +138,11 @@ class Quotas:
             if rate is None:
                 del self._buckets[space][name]
             else:
-                bucket.rate = rate
+                bucket.rate, bucket.most = rate, rate * BURST_S
         self._changed(space)
 
     def call_on_change(self, changed: Callable[[str], None]) -> None:
-        """From now on say whose quotas are others now: what waits for them need not wait any longer."""
+        """Call ``changed`` with each space whose quotas change from now on: its waiters may proceed."""
         self._on_change.append(changed)
 
     def _changed(self, space: str) -> None:
@@ -175,7 +150,7 @@ class Quotas:
             changed(space)
 
     def forget(self, space: str) -> None:
-        """A space was deleted; what is open there still ends."""
+        """Forget a deleted space; its open connections still end."""
         self._set.pop(space, None)
         self._bounds.pop(space, None)
         self._buckets.pop(space, None)
@@ -184,10 +159,10 @@ class Quotas:
         self._changed(space)
 
     def limit(self, space: str, name: str) -> float | None:
-        """A quota of a space; None where there is no bound."""
+        """Return a quota of a space; None if it is unlimited."""
         bounds = self._bounds.get(space)
         if bounds is None:
-            # Several threads may be here: what is set meanwhile stays.
+            # Several threads may run this: `setdefault` keeps a value set meanwhile.
             bounds = self._bounds.setdefault(space, self._bounds_of(space))
         return bounds.get(name)
 
@@ -196,44 +171,51 @@ class Quotas:
         return {name: value for name, value in known.items() if value}
 
     def is_set(self, space: str) -> Mapping[str, float]:
-        """What is set for a space, beside the defaults."""
+        """Return the quotas set for a space, without the defaults."""
         return self._set.get(space, {})
 
     def used(self, space: str) -> Used:
-        """What a space has."""
+        """Return the usage of a space."""
         found = self._used.get(space)
         if found is None:
-            # Several threads may be here for one space.
+            # Several threads may run this for one space.
             found = self._used.setdefault(space, Used())
         return found
 
-    # What comes at a rate
+    # Rates
 
     def check(self, space: str, now_s: float, names: Iterable[str] = PUBLISHED) -> None:
-        """Problem 429, which names the quota, while a space has used one up; the space exists."""
+        """Raise Problem 429, with the quota's name, if an existing space has used up one of these rates."""
         for name in names:
             wait_s = self.wait_s(space, name, now_s)
             if wait_s > 0:
                 raise self.problem(space, name, wait_s=wait_s)
 
     def wait_s(self, space: str, name: str, now_s: float) -> float:
-        """How long until a space may have more of what comes at a rate; 0 when it may now."""
+        """Return the seconds until a space may use more of a rate; 0 if it may now."""
         bucket = self._bucket(space, name, now_s)
         return 0.0 if bucket is None else bucket.wait_s(now_s)
 
-    def spend(self, space: str, now_s: float, **spent: int) -> None:
-        """Take out what a request that was let in holds, by quota."""
+    def spend(self, space: str, now_s: float, **spent: float) -> None:
+        """Charge the actual amounts of an admitted request, by quota."""
         for name, amount in spent.items():
             bucket = self._bucket(space, name, now_s)
             if bucket is not None:
                 bucket.take(amount, now_s)
 
-    def give_back(self, space: str, now_s: float, **spent: int) -> None:
-        """Put back what a request took out of which nothing came: it will be sent again, and pays then."""
+    def reserve(self, space: str, name: str, amount: float, now_s: float) -> None:
+        """Take out an expected amount until the actual one is known; a negative amount ends that."""
+        bucket = self._bucket(space, name, now_s)
+        if bucket is not None:
+            bucket.take(amount, now_s)
+            bucket.reserved = max(0.0, bucket.reserved + amount)
+
+    def give_back(self, space: str, now_s: float, **spent: float) -> None:
+        """Refund a request that had no effect: it will be sent again and charged then."""
         self.spend(space, now_s, **{name: -amount for name, amount in spent.items()})
 
     async def hold(self, refused: HttpProblem) -> None:
-        """Let who is refused for a rate wait a little for that answer."""
+        """Delay the response to a request that was refused for a rate, see `HELD_MAX_S`."""
         if refused.place.get("quota") in RATES and self._held < HELD_MAX:
             self._held += 1
             try:
@@ -241,34 +223,34 @@ class Quotas:
             finally:
                 self._held -= 1
 
-    def _bucket(self, space: str, name: str, now_s: float) -> Bucket | None:
+    def _bucket(self, space: str, name: str, now_s: float) -> TokenBucket | None:
         rate = self.limit(space, name)
         if rate is None:
             return None
         found = self._buckets.setdefault(space, {}).get(name)
         if found is None:
-            found = self._buckets[space][name] = Bucket(rate, rate * BURST_S, now_s)
+            found = self._buckets[space][name] = TokenBucket(rate, rate * BURST_S, rate * BURST_S, now_s)
         return found
 
-    # What a space has
+    # Totals
 
     def is_full(self, space: str, name: str) -> bool:
-        """Whether a space has all that it may have of something."""
+        """Return whether a space has reached a quota."""
         limit = self.limit(space, name)
         return limit is not None and getattr(self.used(space), name) >= limit
 
     def check_room(self, space: str, name: str, more: int = 1) -> None:
-        """Problem when so much more would be too much; the space exists."""
+        """Raise Problem if ``more`` would exceed a quota. The space must exist."""
         if more > 0 and not self.fits(space, name, more):
             raise self.problem(space, name)
 
     def fits(self, space: str, name: str, more: int) -> bool:
-        """Whether a space may have so much more of something; less it always may."""
+        """Return whether a space may have ``more`` of a total; a decrease always fits."""
         limit = self.limit(space, name)
         return limit is None or more <= 0 or getattr(self.used(space), name) + more <= limit
 
     def problem(self, space: str, name: str, *, wait_s: float = FREE_S) -> HttpProblem:
-        """What who meets a quota is told: which, how much it is, how much of it his own space uses."""
+        """Create the problem for an exceeded quota, with its name, its limit and the space's usage."""
         status = _STATUS[name]
         headers = {"Retry-After": str(math.ceil(min(wait_s, RETRY_MAX_S)))} if status == 429 else None
         return HttpProblem(
@@ -277,20 +259,23 @@ class Quotas:
         )  # fmt: skip
 
     def detail(self, space: str, name: str) -> str:
-        """The same in words."""
+        """Return the description of an exceeded quota."""
         limit = self.limit(space, name)
-        # Another thread may have lifted it since it was met.
-        found = f"is {limit:.15g}" if limit is not None else "was lifted just now: ask again"
+        # Another thread may have removed the limit meanwhile.
+        found = f"is {limit:.15g}" if limit is not None else "was removed a moment ago: try again"
         return f"The space {space_name(space)!r} {_USED_UP[name]}: {name} {found}"
 
     def figures(self, space: str, name: str) -> dict[str, Any]:
-        """And in figures."""
+        """Return the figures of an exceeded quota."""
         used = {} if name in RATES else {"used": getattr(self.used(space), name)}
         return {"quota": name, "limit": self.limit(space, name), **used}
 
     @contextmanager
     def connected(self, space: str) -> Iterator[None]:
-        """While this is open a stream, WebSocket or pull is; Problem when there are as many as may be."""
+        """Count a stream, WebSocket or pull while this is open.
+
+        Raise Problem if the space has reached its limit.
+        """
         self.check_room(space, "connections")
         used = self.used(space)
         used.connections += 1
@@ -301,9 +286,9 @@ class Quotas:
 
     @contextmanager
     def storing(self, space: str, size_bytes: int) -> Iterator[Appending]:
-        """While events are appended they count; afterwards, unless what this gives says that they do not.
+        """Count events while they are appended, and afterwards, unless the yielded `is_kept` is false.
 
-        Problem when they are more than the space may keep.
+        Raise Problem if they would exceed the space's quota.
         """
         self.check_room(space, "stored_event_bytes", size_bytes)
         used, stored = self.used(space), Appending()
@@ -320,12 +305,12 @@ class Quotas:
                     used.later_bytes += size_bytes
 
     def count_stored(self, sizes: Callable[[], Mapping[str, int]]) -> None:
-        """Take over what the log counts of the events that it keeps: retention removes some.
+        """Replace the counts of stored events with those of the log: retention removes some.
 
-        What is appended meanwhile may count twice until the next time; it counts at least once.
+        Events appended meanwhile may count twice until the next call; they count at least once.
         """
         with self._lock:
-            # A copy: who comes first in a space is added by another thread, without the lock.
+            # A copy: another thread adds new spaces without the lock.
             before = {space: used.later_bytes for space, used in list(self._used.items())}
         counted = sizes()
         with self._lock:
@@ -335,6 +320,6 @@ class Quotas:
                 used.later_bytes -= before.get(space, 0)
 
     def count_matches(self, sizes: Mapping[str, int]) -> None:
-        """Take over how many bytes of matches each space has."""
+        """Replace the counts of stored match bytes."""
         for space in sizes.keys() | set(self._used):
             self.used(space).stored_match_bytes = sizes.get(space, 0)

@@ -1,9 +1,8 @@
-"""One WebSocket: uvicorn's protocol, made safe against what no honest client says.
+"""One WebSocket: uvicorn's protocol, hardened against what no honest client sends.
 
-The head of the request that opens it is parsed once, by `Connection`; what is not a whole and right offer
-stays an HTTP request, and is answered as one. Behind it every frame costs memory and time, however small it
-is: frames are parsed some at a time, and what has come of a message waits neither for ever nor beside any
-number of others.
+`Connection` parses the head of the opening request once; anything but a complete and valid offer stays an
+HTTP request and is answered as one. Each frame costs memory and time, however small it is: frames are parsed
+in batches, and incomplete messages have a time limit, and a memory limit over all sockets.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
-from fieldfare.gateway.admission.unread import Unread
+from fieldfare.gateway.admission.unread import WriteWatch
 from fieldfare.gateway.settings import GatewaySettings
 
 SOCKET = "/websocket"
-"""How the paths end at which a WebSocket may be opened: elsewhere the offer is ignored."""
+"""End of the paths that accept a WebSocket; on other paths the offer is ignored."""
 
 VERSION = b"13"
 
 SAID_MAX_BYTES = 1 << 20
-"""The most that a client says in one frame, or message, of a WebSocket."""
+"""Maximum bytes of a frame, and of a message, from a client."""
 
 PIECE_BYTES = 1 << 10
-FRAMES_AT_ONCE = 100
-"""So much is parsed at once, so that no other connection waits long: 1 KiB may be 170 frames."""
+FRAMES_BATCH_SIZE = 100
+"""Maximum frames, parsed in pieces of `PIECE_BYTES`, before others get a turn: 1 KiB may hold 170 frames."""
 
 FRAGMENTS_MAX = 1_000
-"""More parts of a message are put together before it is whole: empty ones take memory, too."""
+"""Maximum fragments of an incomplete message; more are joined, as even empty ones take memory."""
 
 UNCOUNTED_BYTES = 64 << 10
-"""So much of a message may have come whatever others hold."""
+"""Bytes of an incomplete message that a socket may hold even if all sockets together hold too much."""
 
 LINGER_S = 2.0
-"""A client that is cut off may still read why for so long."""
+"""Seconds that a client has to read the reason when its connection is ended."""
 
 _PATH = re.compile(rb"/v1/spaces/[^/]+/subscriptions/[^/]+" + SOCKET.encode())
 _OPENING = (
@@ -59,9 +58,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def opens_socket(path: bytes, headers: Headers) -> bool:
-    """Whether a GET that offers to upgrade is a right offer of a WebSocket, where there is one.
+    """Return whether a GET with an upgrade offer is a valid WebSocket offer on a path that accepts one.
 
-    One that has a body is not: where such a request ends is HTTP's to say.
+    A request with a body is not: where it ends is for HTTP to decide.
     """
     versions = _values(headers, b"sec-websocket-version")
     return (
@@ -79,7 +78,7 @@ def _values(headers: Headers, wanted: bytes) -> list[bytes]:
 
 
 def _key(headers: Headers) -> bytes | None:
-    """What the answer proves with that it is one to this request; None where that is not as it must be."""
+    """Return the valid Sec-WebSocket-Key, or None."""
     keys = _values(headers, b"sec-websocket-key")
     try:
         return keys[0] if len(keys) == 1 and len(base64.b64decode(keys[0], validate=True)) == 16 else None
@@ -88,12 +87,12 @@ def _key(headers: Headers) -> bytes | None:
 
 
 class Allowance:
-    """What all sockets of one server may hold of messages that have not come whole, and what they do hold.
+    """The memory of incomplete messages on all sockets of one server: its limit, and the bytes held.
 
     Parameters
     ----------
     most_bytes
-        One holds little, but ten thousand hold a mebibyte each.
+        Limit in bytes: one socket holds little, but ten thousand may hold a mebibyte each.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -102,19 +101,19 @@ class Allowance:
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """One WebSocket, from the answer to its opening request on.
+    """One WebSocket, from the response to its opening request on.
 
     Parameters
     ----------
     settings
-        How long a client may take to say something, and to read what is said to it.
+        The settings, with the time limits for receiving a message and for sending.
     allowance
-        Is shared by all.
+        The memory of incomplete messages, shared by all sockets.
     """
 
     def __init__(self, *args: Any, settings: GatewaySettings, allowance: Allowance) -> None:
         super().__init__(*args)
-        self.logger = self.conn.logger = _quiet  # it would write two lines for each socket
+        self.logger = self.conn.logger = _quiet  # the default logs two lines per socket
         self._settings = settings
         self._allowance = allowance
         self._held_bytes = 0
@@ -125,11 +124,11 @@ class Socket(WebSocketsSansIOProtocol):
         self._frames_parsed = 0
         self._pong = b""
         self._arrival: asyncio.TimerHandle | None = None
-        self._unread = Unread(settings.send_timeout_s)
+        self._unread = WriteWatch(settings.send_timeout_s)
         self._ending: asyncio.TimerHandle | None = None
 
     def open(self, path: bytes, query: bytes, headers: Headers) -> None:
-        """Answer a request that `opens_socket`."""
+        """Answer the opening request, for which `opens_socket` is true."""
         self._path, self._query, self._headers = path, query, headers
         super().data_received(_OPENING % (VERSION, _key(headers)))
 
@@ -154,9 +153,20 @@ class Socket(WebSocketsSansIOProtocol):
         self._held_bytes = 0
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """Close because the gateway stops. Uvicorn's 1012 would ask clients to reconnect at once."""
+        if self.close_sent or not self.handshake_complete or self.transport.is_closing():
+            super().shutdown()
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.GOING_AWAY})
+        self.conn.send_close(CloseCode.GOING_AWAY, "the gateway is stopping")
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.loop.call_later(LINGER_S, self.transport.close)
+
     def data_received(self, data: bytes) -> None:
         if not self.handshake_complete:
-            self.transport.abort()  # a client waits for the answer before it says more (RFC 6455, 4.1)
+            self.transport.abort()  # a client waits for the response before it sends frames (RFC 6455, 4.1)
             return
         if not self._waiting and len(data) <= PIECE_BYTES:
             super().data_received(data)
@@ -167,10 +177,10 @@ class Socket(WebSocketsSansIOProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Parse what has come piece by piece; after many frames others, and the application, have a turn."""
+        """Parse input in pieces; after many frames, let other connections and the application run."""
         self._is_going_on = False
         at = self._frames_parsed = 0
-        while at < len(self._waiting) and self._frames_parsed <= FRAMES_AT_ONCE:
+        while at < len(self._waiting) and self._frames_parsed <= FRAMES_BATCH_SIZE:
             super().data_received(self._waiting[at : at + PIECE_BYTES])
             at += PIECE_BYTES
             if self.transport.is_closing():
@@ -180,12 +190,12 @@ class Socket(WebSocketsSansIOProtocol):
         if self._waiting:
             self.transport.pause_reading()
             if not self.read_paused:
-                self._go_on_soon()
+                self._schedule_resume()
         elif not self.read_paused:
             self.transport.resume_reading()
         self._watch_arrival()
 
-    def _go_on_soon(self) -> None:
+    def _schedule_resume(self) -> None:
         if not self._is_going_on:
             self._is_going_on = True
             self.loop.call_soon(self._go_on)
@@ -213,7 +223,7 @@ class Socket(WebSocketsSansIOProtocol):
             self.frames = [b"".join(self.frames)]
 
     def handle_ping(self) -> None:
-        """Answer, where the client reads answers; where it does not, the last ping's is enough (5.5.3)."""
+        """Send pongs while the client reads; otherwise keep the last, which is enough (RFC 6455, 5.5.3)."""
         answers = self.conn.data_to_send()
         if self.writable.is_set():
             self.transport.write(b"".join(answers))
@@ -227,7 +237,7 @@ class Socket(WebSocketsSansIOProtocol):
         if self.curr_msg_data_type == "text":
             try:
                 b"".join(self.frames).decode()
-            except UnicodeDecodeError as error:  # uvicorn would write a traceback for each
+            except UnicodeDecodeError as error:  # uvicorn would log a traceback for each
                 self._cut_off(CloseCode.INVALID_DATA, f"{error.reason} at byte {error.start}")
                 return
         super().send_receive_event_to_app()
@@ -238,7 +248,7 @@ class Socket(WebSocketsSansIOProtocol):
         message = await super().receive()
         if self._waiting and not self.read_paused:
             self.transport.pause_reading()
-            self._go_on_soon()
+            self._schedule_resume()
         return message
 
     async def send(self, message: Any) -> None:
@@ -247,45 +257,48 @@ class Socket(WebSocketsSansIOProtocol):
         if self.disconnected or self.close_sent or self.transport.is_closing():
             if not is_refusal:
                 raise ClientDisconnected
-            return  # nobody reads it
+            return  # the client no longer reads
         await super().send(message)
         if is_refusal and self.close_sent:
-            self.handshake_complete = True  # there will be none: it is answered
+            self.handshake_complete = True  # there is no handshake to wait for: the request is answered
         elif message["type"] == "websocket.close" and not self._is_going_on:
-            self._go_on()  # what still waits is dropped, and the client's own close may be behind it
+            self._go_on()  # drop the remaining input, and find the client's own close that may be behind it
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        if not self.disconnected:  # what is still to be sent may lie there for ever, when nobody reads it
+        if not self.disconnected:  # otherwise unsent data may wait forever for a client that does not read
             self._ending = self.loop.call_later(self._settings.send_timeout_s, self.transport.abort)
 
     # Time and bounds
 
     def keepalive_timeout(self) -> None:
-        if not self.writable.is_set() and self.ping_timeout:  # it waits behind what `_unread` watches
+        if not self.writable.is_set() and self.ping_timeout:  # the ping waits behind what `_unread` watches
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return
         super().keepalive_timeout()
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _watch_arrival(self) -> None:
-        """What has come of a message that is not whole is counted, and has a time to become so."""
+        """Count the bytes of incomplete messages, and limit the time until they are complete."""
         part_bytes = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
         held_bytes = part_bytes + len(self._waiting)
         self._allowance.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
         if held_bytes > UNCOUNTED_BYTES and self._allowance.held_bytes > self._allowance.most_bytes:
-            self._cut_off(CloseCode.TRY_AGAIN_LATER, "too much is being said on all sockets")
+            self._cut_off(
+                CloseCode.TRY_AGAIN_LATER,
+                "too many bytes are being received on all WebSockets: try again later",
+            )
         elif self._arrival is None and (part_bytes or self.conn.current_size is not None):
             self._arrival = self.loop.call_later(self._settings.body_timeout_s, self._too_slow)
 
     def _too_slow(self) -> None:
         self._arrival = None
         if self._waiting or self.read_paused:
-            self._watch_arrival()  # it is the gateway that does not read
+            self._watch_arrival()  # the gateway itself has paused reading
         else:
             limit_s = self._settings.body_timeout_s
-            self._cut_off(CloseCode.POLICY_VIOLATION, f"a message did not come within {limit_s:g} s")
+            self._cut_off(CloseCode.POLICY_VIOLATION, f"a message was not complete within {limit_s:g} s")
 
     def _cut_off(self, code: CloseCode, reason: str) -> None:
         if not (self.close_sent or self.transport.is_closing()):

@@ -1,4 +1,4 @@
-"""TLS of the gateway: its certificate, whose clients' certificates it asks for, and whom it trusts itself."""
+"""TLS of the gateway: its certificate, the client certificates it requests, and the trusted authorities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class TlsError(UnusableFile):
 
 
 def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
-    """What the gateway listens with; None for plain HTTP. TlsError names the file that is wrong."""
+    """Return the TLS context of the listening socket; None for plain HTTP.
+
+    Raise TlsError with the unusable file.
+    """
     certificate, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if certificate is None:
         if key is not None or client_ca is not None:
@@ -45,16 +48,17 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
 
 
 class Certificates:
-    """What the gateway listens with, made anew when its files have changed: a renewal needs no new start.
+    """The TLS context of the listening socket, renewed when its files change: a renewed certificate needs no
+    restart.
 
-    What is open goes on with what it began with. Where new files cannot be used, perhaps because one of two
-    is not written yet, the old ones count.
+    Open connections keep the context they began with. If the new files are unusable, perhaps because one of
+    two is not written yet, the old context stays in use.
 
     Attributes
     ----------
     context : ssl.SSLContext
-        For the next handshake. A new one each time: from one that is in use no authority can be taken away,
-        and a key that does not fit would spoil it.
+        Context of the next handshake. Each renewal creates a new one: an authority cannot be removed from a
+        context in use, and a key that does not match would spoil it.
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -62,21 +66,21 @@ class Certificates:
         self._files = [
             path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path is not None
         ]
-        self._made_of = self._look()  # before they are read, or what changes meanwhile would be missed
+        self._made_of = self._look()  # before they are read, or a change meanwhile would be missed
         context = server_context(settings)
         assert context is not None
         self.context = context
 
     @classmethod
     def open(cls, settings: GatewaySettings) -> Certificates | None:
-        """None for plain HTTP. TlsError names the file that is wrong."""
+        """Return the certificates; None for plain HTTP. Raise TlsError with the unusable file."""
         if settings.tls_cert is None:
-            server_context(settings)  # says what makes no sense without
+            server_context(settings)  # refuses TLS settings that need a certificate
             return None
         return cls(settings)
 
     def renew(self) -> None:
-        """Look at the files; not on the event loop."""
+        """Reload the files if they have changed. Blocks: do not call it on the event loop."""
         now_of = self._look()
         if now_of == self._made_of:
             return
@@ -84,14 +88,14 @@ class Certificates:
         try:
             context = server_context(self._settings)
         except TlsError as error:
-            logger.warning("the new certificate is not used, the old one is: %s", error)
+            logger.warning("the new TLS certificate cannot be used, the old one stays in use: %s", error)
             return
         assert context is not None
         self.context = context
-        logger.info("the certificate was read again")
+        logger.info("the TLS certificate was reloaded")
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """What changes with the files."""
+        """Return inode, modification time and size of each file, None for a missing one."""
         found: list[tuple[int, int, int] | None] = []
         for path in self._files:
             try:
@@ -104,7 +108,9 @@ class Certificates:
 
 
 def caller_context(ca_file: Path | None) -> ssl.SSLContext:
-    """What the gateway calls others with: it trusts the system's authorities, and those of a file besides."""
+    """Return the TLS context for outgoing connections: it trusts the system's authorities and those of a
+    file.
+    """
     if ca_file is None:
         return _system_context()
     _check_readable(ca_file)
@@ -118,7 +124,7 @@ def caller_context(ca_file: Path | None) -> ssl.SSLContext:
 
 @cache
 def _system_context() -> ssl.SSLContext:
-    """Made once: to read all authorities of a system takes long."""
+    """Return the system's context, created once: reading all authorities of a system is slow."""
     return ssl.create_default_context()
 
 
@@ -127,7 +133,7 @@ class _NeedsPassword(Exception):
 
 
 def _no_password() -> str:
-    """Without this OpenSSL would ask on the terminal, and wait."""
+    """Refuse a key with a password: OpenSSL would ask for it on the terminal, and wait."""
     raise _NeedsPassword
 
 

@@ -1,8 +1,8 @@
-"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517) in a file or at a URL, kept fresh.
+"""The keys that sign tokens: a JSON Web Key Set (RFC 7517) in a file or at a URL, kept up to date.
 
-Both are read on threads: a file when it has changed, a URL every so often, and either once more when a token
-names a key that is not known, but seldom, or who sends made-up tokens would have the issuer flooded. What
-cannot be read changes nothing: the keys that were known stay.
+Both are read on a thread: a file when it has changed, a URL periodically, and either again when a token names
+an unknown key, but rarely: otherwise a client with made-up tokens could flood the issuer. If the set cannot
+be read, the known keys stay valid.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SET_MAX_BYTES = 256 << 10
 KEYS_MAX = 100
 FETCH_PAUSE_S = 3.0
 FETCH_MAX_S = 6.0
-"""How long a server may say nothing, and how long all may take."""
+"""Maximum seconds without data from the server, and maximum seconds of a fetch; then it fails."""
 
 WAIT_MAX_S = 10.0
-"""The longest that a request waits for them."""
+"""Maximum seconds that a request waits for a fetch of the keys; then it uses the known ones."""
 
 FILE_LOOK_S = 2.0
 ASKED_LOOK_S = 30.0
-"""How often a file is looked at, and how often an unknown key has them looked for."""
+"""Seconds between checks of a file, and minimum seconds between two lookups of unknown keys."""
 
 NONE_YET_LOOK_S = 5.0
 SWEEP_S = 1.0
@@ -49,44 +49,53 @@ _ALGORITHMS = {
     "P-521": ("ES512",),
     "Ed25519": ("EdDSA",),
 }
-"""What a key may have signed with, by its type or its curve. A shared secret is no key to know others by."""
+"""Algorithms that a key may sign with, by its type or curve.
+
+Shared secrets are not accepted: a verifier could sign with one, too.
+"""
 
 
 class TokenKeysError(UnusableFile):
-    """The set of keys cannot be had; the text says from where, and why."""
+    """The key set cannot be read; the message has the source and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key that tokens may be signed with, and by which algorithms alone."""
+    """A key that may sign tokens, with the only algorithms it may use."""
 
     key: Any
     algorithms: tuple[str, ...]
     thumb: str
-    """Tells one key from another, whatever their names."""
+    """Identifies the key itself, whatever its name."""
 
 
 Signers = Mapping[str | None, Signer]
-"""By `kid`; one that has none is found by None."""
+"""Keys by `kid`; one without is under None."""
 
 
 class KeySource(Protocol):
-    """Where a set of keys comes from."""
+    """A source of a key set."""
 
     look_s: float
 
     def read(self) -> Signers | None:
-        """The keys; None when they are as they were. TokenKeysError when they cannot be had. Blocks."""
+        """Return the keys, or None if they have not changed. Blocks.
+
+        Raise TokenKeysError if they cannot be read.
+        """
 
 
 def parse_keys(text: bytes, source: str) -> Signers:
-    """The keys of a set that may sign tokens; others in it are left out."""
+    """Return the keys of a set that may sign tokens; others are left out.
+
+    Raise TokenKeysError if the text is no key set or holds a private key.
+    """
     try:
         listed = json.loads(text)["keys"]
         if not isinstance(listed, list):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise TokenKeysError(f'{source} holds no key set: that is JSON such as {{"keys": [...]}}') from None
+        raise TokenKeysError(f'{source} holds no key set, which is JSON such as {{"keys": [...]}}') from None
     signers: dict[str | None, Signer] = {}
     for data in listed[:KEYS_MAX]:
         if isinstance(data, dict) and "d" in data:
@@ -116,7 +125,7 @@ def _signer(data: Any) -> Signer | None:
 
 
 class KeyFile:
-    """A key set in a file, read again when that has changed."""
+    """A key set in a file, read again when the file has changed."""
 
     look_s = FILE_LOOK_S
 
@@ -137,24 +146,24 @@ class KeyFile:
         if len(text) > SET_MAX_BYTES:
             raise TokenKeysError(f"{self._path} is larger than {SET_MAX_BYTES:,} bytes")
         found = parse_keys(text, str(self._path))
-        self._read_of = now_of  # not before: one that is being written may be whole the next time
+        self._read_of = now_of  # only now: a file that is still being written may be complete the next time
         return found
 
 
 class KeyUrl:
-    """A key set that an issuer shows at a URL."""
+    """A key set that an issuer publishes at a URL."""
 
     def __init__(self, url: str, look_s: float) -> None:
         self.look_s = look_s
         self._url = url
 
     def read(self) -> Signers | None:
-        import httpx  # which takes a while, and is here on a thread
+        import httpx  # imported late: it takes a while, and this runs on a thread
 
         until_s = time.monotonic() + FETCH_MAX_S
         text = b""
         http = httpx.Client(verify=caller_context(None), timeout=FETCH_PAUSE_S)
-        # Of a head that trickles nothing is seen here before its end.
+        # A head that trickles in cannot be seen here before it is complete: the timer ends it.
         too_late = threading.Timer(FETCH_MAX_S, http.close)
         too_late.daemon = True
         too_late.start()
@@ -179,26 +188,26 @@ class KeyUrl:
 
 
 def is_url(place: str) -> bool:
-    """Whether a set of keys is named by a URL, and not by a file."""
+    """Return whether a key set is named by a URL rather than a file."""
     return place.startswith(("http://", "https://"))
 
 
 def open_source(place: str, refresh_s: float) -> KeySource:
-    """Where a set of keys comes from, by its name."""
+    """Return the source of a key set, given its URL or file."""
     return KeyUrl(place, refresh_s) if is_url(place) else KeyFile(Path(place))
 
 
 class KeyWatch:
-    """Keeps the keys fresh, and ends what has expired.
+    """Keeps the keys up to date, and ends what has expired.
 
     Parameters
     ----------
     source
-        Where the keys come from.
+        Source of the keys.
     use
-        Is given them when they may have changed.
+        Called with the keys when they may have changed.
     sweep
-        Is called every second.
+        Called every second to end expired tokens.
     """
 
     def __init__(self, source: KeySource, use: Callable[[Signers], None], sweep: Callable[[], None]) -> None:
@@ -209,23 +218,26 @@ class KeyWatch:
         self._trouble = ""
         self._looked_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
-        # One of its own: a server that never ends its answer takes no thread from those who read storage.
+        # A thread of its own: a server that never completes its response takes none from the storage readers.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-token-keys")
         self._running: asyncio.Task[None] | None = None
 
     def read_now(self) -> None:
-        """Read the keys, here: before there is an event loop. TokenKeysError when they cannot be had."""
+        """Read the keys synchronously, before there is an event loop.
+
+        Raise TokenKeysError if they cannot be read.
+        """
         found = self._source.read()
         if found is not None:
             self._has_any = True
             self._use(found)
 
     def start(self) -> None:
-        """Begin to look after the keys, on the running event loop."""
+        """Start to keep the keys up to date, on the running event loop."""
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """End that; a thread that still reads is not waited for."""
+        """Stop; a thread that still reads is not waited for."""
         tasks = [task for task in (self._running, self._looking) if task is not None]
         for task in tasks:
             task.cancel()
@@ -233,10 +245,10 @@ class KeyWatch:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def look_again(self) -> None:
-        """Somebody names a key that is not known: look for it, unless that was done a moment ago."""
+        """Look up the keys for an unknown one, unless that was done recently, and wait for the result."""
         if time.monotonic() - self._looked_s >= ASKED_LOOK_S:
             self._look()
-        if self._looking is not None:  # all who ask meanwhile wait for the same look
+        if self._looking is not None:  # all concurrent requests wait for the same fetch
             await asyncio.wait((self._looking,), timeout=WAIT_MAX_S)
 
     def _look(self) -> None:
@@ -249,17 +261,17 @@ class KeyWatch:
             found = await asyncio.get_running_loop().run_in_executor(self._thread, self._source.read)
             if found is not None:
                 if not found:
-                    logger.warning("the set of keys for tokens holds none: no token lets anybody in")
+                    logger.warning("the token issuer's key set is empty: all tokens are refused")
                 self._has_any = True
                 self._use(found)
             self._trouble = ""
         except TokenKeysError as error:
             if str(error) != self._trouble:
-                kept = "those known stay" if self._has_any else "until then no token lets anybody in"
-                logger.warning("the keys for tokens cannot be had, %s: %s", kept, error)
+                kept = "the known keys stay in use" if self._has_any else "until then all tokens are refused"
+                logger.warning("the token issuer's keys cannot be loaded, %s: %s", kept, error)
             self._trouble = str(error)
         except Exception:
-            logger.exception("the keys for tokens cannot be had; it will be tried again")
+            logger.exception("the token issuer's keys cannot be loaded; the gateway tries again")
         finally:
             self._looking = None
 
@@ -271,5 +283,5 @@ class KeyWatch:
                 if time.monotonic() - self._looked_s >= look_s:
                     self._look()
             except Exception:
-                logger.exception("the keys for tokens could not be looked after; it will be tried again")
+                logger.exception("the token issuer's keys could not be renewed; the gateway tries again")
             await asyncio.sleep(SWEEP_S)

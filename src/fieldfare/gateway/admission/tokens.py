@@ -1,11 +1,11 @@
-"""Tokens (JWT, RFC 7519) that let somebody in: an issuer that the service trusts has signed them.
+"""Tokens (JWT, RFC 7519), signed by an issuer that the service trusts.
 
     bytes within bounds ─▶ digest known? ─▶ header names a key ─▶ signature, issuer, audience, times (PyJWT)
                                                                           │
     rights by space, until it expires, its key goes, or a space of it ◀───┘
 
-What is said to who sends one tells more than "not valid" only once its signature was found good. A token, or
-what stands in it, is in no log and no answer.
+An error says more than "not valid" only if the token's signature is valid. Neither a token nor its content is
+in any log or response.
 """
 
 from __future__ import annotations
@@ -38,21 +38,24 @@ _SAID: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.ExpiredSignatureError, "This token has expired."),
     (jwt.ImmatureSignatureError, "This token is not valid yet; perhaps a clock is wrong."),
     (jwt.InvalidAudienceError, "This token is not for this service: its claim aud names another."),
-    (jwt.InvalidIssuerError, "This token is of another issuer than this service trusts."),
+    (
+        jwt.InvalidIssuerError,
+        "This token is from an issuer that this service does not trust: its claim iss is another.",
+    ),
 )
 _ODD = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 class TokenCaller(Caller):
-    """Who asks with a token.
+    """The caller of a request with a token.
 
     Attributes
     ----------
     signer : Signer
-        The key that it was signed with.
+        The key that signed the token.
     until_wall_s, until_s : float
-        When it ends: by the wall clock, and by one that is never set. Whichever comes first: a clock that is
-        set back must not make it last longer.
+        When the token expires, by the wall clock and by a monotonic clock; the earlier one counts. A wall
+        clock that is set back must not extend a token.
     """
 
     __slots__ = ("__weakref__", "_has_space", "signer", "until_s", "until_wall_s")
@@ -79,29 +82,32 @@ class TokenCaller(Caller):
         return super().knows(space) and self._is_real(space)
 
     def _is_real(self, space: str | None) -> bool:
-        """Nobody checked the names in a token: it hears of a space that there is not as of another's."""
+        """Return whether the space exists: a token's names are unchecked, and unknown spaces grant
+        nothing.
+        """
         return self.is_admin or space is None or self._has_space(space)
 
     def is_over(self, wall_s: float, now_s: float) -> bool:
-        """Whether it has expired."""
+        """Return whether the token has expired."""
         return wall_s >= self.until_wall_s or now_s >= self.until_s
 
 
 class WebTokens:
-    """Finds who asks with a token.
+    """Finds the caller of a token.
 
     Parameters
     ----------
     issuer, audience
-        Whose tokens count, and for whom they must be.
+        The trusted issuer, and the audience that tokens must have.
     has_space
-        Whether there is a space of a name.
+        Returns whether a space exists.
     claim
-        The claim with the rights: words such as ``publish:SPACE``, with spaces between them or as a list.
+        The claim with the rights: words such as ``publish:SPACE``, separated by spaces or as a list.
     leeway_s
-        How far the issuer's clock and this one's may be apart.
+        Maximum difference between the issuer's clock and this one, in seconds.
     ended
-        When spaces were deleted, by name: what was issued before has no rights in a later one.
+        Deletion time of deleted spaces, by name, in milliseconds since 1970: a token issued before has no
+        rights in a later space of that name.
     wall_s, monotonic_s
         The clocks.
     """
@@ -128,14 +134,17 @@ class WebTokens:
         self._monotonic_s = monotonic_s
         self._signers: Signers | None = None
         self._held: OrderedDict[bytes, TokenCaller] = OrderedDict()
-        # Those too that are held no more but have something open.
+        # Includes callers that are no longer held but have open requests.
         self._known: weakref.WeakSet[TokenCaller] = weakref.WeakSet()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("tokens travel nowhere")
+        raise TypeError("the known tokens cannot be pickled")
 
     def find(self, token: bytes) -> Caller:
-        """Who sends this; Problem 401 when it lets nobody in, `UnknownSigner` when its key is not known."""
+        """Return the caller of a token.
+
+        Raise Problem 401 if the token is not valid, UnknownSigner if its key is unknown.
+        """
         if len(token) > TOKEN_MAX_BYTES or not _FORM.fullmatch(token):
             raise _refused()
         digest = hashlib.sha256(token).digest()
@@ -152,18 +161,18 @@ class WebTokens:
         return caller
 
     def use(self, signers: Signers) -> None:
-        """These are the keys from now on: who came with another's signature is out, in streams too."""
+        """Replace the keys, and end the callers, and their open streams, whose key is removed."""
         self._signers = signers
         standing = {signer.thumb for signer in signers.values()}
         self._end(lambda caller: caller.signer.thumb not in standing)
 
     def end_space(self, name: str, ended_ms: int) -> None:
-        """A space was deleted: what is open for tokens with rights there ends, and those rights are none."""
+        """End the callers with rights in a deleted space, and ignore those rights from now on."""
         self._ended_ms[name] = ended_ms
         self._end(lambda caller: name in caller.grants)
 
     def sweep(self) -> None:
-        """End what is open for tokens that have expired."""
+        """End the callers whose tokens have expired, and their open requests."""
         wall_s, now_s = self._wall_s(), self._monotonic_s()
         self._end(lambda caller: caller.is_over(wall_s, now_s))
 
@@ -198,7 +207,7 @@ class WebTokens:
             )
             left_s = float(claims["exp"]) + self._leeway_s - self._wall_s()
             grants = self._grants(claims)
-            # Half a character has no bytes.
+            # An unpaired surrogate cannot be encoded, and raises ValueError.
             if not 1 <= len(claims["sub"].encode()) <= SUBJECT_MAX_BYTES:
                 raise ValueError
         except jwt.MissingRequiredClaimError as error:
@@ -211,9 +220,9 @@ class WebTokens:
         return TokenCaller(id, grants, signer, *until, self._has_space)
 
     def _signer(self, kid: str | None) -> Signer:
-        """The key by its name alone: what else a header says of where keys are is a stranger's word."""
+        """Return the key by its name alone: other hints of a header about keys are untrusted."""
         if self._signers is None:
-            detail = "The keys that tokens are signed with could not be had yet."
+            detail = "The token issuer's signing keys have not been loaded yet: try again later."
             raise UnknownSigner(503, "no-token-keys", detail, headers={"Retry-After": "5"})
         if kid is None and len(self._signers) == 1:
             return next(iter(self._signers.values()))
@@ -224,7 +233,7 @@ class WebTokens:
         return signer
 
     def _grants(self, claims: Mapping[str, Any]) -> dict[str | None, set[Right]]:
-        """Rights by space, and by None those of the service. Words of others' are no rights here."""
+        """Return rights by space, with those in the service under None. Unknown words are ignored."""
         said = claims.get(self._claim, "")
         words = said.split() if isinstance(said, str) else said if isinstance(said, list) else ()
         issued = claims.get("iat")

@@ -1,1 +1,1 @@
-"""Matches and events to those who wait: the runtime of the machines in `fieldfare.delivery`."""
+"""Delivery of matches and events to waiting clients: runs the state machines of `fieldfare.delivery`."""

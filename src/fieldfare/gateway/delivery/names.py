@@ -1,4 +1,4 @@
-"""Ordering keys of events, as numbers: the same for what is the same value, and only by chance for others."""
+"""Ordering keys of events as numbers: equal values have equal numbers; others collide only by chance."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from fieldfare.filters.sql.paths import parse_path
 from fieldfare.filters.values import ABSENT
 
 NAME_BYTES = 7
-"""Fewer than of a key, so that they are never negative there."""
+"""Bytes of an ordering key's number: fewer than a message key's, so that it is never negative there."""
 
 
 @lru_cache(1_000)
 def name_of(path: str) -> Callable[[bytes], int | None]:
-    """What makes the JSON line of an event the number of what it has at a path; None for nothing there.
+    """Return a function from an event's JSON line to the number of its value at `path`.
 
-    Numbers that are equal have one number, whether they were written as 1 or 1.0; text is never a number.
+    The function returns None where the event has no value there. Equal numeric values have one number,
+    whether written as 1 or 1.0; text never equals a number.
     """
     get = event_getter(parse_path(path))
 

@@ -1,6 +1,6 @@
-"""The events of one record as JSON lines, whatever form the record has in the log.
+"""The events of one record as JSON lines, in whichever format the log stores the record.
 
-A record is asked by the event loop, and by a thread for what takes long: `is_ready` says which.
+Lines are requested on the event loop where that is fast, otherwise on a thread: `is_ready` says which.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.gateway.delivery.expiry import ATTRIBUTE, MARK
 
 WRITTEN_WHOLE_ROWS = 256
-"""An Arrow record of so few rows is written as JSON at once: to write one row costs as much."""
+"""Maximum rows of an Arrow record that is written as JSON as a whole (one row would cost as much); of larger
+records only the requested rows are written."""
 SPLIT_AT_ONCE_BYTES = 256 << 10
-"""A JSON record of so few bytes is split in less time than a thread takes to be asked."""
+"""Maximum bytes of a JSON record split on the event loop, which takes less time than handing it to a thread;
+larger records go to a thread."""
 
-ASKED_SINGLY_MOST = 8
-"""After so many times that a part of a record was written, what is left of it is."""
+ASKED_SINGLY_MAX = 8
+"""Maximum partial writes of an Arrow record; the next one writes all remaining rows."""
 
 
 class RecordLines(Protocol):
     """A record that is being delivered."""
 
     size_bytes: int
-    """What is held of it."""
+    """Bytes held in memory for the record."""
     expires: bool
-    """Whether one of the lines that were asked for may be of use until some time only."""
+    """Whether one of the requested lines may have an expiry time."""
     appended_ms: int
-    """When it was appended, in milliseconds since 1970."""
+    """Time of the append, in milliseconds since 1970."""
 
     def is_ready(self, indexes: Sequence[int]) -> bool:
-        """Whether these lines are there without work to speak of."""
+        """Whether these lines are available without significant work."""
         ...
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
-        """The events at some places of the record, each as JSON without a line feed."""
+        """Return the events at these indexes of the record, each as JSON without a line feed."""
         ...
 
 
 def open_record(payload: bytes, appended_ms: int) -> RecordLines:
-    """The lines of a record's payload; nothing is decoded yet."""
+    """Return the lines of a record's payload, without decoding anything yet."""
     return (_ArrowLines if is_arrow(payload) else _JsonLines)(payload, appended_ms)
 
 
 class _JsonLines:
-    """Split when first needed."""
+    """Lines of a JSON record, split at the first request."""
 
     def __init__(self, payload: bytes, appended_ms: int) -> None:
         self.size_bytes = len(payload)
@@ -62,7 +64,7 @@ class _JsonLines:
         return self._lines is not None or self.size_bytes <= SPLIT_AT_ONCE_BYTES
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
-        payload = self._payload  # first: another thread lets go of it when the lines are there
+        payload = self._payload  # first: another thread drops it once the lines exist
         lines = self._lines
         if lines is None:
             self.expires = MARK in payload
@@ -72,7 +74,7 @@ class _JsonLines:
 
 
 class _ArrowLines:
-    """Rows become lines when they are needed: few subscribers want all of a large record."""
+    """Lines of an Arrow record, written on request: few subscribers want all rows of a large record."""
 
     def __init__(self, payload: bytes, appended_ms: int) -> None:
         self.size_bytes = len(payload)
@@ -100,7 +102,7 @@ class _ArrowLines:
             self.expires = ATTRIBUTE in self._events.schema.names
         size = self._events.num_rows
         self._asked += 1
-        if size <= WRITTEN_WHOLE_ROWS or self._asked > ASKED_SINGLY_MOST or 2 * len(wanted) > size:
+        if size <= WRITTEN_WHOLE_ROWS or self._asked > ASKED_SINGLY_MAX or 2 * len(wanted) > size:
             wanted = [index for index in range(size) if index not in self._written]
         lines = json_lines(self._events.take(pa.array(wanted, pa.int64())))
         self._written.update(zip(wanted, lines, strict=True))
@@ -108,7 +110,7 @@ class _ArrowLines:
 
 
 def all_lines(payload: bytes) -> list[bytes]:
-    """Every event of a payload as JSON without a line feed."""
+    """Return every event of a payload as JSON without a line feed."""
     if is_arrow(payload):
         return json_lines(read_events(payload))
     return payload.splitlines()

@@ -1,4 +1,4 @@
-"""The bytes of events that are being delivered: the newest records, and those read back for the slow."""
+"""The bytes of events in delivery: the newest records, and older ones read back for slow subscribers."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_
 from fieldfare.gateway.delivery.expiry import is_over
 from fieldfare.gateway.delivery.names import name_of
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
-from fieldfare.gateway.slots import SharedThreads
+from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventReader
 
 READ_AHEAD_BYTES = 1 << 20
 
 PIECE_BYTES = 256 << 10
-"""About so much is composed in one step."""
+"""Bytes of events composed in one step; the step ends with the event that reaches it."""
 
 PARTS = 3
-"""What one message takes in the list that its text is written to."""
-
-READERS = 2
-"""Threads that read for one space at a time."""
+"""Elements that one message adds to the list that it is written to."""
 
 NAMED_RECORDS = 50
-"""Of so many records ordering keys are read before others have their turn: each may have to be read first."""
+"""Maximum records whose ordering keys are read in one task of a thread, as each may have to be read from the
+log; the next records wait in the fair queue again."""
 
 _Lines = tuple[Sequence[bytes], bool, int]
-"""Lines, whether one of them may be of use until some time only, and when they were appended."""
+"""Lines, whether one of them may have an expiry time, and when they were appended (milliseconds since
+1970)."""
 
 Write = Callable[[list[bytes], int, int, int, bytes], None]
 
 
 class RecordCache:
-    """The least recently used records, made into JSON lines as far as they are needed.
+    """A cache of the most recently used records, converted to JSON lines on request.
 
-    What takes long, reading the log and making lines of a large record, is done on threads.
+    The slow work, reading the log and converting large records, runs on threads.
 
     Parameters
     ----------
     log
-        Where a record is read that is not held.
+        The log from which records are read that are not in the cache.
     max_bytes
-        Bytes held, of payloads and of the lines of Arrow records.
+        Maximum bytes held: payloads and the lines of Arrow records. Beyond it the least recently used records
+        are dropped, but one record always stays.
+    readers
+        The threads that read the log.
     """
 
-    def __init__(self, log: EventReader, max_bytes: int) -> None:
+    def __init__(self, log: EventReader, max_bytes: int, readers: FairExecutor) -> None:
         self._log = log
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -61,14 +63,11 @@ class RecordCache:
         self._sizes: dict[int, int] = {}
         self._size_bytes = 0
         self._being_read: dict[int, threading.Event] = {}
-        """Set when it has been read."""
-        self._readers = SharedThreads(READERS, "fieldfare-records")
-
-    def close(self) -> None:
-        self._readers.close()
+        """Records being read from the log; the event is set after the read."""
+        self._readers = readers
 
     def put(self, place: int, payload: bytes, appended_ms: int) -> None:
-        """Hold a record that was just appended: live subscribers will want it in a moment."""
+        """Cache a record that was just appended: live subscribers will soon want it."""
         with self._lock:
             self._put(place, payload, appended_ms)
 
@@ -80,34 +79,33 @@ class RecordCache:
         write: Write,
         parts: list[bytes],
         max_age_s: float | None = None,
+        fits: Callable[[int, int], bool] | None = None,
     ) -> tuple[int, list[int], list[int]]:
-        """Write the first messages of some keys to a list, three parts each.
+        """Write the messages of the first keys to a list, three parts each.
 
         Parameters
         ----------
-        space
-            Whose they are, and in whose turn is read what is not held.
-        keys
-            Where their events stand.
+        space, keys
+            The space that the log is read for, in its turn, and the keys of the messages.
         counts
-            Which attempts they are, those that are not the first.
-        write
-            Writes one message.
-        parts
-            Where to.
+            The attempt number of each message that is not in its first attempt.
+        write, parts
+            The function that writes one message, and the list that it writes to.
         max_age_s
-            The time of what was appended longer ago is over, too.
+            Maximum age of an event in seconds; older ones count as expired.
+        fits
+            Whether a key's message, of a size in bytes, may be written. The first that may not ends the call.
 
         Returns
         -------
         done, gone, over
-            How many of the keys are dealt with, at least one; of these, those whose events retention took,
-            and those whose time is over. The others are written.
+            The number of keys processed, at least one unless its message does not fit; of these, the keys
+            whose events retention removed, and the keys whose events have expired. The others are written.
 
         Raises
         ------
         EventLogError
-            A record is broken.
+            A record is corrupt.
         """
         done, size_bytes = 0, 0
         oldest_ms = -math.inf if max_age_s is None else 1000 * (time.time() - max_age_s)
@@ -118,7 +116,7 @@ class RecordCache:
             found = self._lines_held(place, indexes)
             if found is None:
                 if size_bytes:
-                    break  # what is there need not wait for a thread
+                    break  # what is written so far need not wait for a thread
                 found = await self._readers.run(space, self._find_lines, place, indexes)
             if found is None:
                 gone += (place << INDEX_BITS | index for index in indexes)
@@ -135,6 +133,8 @@ class RecordCache:
                     over.append(place << INDEX_BITS | index)
                     done += 1
                     continue
+                if fits is not None and not fits(place << INDEX_BITS | index, len(line)):
+                    return done, gone, over
                 write(parts, place, index, counts.get(place << INDEX_BITS | index, 1) if counts else 1, line)
                 done += 1
                 size_bytes += len(line)
@@ -143,9 +143,9 @@ class RecordCache:
         return done, gone, over
 
     async def names(self, space: str, keys: Sequence[int], path: str) -> list[int | None]:
-        """Numbers that stand for what some events have at a path; None where that is nothing.
+        """Return the numbers of some events' ordering keys, their values at a path; None for no value.
 
-        Of an event that is gone, or cannot be read, it is None too: who writes it will say so.
+        An event that is removed or unreadable has None too: composing its message reports that.
         """
         records = [list(group) for _, group in groupby(keys, lambda key: key >> INDEX_BITS)]
         found: list[int | None] = []
@@ -167,12 +167,12 @@ class RecordCache:
         return found
 
     def lines(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
-        """Some events of a record, one JSON line each; None when retention has removed it.
+        """Return some events of a record, one JSON line each; None when retention has removed the record.
 
         Raises
         ------
         EventLogError
-            The record is broken.
+            The record is corrupt.
         """
         found = self._find_lines(place, indexes)
         return None if found is None else found[0]
@@ -182,7 +182,7 @@ class RecordCache:
         return None if record is None else self._lines_of(place, record, indexes)
 
     def _find_or_read(self, place: int) -> RecordLines | None:
-        """Many who wait for a record want the same one: it is read once."""
+        """Return a record, reading it once for all threads that wait for it."""
         while (record := self._find(place)) is None:
             with self._lock:
                 read = self._being_read.setdefault(place, mine := threading.Event())
@@ -197,11 +197,11 @@ class RecordCache:
         return record
 
     def size_bytes(self, place: int) -> int:
-        """How large a record is that is held; 0 for one that is not."""
+        """Return the bytes that a cached record takes; 0 for one that is not cached."""
         return self._sizes.get(place, 0)
 
     def _lines_held(self, place: int, indexes: Sequence[int]) -> _Lines | None:
-        """The same, if no long work is needed for it."""
+        """Return some lines of a cached record; None if that would take significant work."""
         record = self._find(place)
         if record is None or not record.is_ready(indexes):
             return None
@@ -226,7 +226,7 @@ class RecordCache:
             return record
 
     def _read(self, place: int) -> RecordLines | None:
-        """A record from the log, and with it those that follow."""
+        """Read a record from the log, and cache it with the records that follow it."""
         found: RecordLines | None = None
         try:
             offset = place & OFFSET_MASK
@@ -237,7 +237,7 @@ class RecordCache:
                     if record.offset == offset:
                         found = self._held.get(place) or open_record(record.payload, record.appended_ms)
         except EventLogError as error:
-            # What could not be read may be a later one, for which nobody has asked.
+            # The unreadable record may be a later one, which was not requested.
             if found is None and not isinstance(error, TrimmedError):
                 raise
         return found
@@ -249,7 +249,7 @@ class RecordCache:
         self._weigh(place, record.size_bytes)
 
     def _weigh(self, place: int, size_bytes: int) -> None:
-        """A record that is held has become so large: the oldest make room."""
+        """Account for the new size of a cached record, and evict the oldest records over the limit."""
         self._size_bytes += size_bytes - self._sizes.get(place, 0)
         self._sizes[place] = size_bytes
         while self._size_bytes > self._max_bytes and len(self._held) > 1:
@@ -258,25 +258,25 @@ class RecordCache:
 
 
 def write_sse(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
-    """One message as a server-sent event; an attempt that is not the first is a field of its own."""
+    """Write one message as a server-sent event, with an ``attempt`` field unless it is the first attempt."""
     start = b"id: %d-%d-%d\ndata: " % (place >> OFFSET_BITS, place & OFFSET_MASK, index)
     parts += (start if attempt == 1 else b"attempt: %d\n" % attempt + start, line, b"\n\n")
 
 
 def write_pulled(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
-    """One message as an element of a pull's answer, after another one."""
+    """Write one message as an element of a pull's response, with the comma that precedes it."""
     position = (place >> OFFSET_BITS, place & OFFSET_MASK, index)
     parts += (b',{"position":"%d-%d-%d","attempt":%d,"event":' % (*position, attempt), line, b"}")
 
 
 POSITION, ATTEMPT = "fieldfareposition", "fieldfareattempt"
-"""The extension attributes that say of an event where it stands, and which time it is given."""
+"""Extension attributes of a delivered event: its position and the number of the attempt."""
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def write_event(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
-    """One message as an event with two attributes more, whatever it says of them itself."""
+    """Write one message as an event with position and attempt attributes, replacing any that it has."""
     if b"fieldfare" in line or b"\\u" in line:
         members = _members.decode(line)
         members.pop(POSITION, None)

@@ -1,4 +1,4 @@
-"""Waiting for the messages of one delivery, and those who are served in turn while they wait."""
+"""Waiting for the messages of one delivery, and fair scheduling of the waiters."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.admission.quotas import RETRY_MAX_S
-from fieldfare.gateway.delivery.rations import AT_ONCE, Rations
-from fieldfare.gateway.turns import Turns
+from fieldfare.gateway.delivery.rate_limiter import AT_ONCE, DeliveryRateLimiter
+from fieldfare.gateway.fair_queue import FairQueue
 
 SERVED_S = 0.002
-"""After so long others than those who wait for messages have their turn."""
+"""Seconds that waiters are served before the event loop runs other callbacks; the rest are served after
+them."""
 
 PAUSE_S = 0.005
-"""So long at least a space waits that was sent as much as it may be: it is not looked at for each byte."""
+"""Minimum seconds that a space over its rate limit waits, so that it is not checked for each byte."""
 
 LEFT_MAX = 16
-"""Those of a space who wait for nothing any more leave its queue when they are more, and half of it."""
+"""Maximum departed waiters kept in a space's queue; when they are more, and over half of it, they are
+removed."""
 
 Serve = Callable[[], Coroutine[Any, Any, object]]
 
 
-class Begun:
-    """A coroutine that is begun here and now; what it has to wait for, if anything, whoever awaits this does.
+class EagerCoroutine:
+    """A coroutine that starts immediately, in the caller; if it has to wait, awaiting this object resumes it.
 
-    To wake a task costs more than most of what a stream is woken for.
+    Waking a task costs more than most of the work that a stream is woken for.
     """
 
     __slots__ = ("_coroutine", "_waits_for", "is_over")
@@ -54,23 +56,23 @@ class Begun:
             pass
 
     def close(self) -> None:
-        """Nobody awaits it any more."""
+        """Close the coroutine, which will not be awaited any more."""
         self._coroutine.close()
 
 
 class Waiter:
-    """One who waits for messages: a stream, between those that it sends, or a pull.
+    """A client request that waits for messages: a stream, between its messages, or a pull.
 
     Attributes
     ----------
     session
-        Who is to have them.
+        The session that receives the messages.
     space
-        Whose turn it is served in.
+        The space in whose queue it is served.
     serve
-        Gives what there is, if that can be done while the task waits; it need not be woken then.
+        Sends the available messages without waking the waiting task; None where only the task can.
     is_queued
-        Whether it is to be served in its turn.
+        Whether it is in the scheduler's queue.
     """
 
     __slots__ = (
@@ -97,7 +99,7 @@ class Waiter:
         gone: asyncio.Future[None],
         look_for: Callable[[Delivery], None],
         is_closing: Callable[[], bool],
-        turns: ServingTurns,
+        turns: FairScheduler,
     ) -> None:
         self._look_for = look_for
         self._is_closing = is_closing
@@ -109,18 +111,18 @@ class Waiter:
         self._turns = turns
         self._gone = gone
         self._future: asyncio.Future[bool] | None = None
-        self._begun: Begun | None = None
+        self._begun: EagerCoroutine | None = None
         self._is_looked_for = False
         self._has_begun = False
-        """Whether its space's ration counts it among those who are being given messages."""
+        """Whether it holds places of the rate limiter."""
 
     @property
     def _has_turns(self) -> bool:
-        """Whether it waits for its turn, and not for messages alone."""
-        return self.serve is not None or self._turns.rations.bounds(self.space)
+        """Whether it is served through the scheduler's queue rather than woken directly."""
+        return self.serve is not None or self._turns.rate_limiter.bounds(self.space)
 
     def wake(self, _: object = None) -> None:
-        """There may be something."""
+        """Wake or queue the waiter: there may be a message, or it is to end."""
         if self._future is not None and not self._future.done():
             if not self._has_turns or self._is_over():
                 self._future.set_result(True)
@@ -128,14 +130,14 @@ class Waiter:
                 self._turns.add(self)
 
     def served(self) -> None:
-        """It is this one's turn."""
+        """Serve the waiter, whose turn it is, or wake its task."""
         future = self._future
         if future is None or future.done():
             return
         if self.serve is not None and not self._is_over():
             try:
-                begun = Begun(self.serve())
-            except Exception as error:  # the task's own, wherever it came up
+                begun = EagerCoroutine(self.serve())
+            except Exception as error:  # raise it in the waiting task
                 if not future.done():
                     future.set_exception(error)
                 return
@@ -144,30 +146,31 @@ class Waiter:
                     self.wake()
                 return
             self._begun = begun
-        elif self._turns.rations.bounds(self.space):
-            self._has_begun = True  # nobody else has a turn before its task does: he would use it up
-            self._turns.rations.begin(self.space, AT_ONCE)
+        elif self._turns.rate_limiter.bounds(self.space):
+            # All places: no other waiter may use up the allowance before this one's task runs.
+            self._has_begun = True
+            self._turns.rate_limiter.begin(self.space, AT_ONCE)
         if not future.done():
             future.set_result(True)
 
     async def woken(self, timeout_s: float | None = None) -> bool:
-        """Wait until there is a message for the session, and its turn; it is to end; or the client has gone.
+        """Wait for a message and this waiter's turn, for the session to end, or for the client to disconnect.
 
-        False when none of this has come to pass in time; to go on waiting then is cheap.
+        Return False after ``timeout_s`` seconds without any of these; waiting again is cheap then.
         """
         delivery = self._delivery
         if self._is_over():
             return True
         has_message = delivery.has_message(self.session)
         if has_message and not self._has_turns:
-            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
+            await asyncio.sleep(0)  # other tasks run between two messages of a busy subscription
             return True
         loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
         if not self._is_looked_for:
             self._is_looked_for = True
             self._look_for(delivery)
-        if has_message:  # a crowd with backlogs has its space's turns, and not one each
+        if has_message:  # waiters with a backlog share their space's turns
             self.wake()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future)
         try:
@@ -181,7 +184,7 @@ class Waiter:
                 self._begun.close()
             if self._has_begun:
                 self._has_begun = False
-                self._turns.rations.end(self.space, AT_ONCE)
+                self._turns.rate_limiter.end(self.space, AT_ONCE)
             self._future = self._begun = None
         self._is_looked_for = not woken
         return woken
@@ -190,39 +193,38 @@ class Waiter:
         return self._is_closing() or self._delivery.deleted or self.session.ended or self._gone.done()
 
 
-class ServingTurns:
-    """Those who are to be served, each space's in its turn: one with very many keeps no other waiting.
+class FairScheduler:
+    """A fair scheduler of waiters, round robin across spaces: many waiters of one space delay no other.
 
-    A space that may be sent nothing for the time being has no turns, and nothing is done for it: one timer
-    says when it goes on, however many wait in it.
+    A space over its rate limit is held and costs nothing: one timer releases it, however many waiters it has.
 
     Parameters
     ----------
     look_again
-        Called after some were served: they wait again.
-    rations
-        Say which space may be sent something.
+        Called after some waiters were served, which then wait again.
+    rate_limiter
+        Says which spaces may be sent messages.
     """
 
-    def __init__(self, look_again: Callable[[], None], rations: Rations) -> None:
-        self._turns: Turns[Waiter] = Turns()
+    def __init__(self, look_again: Callable[[], None], rate_limiter: DeliveryRateLimiter) -> None:
+        self._turns: FairQueue[Waiter] = FairQueue()
         self._look_again = look_again
-        self.rations = rations
+        self.rate_limiter = rate_limiter
         self._is_asked = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._left: dict[str, int] = {}
-        """How many of a space's queue wait for nothing any more."""
-        rations.call_on_more(self.release)
+        """Number of departed waiters in each space's queue."""
+        rate_limiter.call_on_more(self.release)
 
     def add(self, waiter: Waiter) -> None:
-        """Serve one who waits, soon, or when its space may be sent something."""
+        """Queue a waiter: it is served soon, or once its space may be sent messages."""
         waiter.is_queued = True
         self._turns.add(waiter.space, waiter)
         if self._turns:
             self._ask()
 
     def leave(self, waiter: Waiter) -> None:
-        """Nobody waits with this one any more."""
+        """Remove a waiter that no longer waits."""
         if waiter.is_queued:
             waiter.is_queued = False
             space = waiter.space
@@ -232,11 +234,13 @@ class ServingTurns:
                 del self._left[space]
 
     def is_held(self, space: str) -> bool:
-        """Whether who wants messages is to wait for his turn: there may be none now, or others came first."""
-        return self.rations.bounds(space) and (self._turns.count(space) > 0 or self.rations.is_out(space))
+        """Whether a new reader of a space must queue: the space is over its limit, or others wait already."""
+        return self.rate_limiter.bounds(space) and (
+            self._turns.count(space) > 0 or self.rate_limiter.is_out(space)
+        )
 
     def release(self, space: str) -> None:
-        """A space may be sent something, or will be looked at again."""
+        """Release a held space, which may be sent messages or is to be checked again."""
         timer = self._timers.pop(space, None)
         if timer is not None:
             timer.cancel()
@@ -245,7 +249,7 @@ class ServingTurns:
 
     def _hold(self, space: str) -> None:
         self._turns.hold(space)
-        wait_s = self.rations.wait_s(space)
+        wait_s = self.rate_limiter.wait_s(space)
         if wait_s > 0:
             wait_s = min(max(wait_s, PAUSE_S), RETRY_MAX_S)
             self._timers[space] = asyncio.get_running_loop().call_later(wait_s, self.release, space)
@@ -260,7 +264,7 @@ class ServingTurns:
         until_s = time.monotonic() + SERVED_S
         while self._turns:
             waiter = self._turns.first
-            if waiter.is_queued and self.rations.is_out(waiter.space):
+            if waiter.is_queued and self.rate_limiter.is_out(waiter.space):
                 self._hold(waiter.space)
                 continue
             self._turns.next()

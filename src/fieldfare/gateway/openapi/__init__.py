@@ -1,1 +1,1 @@
-"""The description of the HTTP interface, written by hand; tests hold it against the routes."""
+"""The description of the HTTP interface: requests by the types that check them, responses by hand."""

@@ -40,7 +40,7 @@ LATER = [
         "The moment instead, as RFC 3339 writes it.",
     ),
 ]
-"""What publishing takes that says when."""
+"""Parameters of publishing that say when."""
 
 KEPT = answer(
     "The events wait for their time; of those that were refused each is named.",
@@ -83,7 +83,7 @@ DELAYED = path(
         "Have events not come that wait for their time",
         answers={
             "204": answer("They do not come."),
-            "404": problem("Nothing waits as this, or its time has come."),
+            "404": problem("There are no delayed events with this id, or they were published already."),
         },
     ),
 )

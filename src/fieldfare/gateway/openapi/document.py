@@ -1,10 +1,10 @@
-"""The OpenAPI description of the HTTP interface, written by hand; a test holds it against the routes."""
+"""The OpenAPI description of the HTTP interface; a test holds it against the routes."""
 
 from __future__ import annotations
 
 from fieldfare import __version__
-from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
 from fieldfare.gateway.openapi.delayed import DELAYED, KEPT, LATER
+from fieldfare.gateway.openapi.from_types import described
 from fieldfare.gateway.openapi.schemas import (
     APPENDED,
     DIALECT,
@@ -33,6 +33,11 @@ from fieldfare.gateway.openapi.words import (
     string,
     taken,
 )
+from fieldfare.gateway.routes.acks import ExtendBody, NackBody, TerminateBody
+from fieldfare.gateway.routes.delivery import RetryBody, SeekBody
+from fieldfare.gateway.routes.filters import EVENTS_MAX, CheckBody, ConvertBody, ExplainBody, TestBody
+from fieldfare.gateway.routes.messages import PullBody
+from fieldfare.gateway.routes.subscriptions import ChangesBody
 
 _PUBLISHED: Json = {
     "required": True,
@@ -102,7 +107,7 @@ _EVENTS = path(
 )
 
 _LIMIT = integer(minimum=1, maximum=10000, default=100)
-_NO_PAST = problem("It is to begin in the past, and the space has as many bytes of matches as it may.")
+_NO_REPLAY = problem("It is to begin in the past, and the space has as many bytes of matches as it may.")
 _BULK = taken({"subscriptions": array(ref("Filter"), maxItems=10000)})
 
 _SUBSCRIPTIONS = path(
@@ -140,7 +145,7 @@ _SUBSCRIPTIONS = path(
             "409": problem(
                 "There is one of this id with another filter, or the space has as many as it may."
             ),
-            "507": _NO_PAST,
+            "507": _NO_REPLAY,
         },
         problems="400 404 429",
     ),
@@ -164,7 +169,7 @@ _SUBSCRIPTION = path(
             "200": answer("It was replaced, or stood so already.", ref("Subscription"), SUBSCRIPTION),
             "201": answer("It was created.", ref("Subscription"), SUBSCRIPTION),
             "409": problem("It has another filter, and start is of new ones only."),
-            "507": _NO_PAST,
+            "507": _NO_REPLAY,
         },
         problems="400 404 429",
     ),
@@ -172,7 +177,7 @@ _SUBSCRIPTION = path(
         "patch_subscription",
         "Change how a subscription's messages are given",
         "Only what is named changes; its filter and its revision stay.",
-        takes=body(taken({"delivery": ref("Delivery")}), {"delivery": {"max_attempts": 5}}),
+        takes=body(described(ChangesBody, delivery=ref("Delivery")), {"delivery": {"max_attempts": 5}}),
         answers=answer("It is so now.", ref("Subscription"), SUBSCRIPTION),
         problems="400 404 429",
     ),
@@ -185,27 +190,20 @@ _SUBSCRIPTION = path(
     ),
 )
 
-_PULL: Json = {
-    "max": integer("At most so many messages.", minimum=1, default=100),
-    "wait_s": number("Seconds to wait when there is none.", minimum=0, default=0),
-    "ack_deadline_s": number(
-        "Seconds until a message that was not acked comes again; not with ack=auto.", exclusiveMinimum=0
-    ),
-}
+_POSITIONS: Json = {"items": POSITION}
 _SETTLED = taken({"positions": array(POSITION)})
 
 
 def _verb(
-    name: str, summary: str, setting: str, schema: Json, counted: tuple[str, str], problems: str = "400 404"
+    name: str, summary: str, request: type, counted: tuple[str, str], problems: str = "400 404"
 ) -> Json:
-    """What is done to some messages, and to how many it was done."""
-    request = taken({"positions": array(POSITION), setting: schema}, ["positions"])
+    """Describe an operation on some messages, and its answer: how many it changed."""
     return path(
         f"/v1/spaces/{{space}}/subscriptions/{{id}}/{name}",
         post=operation(
             name,
             summary,
-            takes=body(request, {"positions": []}),
+            takes=body(described(request, positions=_POSITIONS), {"positions": []}),
             answers=answer(counted[1], record({counted[0]: integer()}), {counted[0]: 0}),
             problems=problems,
         ),
@@ -218,7 +216,7 @@ _MESSAGES: Json = {
         post=operation(
             "pull",
             "Take messages",
-            takes=body(taken(_PULL, []), {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
+            takes=body(described(PullBody), {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
             answers={
                 "200": answer(
                     "The messages, in order; none when the time was over.",
@@ -245,22 +243,19 @@ _MESSAGES: Json = {
     **_verb(
         "nack",
         "Give messages back; they come again",
-        "delay_s",
-        number("Seconds until then; else as the settings say.", minimum=0, maximum=DEADLINE_MAX_S),
+        NackBody,
         ("returned", "How many were leased and came back."),
     ),
     **_verb(
         "extend",
         "Have messages for longer",
-        "ack_deadline_s",
-        number("Seconds from now on.", exclusiveMinimum=0, maximum=DEADLINE_MAX_S),
+        ExtendBody,
         ("extended", "How many were leased."),
     ),
     **_verb(
         "terminate",
-        "Give messages up; nobody is given them again",
-        "reason",
-        string("Why, for those who read the list; the first 200 characters are kept."),
+        "Make messages dead letters; they are not delivered again",
+        TerminateBody,
         ("terminated", "How many were given and not acked."),
         "400 404 409",
     ),
@@ -270,10 +265,7 @@ _MESSAGES: Json = {
             "seek",
             "Go on from another place",
             "What lies before it is settled; what matched from it on comes, also what was acked.",
-            takes=body(
-                taken({"to": string("earliest, latest, a position, a cursor, or a time (RFC 3339).")}),
-                {"to": "latest"},
-            ),
+            takes=body(described(SeekBody), {"to": "latest"}),
             answers=answer("Durable.", record({"cursor": POSITION}), {"cursor": "0-6-0"}),
             problems="400 404",
         ),
@@ -313,9 +305,9 @@ _DEAD_LETTERS: Json = {
         "/v1/spaces/{space}/subscriptions/{id}/dead-letters/retry",
         post=operation(
             "retry_dead_letters",
-            "Give messages all the same that were given up, their attempts counted anew",
+            "Deliver dead letters again, with attempts counted from 1",
             "Without positions the first 1,000 of all.",
-            takes=body(taken({"positions": array(POSITION)}, []), {}, required=False),
+            takes=body(described(RetryBody, positions=_POSITIONS), {}, required=False),
             answers={
                 "200": answer(
                     "How many are given again, how many of the named ones retention has taken, and how many"
@@ -403,10 +395,9 @@ _SOCKET = path(
 
 
 def _about_filters(
-    name: str, summary: str, members: Json, answered: Json, example: Json, problems: str = ""
+    name: str, summary: str, kind: type, answered: Json, example: Json, problems: str = "", **members: Json
 ) -> Json:
-    required = ["filter", "events"] if "events" in members and "space" not in members else ["filter"]
-    request = taken({"filter": FILTER, "dialect": DIALECT, **members}, required)
+    request = described(kind, filter=FILTER, dialect=DIALECT, **members)
     return path(
         f"/v1/filters:{name}",
         post=operation(
@@ -419,13 +410,11 @@ def _about_filters(
     )
 
 
-_SENT = array({"type": "object"}, maxItems=1000)
-
 _FILTERS: Json = {
     **_about_filters(
         "check",
         "Find all mistakes of a filter",
-        {},
+        CheckBody,
         answer(
             "Whether it can be used, what is wrong with it, and what is most likely not meant.", ref("Check")
         ),
@@ -434,37 +423,37 @@ _FILTERS: Json = {
     **_about_filters(
         "explain",
         "Say what a filter matches, and how selective it is",
-        {
-            "space": string("Hold the filter against this space's newest events."),
-            "sample_events": integer("So many of them.", minimum=0, maximum=1000, default=1000),
-            "events": {**_SENT, "description": "Hold it against these events instead."},
-        },
+        ExplainBody,
         answer(
             "When an event matches, what the index uses, and what is most likely not meant.",
             ref("Explanation"),
         ),
         {"space": "default"},
         "404",
+        sample_events={"minimum": 0, "maximum": EVENTS_MAX},
+        events={"maxItems": EVENTS_MAX},
     ),
     **_about_filters(
         "test",
         "Run a filter over events",
-        {"events": _SENT},
+        TestBody,
         answer(
             "What became of each event, in order, and which part of the filter the others failed. After much "
             "work only matches is told.",
             record({"matched": integer("How many match."), "results": array(ref("Tested"))}),
         ),
         {"events": [{"type": "trade", "data": {"symbol": "YHOO", "price": 20}}]},
+        events={"maxItems": EVENTS_MAX},
     ),
     **_about_filters(
         "convert",
         "Write a filter of another dialect in sql",
-        {"to": string(enum=["sql"], default="sql")},
+        ConvertBody,
         answer(
             "Text that matches exactly the same events.", record({"filter": string(), "dialect": string()})
         ),
         {"dialect": "sql"},
+        to={"enum": ["sql"]},
     ),
 }
 

@@ -1,26 +1,19 @@
-"""What requests and answers hold, and an example of each."""
+"""The content of requests and answers, with an example of each."""
 
 from __future__ import annotations
 
-from fieldfare.filters.encrypted import DIMENSIONS_MAX, ENCRYPTED
+from fieldfare.filters.encrypted import ENCRYPTED
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway.delivery_settings import (
-    AGE_MAX_S,
-    ATTEMPTS_MAX,
-    AUTHORIZATION_MAX,
-    DEADLINE_MAX_S,
-    DELAYS_MAX,
-    IN_FLIGHT_MAX,
-    IN_FLIGHT_MAX_BYTES,
-    PATH_MAX,
-    PUSHED_MAX,
-    PUSHES_MAX,
-    SECRETS_MAX,
-    UNUSED_MAX_S,
-    UNUSED_MIN_S,
-)
-from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
+from fieldfare.gateway.delivery_settings import AUTHORIZATION_MAX, PATH_MAX, SECRETS_MAX
+from fieldfare.gateway.openapi.from_types import described, nullable
+from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string
+from fieldfare.gateway.publishing.events import UsualEvent
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
+from fieldfare.gateway.routes.keys import KeyBody
+from fieldfare.gateway.routes.quotas import QuotasBody
+from fieldfare.gateway.routes.subscriptions import EncryptionBody, SpaceBody
+from fieldfare.gateway.subscription_store import SubscriptionBody
+from fieldfare.model import DeliverySettings, PushSettings
 
 FILTER: Json = {
     "description": "The filter's text; in a dialect that is JSON the JSON itself, or its text.",
@@ -77,7 +70,7 @@ FILTER_SCHEMAS: Json = {
                 ),
                 description="An event that fits none of these cannot match.",
             ),
-            "cost": integer("What it costs whoever matches with it, in predicates: what quotas count."),
+            "cost": integer("Its cost in matching, in predicates, as quotas count it."),
             "sample": {
                 "oneOf": [
                     {"type": "null"},
@@ -125,85 +118,16 @@ SUBSCRIPTION: Json = {
     "revision": 1,
     "valid_from": "0-0-0",
 }
-_SECONDS_MAX = int(DEADLINE_MAX_S)
-DELIVERY: Json = {
-    "ack_deadline_s": {
-        "type": ["number", "null"],
-        "exclusiveMinimum": 0,
-        "maximum": _SECONDS_MAX,
-        "description": "Seconds until a message that was not acked comes again.",
-    },
-    "max_attempts": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": ATTEMPTS_MAX,
-        "description": "How often a message is given before it is given up.",
-    },
-    "retry_delays_s": {
-        "type": ["array", "null"],
-        "items": number(minimum=0, maximum=_SECONDS_MAX),
-        "maxItems": DELAYS_MAX,
-        "description": "Seconds until a message that failed comes again, by attempt; the last counts on.",
-    },
-    "max_in_flight": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": IN_FLIGHT_MAX,
-        "description": "Messages that all readers together may hold unacked.",
-    },
-    "max_in_flight_bytes": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": IN_FLIGHT_MAX_BYTES,
-        "description": "Bytes of messages that all readers together may hold unacked, about.",
-    },
-    "dead_letter": {
-        "type": ["boolean", "null"],
-        "description": "Whether what is given up is kept in a list.",
-    },
-    "paused": {"type": ["boolean", "null"], "description": "Whether nothing is given for the time being."},
-    "order_by": {
-        "type": ["string", "null"],
-        "maxLength": PATH_MAX,
-        "description": "An attribute: of events that have the same value there one is given at a time.",
-    },
-    "max_age_s": {
-        "type": ["number", "null"],
-        "exclusiveMinimum": 0,
-        "maximum": int(AGE_MAX_S),
-        "description": "Seconds after which an event that was not settled is not given any more.",
-    },
-    "expires_unused_s": {
-        "type": ["number", "null"],
-        "minimum": int(UNUSED_MIN_S),
-        "maximum": int(UNUSED_MAX_S),
-        "description": "Seconds after which the subscription is removed if nobody has used it meanwhile.",
-    },
-}
-_PUSH_SHOWN: Json = {
-    "url": string("The address.", maxLength=URL_MAX_CHARS),
-    "mode": {
-        "enum": ["structured", "binary", "batch"],
-        "description": "How CloudEvents' HTTP binding writes the events.",
-    },
-    "batch_max": integer("Events of one request, in batch mode.", minimum=1, maximum=PUSHED_MAX),
-    "requests_max": integer("Requests under way at a time.", minimum=1, maximum=PUSHES_MAX),
-}
-_PUSH_SECRET: Json = {
-    "secrets": {
-        "type": ["array", "null"],
-        "items": string(pattern="^whsec_"),
-        "maxItems": SECRETS_MAX,
-        "writeOnly": True,
-        "description": "What requests are signed with, by each of them. Shown to nobody.",
-    },
-    "authorization": {
-        "type": ["string", "null"],
-        "maxLength": AUTHORIZATION_MAX,
-        "writeOnly": True,
-        "description": "What the header Authorization says. Shown to nobody.",
-    },
-}
+_DELIVERY: Json = nullable(described(DeliverySettings, order_by={"maxLength": PATH_MAX}))["properties"]
+del _DELIVERY["paused_because"], _DELIVERY["push"]
+_PUSH = described(
+    PushSettings,
+    url={"maxLength": URL_MAX_CHARS},
+    secrets={"items": string(pattern="^whsec_"), "maxItems": SECRETS_MAX, "writeOnly": True},
+    authorization={"maxLength": AUTHORIZATION_MAX, "writeOnly": True},
+)
+_SECRET = ("secrets", "authorization")
+_PUSH_SHOWN: Json = {name: each for name, each in _PUSH["properties"].items() if name not in _SECRET}
 _PUSH_TOLD: Json = {
     "signed": integer("How many secrets there are.", minimum=0),
     "authorized": {"type": "boolean", "description": "Whether there is a header Authorization."},
@@ -245,6 +169,7 @@ _KEY: Json = {
 QUOTA_WORDS = {
     "events_per_s": "Events that it may publish in a second, on average.",
     "bytes_per_s": "Bytes of events that it may publish in a second, on average.",
+    "matching_ms_per_s": "Milliseconds of processor time that matching its events may take in a second.",
     "changes_per_s": "Subscriptions that it may create, change or delete in a second, on average.",
     "delivered_bytes_per_s": "Bytes of messages that its readers may be sent in a second, on average.",
     "subscriptions": "Subscriptions that it may have.",
@@ -256,8 +181,15 @@ QUOTA_WORDS = {
 _QUOTA: Json = {"type": ["number", "null"], "minimum": 0}
 _QUOTAS: Json = {name: _QUOTA | {"description": words} for name, words in QUOTA_WORDS.items()}
 
+_EVENT = described(UsualEvent, data={"description": "Any JSON value."})
+_EVENT["description"] = "A CloudEvent; other members are extension attributes."
+_EVENT["properties"]["data_base64"] = {"type": ["string", "null"]}
+_EVENT["additionalProperties"] = {"type": ["string", "integer", "boolean", "null"]}
+
 SCHEMAS: Json = {
-    "SetQuotas": taken(_QUOTAS, []),
+    "SetQuotas": described(
+        QuotasBody, **{name: {"description": words} for name, words in QUOTA_WORDS.items()}
+    ),
     "Quotas": record(
         {
             "space": string(),
@@ -281,27 +213,10 @@ SCHEMAS: Json = {
         {"index": integer("Place in the request, from 0."), "detail": string(), **_PLACE},
         ["index", "detail"],
     ),
-    "NewKey": taken(
-        {"space": SPACE_OF_KEY, "rights": RIGHTS, "note": string("For people.", maxLength=200)}, ["rights"]
-    ),
+    "NewKey": described(KeyBody, space=SPACE_OF_KEY, rights=RIGHTS),
     "Key": record(_KEY),
     "MadeKey": record({"key": string("The key itself."), **_KEY}),
-    "Event": record(
-        {
-            "specversion": string(enum=["1.0"]),
-            "id": string(minLength=1),
-            "source": string(minLength=1),
-            "type": string(minLength=1),
-            "subject": string(),
-            "time": string(format="date-time"),
-            "datacontenttype": string(),
-            "dataschema": string(),
-            "data": {"description": "Any JSON value."},
-            "data_base64": string(),
-        },
-        ["specversion", "id", "source", "type"],
-        additionalProperties={"type": ["string", "integer", "boolean", "null"]},
-    ),
+    "Event": _EVENT,
     "Appended": record(
         {
             "partition": integer(),
@@ -348,50 +263,28 @@ SCHEMAS: Json = {
         },
         ["name"],
     ),
-    "NewSpace": taken(
-        {
-            "name": string(),
-            "encryption": taken(
-                {
-                    "library": string(enum=[ENCRYPTED]),
-                    "dimensions": integer("How long vectors are.", minimum=1, maximum=DIMENSIONS_MAX),
-                },
-                description="Takes encrypted events and filters only: see docs/encrypted-spaces.md.",
-            ),
+    "NewSpace": described(SpaceBody, encryption={"oneOf": [{"type": "null"}, described(EncryptionBody)]}),
+    "Filter": described(SubscriptionBody, dialect=DIALECT, delivery=ref("Delivery")),
+    "DeliverySettings": record(_DELIVERY, [], description="Settings that requests and answers have."),
+    "Delivery": {
+        "allOf": [ref("DeliverySettings")],
+        "properties": {"push": {"oneOf": [{"type": "null"}, ref("Push")]}},
+        "unevaluatedProperties": False,
+        "description": "A setting that is null is reset to its default.",
+    },
+    "Push": {
+        **nullable(_PUSH),
+        "description": "Where messages are sent by HTTP. Members that are not named keep their values; the"
+        " first time, url is required.",
+        "additionalProperties": False,
+    },
+    "DeliveryShown": {
+        "allOf": [ref("DeliverySettings")],
+        "properties": {
+            "push": record({**_PUSH_SHOWN, **_PUSH_TOLD}, ["url", "mode", "requests_max", "signed"])
         },
-        ["name"],
-    ),
-    "Filter": taken(
-        {
-            "filter": FILTER,
-            "dialect": DIALECT,
-            "id": string(),
-            "delivery": ref("Delivery"),
-            "start": string(
-                "Where a new one begins: earliest, latest, a position, or a time of publishing. What "
-                "the log holds from there on is matched, too. Not of many in one request."
-            ),
-        },
-        ["filter"],
-    ),
-    "Delivery": taken(
-        {**DELIVERY, "push": {"oneOf": [{"type": "null"}, ref("Push")]}},
-        [],
-        description="What is null is what it is by itself.",
-    ),
-    "Push": taken(
-        {**_PUSH_SHOWN, **_PUSH_SECRET},
-        [],
-        description="Where messages are sent by HTTP. What is not named stays; the first time url is needed.",
-    ),
-    "DeliveryShown": record(
-        {
-            **DELIVERY,
-            "push": record({**_PUSH_SHOWN, **_PUSH_TOLD}, ["url", "mode", "requests_max", "signed"]),
-        },
-        [],
-        description="What was set.",
-    ),
+        "description": "The settings that were set.",
+    },
     **FILTER_SCHEMAS,
     "Subscription": record(
         {
@@ -406,14 +299,18 @@ SCHEMAS: Json = {
                 "No event before this position meets this version.", pattern=POSITION["pattern"]
             ),
             "given_up_events": integer(
-                "For so many events, since the gateway's start, the filter was too much work to evaluate; "
+                "Events since the gateway's start for which the filter was too much work to evaluate; "
                 "they were not matched. Only where one subscription is read, and only if there are any."
             ),
             "start": string("Where it began, if it was created with a start.", pattern=POSITION["pattern"]),
-            "past": ref("Past"),
+            "past": ref("Replay"),
             "delivery": ref("DeliveryShown"),
             "paused_because": string("Why the service has paused it."),
-            "unused_s": number("Seconds that nobody has used it, where it expires.", minimum=0),
+            "warnings": array(
+                _WARNING,
+                description="What is most likely not meant in the filter that was just stored.",
+            ),
+            "unused_s": number("Seconds that it has not been used, where it expires.", minimum=0),
             "push": record(
                 {
                     "state": {"enum": ["working", "trying", "broken", "paused", "off"]},
@@ -428,7 +325,7 @@ SCHEMAS: Json = {
         },
         ["id", "space", "filter", "dialect", "revision", "valid_from"],
     ),
-    "Past": record(
+    "Replay": record(
         {
             "kept_from": string("From where on retention has left it."),
             "matched_to": string("Up to where it is matched."),
@@ -443,7 +340,12 @@ SCHEMAS: Json = {
             "replaced": integer(),
             "unchanged": integer(),
             "refused": array(ref("Refused")),
-        }
+            "warnings": array(
+                record({"id": string(), "detail": string(), "hint": string()}, ["id", "detail"]),
+                description="What is most likely not meant in the first filters of the request.",
+            ),
+        },
+        ["created", "replaced", "unchanged", "refused"],
     ),
     "Message": record(
         {
@@ -490,7 +392,7 @@ SET_ASIDE = record(
     {
         "position": string("Where the record stands: that of its first event."),
         "space": string(),
-        "events": integer("How many events nobody was given."),
+        "events": integer("Number of events that were not delivered."),
         "error": string("Why it could not be matched, in short and without any event's text."),
         "set_aside_ms": integer("When, in milliseconds since 1970."),
     }

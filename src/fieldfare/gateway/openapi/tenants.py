@@ -1,4 +1,4 @@
-"""Of the OpenAPI description: the spaces, how much each may, and who may what in them."""
+"""The part of the OpenAPI description about spaces, their quotas and their keys."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _QUOTAS = path(
     put=operation(
         "put_quotas",
         "Set a space's quotas",
-        "What is null or not there is what all spaces have by themselves; 0 is no bound. What a space has"
-        " beyond its quotas stays.",
+        "A member that is null or missing takes the default of all spaces; 0 is no bound. Nothing that a"
+        " space has beyond its quotas is removed.",
         takes=body(ref("SetQuotas"), {"events_per_s": 500, "subscriptions": 10000}),
         answers=answer("The quotas now.", ref("Quotas")),
         problems="400 404 429",
@@ -64,8 +64,8 @@ KEYS: Json = {
         "/v1/keys",
         get=operation(
             "list_keys",
-            "The API keys that who asks looks after",
-            "An admin's key looks after all, one with the right to manage after those of its space.",
+            "The API keys that the caller may manage",
+            "An admin's key manages all, a key with the right to manage those of its space.",
             answers={
                 "200": answer("The keys, without the keys themselves.", record({"keys": array(ref("Key"))})),
                 "409": problem("The service asks for no keys."),
@@ -88,7 +88,7 @@ KEYS: Json = {
         delete=operation(
             "revoke_key",
             "Revoke an API key",
-            "From the answer on it lets nobody in, and what was open for it has ended.",
+            "After the answer it is rejected, and its open streams have ended.",
             answers={
                 "204": answer("It was revoked."),
                 "409": problem("The service asks for no keys."),

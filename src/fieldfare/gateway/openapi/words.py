@@ -86,13 +86,13 @@ _PROBLEMS = {
     "413": "The body is too large, or there is too much in it.",
     "415": "The content type, or the encoding, is not taken.",
     "429": "Too many changes of subscriptions wait: see Retry-After.",
-    "default": "Who asks, or how, is refused (401, 403, 408, 421, 431), or the service cannot answer (500,"
-    " 503).",
+    "default": "The caller or the request is refused (401, 403, 408, 421, 431), or the service cannot answer"
+    " (500, 503).",
 }
 
 
 def path(template: str, **operations: Json) -> Json:
-    """What a path takes, by method."""
+    """Describe the operations of a path, by method."""
     names = re.findall(r"\{(\w+)\}", template)
     item: Json = {"parameters": [parameter(name, "path", string(), _IN_PATHS[name]) for name in names]}
     return {template: {**(item if names else {}), **operations}}

@@ -1,1 +1,1 @@
-"""Bodies into records: CloudEvents in any of their HTTP forms, checked event by event."""
+"""Convert request bodies to log records: CloudEvents in any HTTP form, validated event by event."""

@@ -1,4 +1,4 @@
-"""A request's Arrow stream of events: from its bytes to one record of the log."""
+"""Decode a request's Arrow stream of events into the payload of one log record."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents, EventRefusal, Limits
 
 UNPACKED_FACTOR = 2
-"""Without encodings events may take so much more than a request may; the items of lists are counted, too."""
+"""Size limit of events with their encodings removed, as a multiple of a request's byte limit. List items
+count, too. Larger streams get a 413.
+"""
 
 
 def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
-    """The events of a stream as the payload of one record: one batch, without packing or encodings.
+    """Decode a stream of events as the payload of one record: one uncompressed batch without encodings.
 
     Parameters
     ----------
     body : bytes
     limits : Limits
     max_bytes : int
-        What a request may take, also when it is unpacked.
+        Maximum size of a request in bytes, before and after decompression.
 
     Raises
     ------
     Problem
-        400 for what is no stream of events, 413 for too much of it.
+        400 if the body is not a stream of events, 413 if it is too large.
     """
     try:
         batches = read_stream(body, limits.batch_max_events, max_bytes)

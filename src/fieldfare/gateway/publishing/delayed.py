@@ -1,10 +1,10 @@
-"""Events that are published now and appended to the log when their time has come.
+"""Delayed events: published now, appended to the log at their due time.
 
     published ──▶ kept: durable, answered ──▶ taken when due ──▶ appended ──▶ done
 
-They are matched as of when they are appended: for the log, the pipeline and deliveries they are events like
-any other, and nothing there knows of them. What a kill leaves half done is gone on with at the next start,
-see `storage.delayed`. While nothing waits, nothing is done.
+They are matched when they are appended: the log, the pipeline and deliveries treat them like any other event.
+The next start completes what a crash interrupts, see `storage.delayed`. While no event waits, this module
+does no work.
 """
 
 from __future__ import annotations
@@ -14,131 +14,128 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from fieldfare.delivery.keys import place_of
-from fieldfare.gateway.delivery.records import RecordCache
-from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.turns import Turns
-from fieldfare.gateway.writer import Writer, WriterClosed
-from fieldfare.storage.delayed import DelayedRecords, Kept, Taken, Waiting
+from fieldfare.gateway.fair_queue import FairQueue, SharedCapacity
+from fieldfare.gateway.publishing.appender import Appender
+from fieldfare.gateway.writer import WriterClosed
+from fieldfare.storage.delayed import DelayedRecords, DueRecord, StoredDelayed, Waiting
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import NewRecord
 
 logger = logging.getLogger("fieldfare.gateway.publishing")
 
 TAKEN_MAX_BYTES = 8 << 20
-"""Records of about so many bytes are handed over to the log together."""
+"""Approximate maximum bytes of due records appended together; the rest follows in the next round."""
 
-KEPT_AT_ONCE = 200
+KEPT_BATCH_SIZE = 200
 KEPT_MAX_BYTES = 4 << 20
-"""So many that wait for the disk, or about so many bytes of them, are kept in one transaction: each space's
-in its turn, so that who publishes one event waits for nobody's flood."""
+"""Maximum records, and approximate maximum bytes, stored in one transaction; the rest goes to the next one.
+Records are picked round robin by space, so that a publisher of one event does not wait for another space's
+flood.
+"""
 
 LOOK_S = 1.0
-"""So often the time of day is looked at, however far away the next is due: somebody may set it."""
+"""Maximum interval, in seconds, between looks at the clock while an event is delayed: the clock may be
+set.
+"""
 
 RETRY_S = 0.5
 SEEN_MS = 7 * 86_400_000
-"""So long a repeat of what was kept is taken for one."""
+"""How long a repeated publish of a kept record is recognized as a duplicate, in milliseconds."""
 
-FORGOTTEN_AT_ONCE = 10_000
-CANCELLED_AT_ONCE = 500
+FORGOTTEN_BATCH_SIZE = 10_000
+CANCELLED_BATCH_SIZE = 500
 
 
-_ToKeep = tuple[NewRecord, int, "asyncio.Future[Kept]"]
+_ToKeep = tuple[NewRecord, int, "asyncio.Future[StoredDelayed]"]
 
 
 class DelayedFull(Exception):
-    """As many bytes wait for their time as may."""
+    """The delay queue has reached its maximum size in bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        super().__init__(f"delayed events may take {max_bytes} bytes")
 
 
 class Delayed:
-    """The records of one gateway that wait for their time.
+    """The delayed records of one gateway.
 
     Parameters
     ----------
     store
-        Keeps them.
-    writer, records, metrics
-        Take over what is due.
+        Durable storage of the delayed records.
+    appender
+        Appends due records; its metrics count the delayed ones.
     is_there
-        Whether a space has not been deleted.
+        Returns whether a space still exists (has not been deleted).
     max_bytes
-        How much may wait.
+        Maximum bytes of delayed records, all spaces together.
     """
 
     def __init__(
         self,
         store: DelayedRecords,
-        writer: Writer,
-        records: RecordCache,
-        metrics: Metrics,
+        appender: Appender,
         is_there: Callable[[str], bool],
         *,
         max_bytes: int,
     ) -> None:
         self._store = store
-        self._writer = writer
-        self._records = records
-        self._metrics = metrics
+        self._appender = appender
+        self._metrics = appender.metrics
         self._is_there = is_there
-        self._max_bytes = max_bytes
-        self._to_keep: Turns[_ToKeep] = Turns()
+        self._to_keep: FairQueue[_ToKeep] = FairQueue()
         self._keeping: asyncio.Task[None] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
         self._next_due_ms = store.next_due_ms()
-        self._on_way_bytes = 0
         self.held = dict(store.held())
-        """How many records of each space wait, and how many bytes."""
+        """Number of delayed records and their bytes, by space."""
         self._users = set(self.held)
-        """The spaces that have lately published for later: of no other is it asked what it has."""
-        writer.ask_if_for_later(self.has_kept)
-        self._held_bytes = sum(size_bytes for _, size_bytes in self.held.values())
-        metrics.delayed.set(sum(records for records, _ in self.held.values()))
+        """Spaces that have recently published delayed events. `has_kept` asks the store about these only."""
+        appender.writer.ask_if_for_later(self.has_kept)
+        self._max_bytes = max_bytes
+        self._room = SharedCapacity(max_bytes)
+        for space, (_, size_bytes) in self.held.items():
+            self._room.take(space, size_bytes)
+        self._metrics.delayed.set(sum(records for records, _ in self.held.values()))
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
+        """Start appending due records, on the running event loop."""
         self._moving = asyncio.get_running_loop().create_task(self._move())
 
     async def close(self) -> None:
-        """Keep what is on its way; what is due from now on waits for the next start."""
+        """Finish storing accepted records, and stop. Records due from now on wait for the next start."""
         tasks = [task for task in (self._moving, self._keeping) if task is not None]
         if self._moving is not None:
             self._moving.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._store.close()
 
-    async def keep(self, record: NewRecord, due_ms: int) -> Kept:
-        """Keep a record until its time; durable on return.
+    async def keep(self, record: NewRecord, due_ms: int) -> StoredDelayed:
+        """Keep a record until its due time. It is durable on return.
 
-        DelayedFull when too much waits, and of this space as much as its share: nobody may keep others from
-        publishing for a month.
+        Raise DelayedFull when the queue is full and the space has used up its share: no space may keep others
+        from publishing for a month.
         """
         size_bytes = len(record.payload)
-        new_bytes = self._on_way_bytes + size_bytes
-        if self._held_bytes + new_bytes > self._max_bytes:
-            own = self.held.get(record.space)
-            own_bytes, spaces = (0, len(self.held) + 1) if own is None else (own[1], len(self.held))
-            if own_bytes + new_bytes > self._max_bytes // spaces:
-                raise DelayedFull
-        self._on_way_bytes += size_bytes
-        try:
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[Kept] = loop.create_future()
-            self._to_keep.add(record.space, (record, due_ms, future))
-            if self._keeping is None:
-                self._keeping = loop.create_task(self._keep_all())
-            # It is kept even if the client goes away meanwhile.
-            return await asyncio.shield(future)
-        finally:
-            self._on_way_bytes -= size_bytes
+        if not self._room.fits(record.space, size_bytes):
+            raise DelayedFull(self._max_bytes)
+        self._room.take(record.space, size_bytes)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[StoredDelayed] = loop.create_future()
+        self._to_keep.add(record.space, (record, due_ms, future))
+        if self._keeping is None:
+            self._keeping = loop.create_task(self._keep_all())
+        # The record is kept even if the client disconnects meanwhile.
+        return await asyncio.shield(future)
 
     async def _keep_all(self) -> None:
         try:
             while self._to_keep:
                 some: list[_ToKeep] = []
                 left_bytes = KEPT_MAX_BYTES
-                while self._to_keep and len(some) < KEPT_AT_ONCE and left_bytes > 0:
+                while self._to_keep and len(some) < KEPT_BATCH_SIZE and left_bytes > 0:
                     some.append(self._to_keep.next())
                     left_bytes -= len(some[-1][0].payload)
                 try:
@@ -146,13 +143,16 @@ class Delayed:
                         self._store.keep, [(record, due_ms) for record, due_ms, _ in some], _now_ms()
                     )
                 except Exception as error:
-                    for _, _, future in some:
+                    for record, _, future in some:
+                        self._room.give_back(record.space, len(record.payload))
                         future.set_exception(error)
-                        future.exception()  # seen: whoever waited may have gone
+                        future.exception()  # retrieved: the waiter may have left
                     continue
                 for (record, _, future), each in zip(some, kept, strict=True):
                     self._note(record)
-                    if not each.duplicate:
+                    if each.duplicate:
+                        self._room.give_back(record.space, len(record.payload))
+                    else:
                         self._weigh(record.space, 1, len(record.payload))
                         if self._next_due_ms is None or each.due_ms < self._next_due_ms:
                             self._next_due_ms = each.due_ms
@@ -162,13 +162,13 @@ class Delayed:
             self._keeping = None
 
     def _note(self, record: NewRecord) -> None:
-        """One is kept: who has come before it, and would follow it, need not wait."""
+        """Tell the writer that this sequence number is kept, so that its followers need not wait for it."""
         if record.producer is not None and record.sequence is not None:
             self._users.add(record.space)
-            self._writer.refused(record.space, record.producer, record.sequence)
+            self._appender.writer.refused(record.space, record.producer, record.sequence)
 
     async def has_kept(self, space: str, producer: str, sequence: int) -> bool:
-        """Whether a record of this number was kept, as far as that is remembered."""
+        """Return whether a record with this sequence number was kept, as far as the store remembers."""
         return space in self._users and await asyncio.to_thread(
             self._store.has_kept, space, producer, sequence
         )
@@ -177,27 +177,31 @@ class Delayed:
         before = self.held.pop(space, (0, 0))
         if before[0] + records:
             self.held[space] = (before[0] + records, before[1] + size_bytes)
-        self._held_bytes += size_bytes
+        if records < 0:  # a kept record's room was taken before it was stored
+            self._room.give_back(space, -size_bytes)
         self._metrics.delayed.inc(records)
 
     def stored_bytes(self) -> dict[str, int]:
-        """How many bytes of each space wait."""
+        """Return the bytes of delayed records, by space."""
         return {space: size_bytes for space, (_, size_bytes) in list(self.held.items())}
 
     async def waiting(self, space: str, after: tuple[int, int], limit: int) -> Sequence[Waiting]:
-        """A page of what waits in a space."""
+        """Return a page of a space's delayed records."""
         return await asyncio.to_thread(self._store.waiting, space, after, limit)
 
     async def cancel(self, space: str, id: int) -> Waiting | None:
-        """Forget one; None when there is none, or its time has come."""
+        """Cancel and return a delayed record; None if there is none or it is due already."""
         found = await asyncio.to_thread(self._store.cancel, space, id)
         if found is not None:
             self._weigh(space, -1, -found.size_bytes)
         return found
 
     async def cancel_some(self, space: str) -> int:
-        """Forget some of a space that is gone, how many; those that are due now go by themselves."""
-        found = await asyncio.to_thread(self._store.cancel_some, space, CANCELLED_AT_ONCE)
+        """Cancel a batch of a deleted space's delayed records, and return their number.
+
+        Records that are due already are discarded when they are taken.
+        """
+        found = await asyncio.to_thread(self._store.cancel_some, space, CANCELLED_BATCH_SIZE)
         if found:
             self._weigh(space, -len(found), -sum(each.size_bytes for each in found))
         else:
@@ -205,11 +209,11 @@ class Delayed:
         return len(found)
 
     def forget(self) -> None:
-        """Forget old marks of repeats; not to be called on the event loop."""
-        self._store.forget(_now_ms() - SEEN_MS, FORGOTTEN_AT_ONCE)
+        """Forget old duplicate marks. Blocks: do not call it on the event loop."""
+        self._store.forget(_now_ms() - SEEN_MS, FORGOTTEN_BATCH_SIZE)
 
     async def _move(self) -> None:
-        """Append what is due, for as long as the gateway runs."""
+        """Append due records until the gateway stops."""
         while True:
             self._sooner.clear()
             due_ms = self._next_due_ms
@@ -221,7 +225,7 @@ class Delayed:
                 some = await asyncio.to_thread(self._store.take, _now_ms(), TAKEN_MAX_BYTES)
                 await self._hand_over(some)
                 self._sooner.clear()
-                self._next_due_ms = None  # what is kept from here on says itself when it is due
+                self._next_due_ms = None  # records kept from here on set it themselves
                 found_ms = await asyncio.to_thread(self._store.next_due_ms)
                 if found_ms is not None:
                     now_known = self._next_due_ms
@@ -229,18 +233,18 @@ class Delayed:
             except WriterClosed:
                 return
             except Exception as error:
-                # Whatever it is: were this to end, nothing would come any more until the next start.
+                # Catch all errors: if this task ended, delayed events would wait for the next start.
                 is_known = isinstance(error, StorageError | OSError)
                 logger.error("events whose time has come wait: %s", error, exc_info=not is_known)
                 self._next_due_ms = due_ms
                 await asyncio.sleep(RETRY_S)
 
-    async def _hand_over(self, some: Sequence[Taken]) -> None:
-        """Append records that are taken, each once: a repeat is known by producer and sequence."""
+    async def _hand_over(self, some: Sequence[DueRecord]) -> None:
+        """Append taken records, each once: producer and sequence identify duplicates."""
         wanted = [each for each in some if self._is_there(each.record.space)]
         done = [each for each in some if not self._is_there(each.record.space)]
         now_ms = _now_ms()
-        appends = [self._append(each, now_ms) for each in wanted]
+        appends = [self._append_due(each, now_ms) for each in wanted]
         errors: list[BaseException] = []
         for each, error in zip(wanted, await asyncio.gather(*appends), strict=True):
             if error is None:
@@ -254,19 +258,15 @@ class Delayed:
         if errors:
             raise errors[0]
 
-    async def _append(self, taken: Taken, now_ms: int) -> BaseException | None:
+    async def _append_due(self, taken: DueRecord, now_ms: int) -> BaseException | None:
         record = taken.record
         record = NewRecord(
             record.space, record.payload, record.count, record.producer, record.sequence, now_ms
         )
         try:
-            place = await self._writer.append(record, is_due=True)
+            await self._appender.append(record, is_due=True)
         except (StorageError, OSError, WriterClosed) as error:
             return error
-        if not place.duplicate:
-            self._metrics.appended(record.count, len(record.payload))
-            key = place_of(place.partition, place.offset)
-            self._records.put(key, record.payload, now_ms)
         return None
 
 

@@ -1,8 +1,8 @@
-"""CloudEvents in: from a request's bytes to JSON lines, one compact line an event.
+"""Decode CloudEvents from a request's bytes to JSON lines, one compact line per event.
 
-The bytes of an event are kept as they came. A batch is checked by one typed decode in C; only when
-that finds something unusual (an extension attribute, an error) are its events looked at one by one,
-so that the good ones are taken and each bad one is named.
+The bytes of an event are kept as received. A batch is checked by one typed decode in C. Only if that finds
+something unusual (an extension attribute, an error) are its events checked one by one, so that valid events
+are accepted and each invalid one is reported.
 """
 
 from __future__ import annotations
@@ -21,21 +21,30 @@ import msgspec
 
 from fieldfare.gateway.publishing.json_array import split_array
 from fieldfare.gateway.text import Places, count_bytes
+from fieldfare.model import RECORD_EVENTS_MAX
 
 DEPTH_MAX = 100
-"""How deep an event's JSON may nest. Readers recurse, and none may fall over an event that was taken."""
+"""Maximum nesting depth of an event's JSON; deeper events are refused, as readers recurse."""
 
 WHOLE_MAX_BYTES = 512 << 10
-"""Larger batches are decoded an event at a time: one decode of all would keep other threads waiting."""
+"""Maximum bytes of a batch decoded in one call; larger ones are decoded event by event.
+
+One long decode would block the other threads.
+"""
+
+INLINE_BYTES = 64 << 10
+"""Maximum bytes of a body decoded or checked on the event loop; larger ones go to a thread."""
 
 SPLIT_MAX_COMMAS = 200_000
-"""A large batch with more is cut in small steps, which ends when there are too many elements."""
+"""Maximum commas in a batch above `WHOLE_MAX_BYTES` that is parsed in C. With more, it is split in small
+steps, which stop at the maximum number of events.
+"""
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """An event with the context attributes that most have, and no extension."""
+    """An event with the common context attributes and no extensions."""
 
     specversion: Literal["1.0"]
     id: Text
@@ -50,22 +59,22 @@ class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of one event, events of one batch."""
+    """Maximum bytes of an event, and maximum events of a batch."""
 
     event_max_bytes: int = 1 << 20
-    batch_max_events: int = 10_000
+    batch_max_events: int = RECORD_EVENTS_MAX
 
 
 CLAIM_CHECK = (
     "Store what is large elsewhere, and publish an event that says where: CloudEvents has the extension"
     " dataref for it."
 )
-"""The way out for who has more to say than an event may hold."""
+"""Hint to publishers whose event is larger than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRefusal:
-    """One event that was not taken: its index in the batch, why, and the place."""
+    """A refused event: its index in the batch, the reason, and the position of the fault."""
 
     index: int
     detail: str
@@ -76,7 +85,7 @@ class EventRefusal:
     too_large: bool = False
 
     def document(self) -> dict[str, Any]:
-        """The members that tell a client of it."""
+        """Return the JSON members that describe the refusal to a client."""
         place = {
             "pointer": self.pointer,
             "byte": self.byte,
@@ -93,7 +102,7 @@ class EventRefusal:
 
 @dataclass(frozen=True, slots=True)
 class DecodedEvents:
-    """The events taken, as JSON lines, the batch index of each, and the events refused."""
+    """Decoded events: the accepted ones as JSON lines, the batch index of each, and the refused ones."""
 
     payload: bytes
     accepted: Sequence[int]
@@ -105,7 +114,7 @@ class DecodedEvents:
 
 
 class EventRefused(ValueError):
-    """Why one event is not taken; ``byte`` counts from the event's own start."""
+    """An event is refused; ``byte`` counts from the event's own start."""
 
     def __init__(
         self, detail: str, pointer: str | None = None, byte: int | None = None, *, too_large: bool = False
@@ -118,7 +127,7 @@ class EventRefused(ValueError):
 
 
 class BatchTooLong(ValueError):
-    """More events than a batch may have; ``count`` is how many there are at least."""
+    """The batch has more events than allowed; ``count`` is a lower bound of their number."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"the batch has {count} events")
@@ -139,7 +148,10 @@ _usual_array = msgspec.json.Decoder(list[UsualEvent])
 
 
 def decode_array_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
-    """A JSON array of usual events; None when it must be looked at more closely."""
+    """Decode a JSON array of usual events; return None if it needs the closer look of `decode_array`.
+
+    Raise BatchTooLong if it has too many events.
+    """
     raws: Sequence[Any]
     try:
         if len(body) <= WHOLE_MAX_BYTES:
@@ -168,14 +180,14 @@ def decode_array_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
 
 
 def decode_lines_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
-    """One usual event a line; None when it must be looked at more closely."""
+    """Decode one usual event per line; return None if the body needs the closer look of `decode_lines`."""
     if not body.endswith(b"\n"):
         body += b"\n"
     lines = body.split(b"\n", limits.batch_max_events)
     if lines.pop() or b"\r" in body:
         return None
-    # Line by line rather than all at once: what was decoded is thrown away at once, while it is in the
-    # cache and before the garbage collector has looked at it. It also insists on one value a line.
+    # Line by line rather than all together: each decoded object is freed while it is in the cache and before
+    # the garbage collector has looked at it. This also insists on one value per line.
     try:
         for line in lines:
             _usual.decode(line)
@@ -189,10 +201,11 @@ def decode_lines_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
 def _unless_extreme(
     payload: bytes, count: int, pieces: Sequence[Any], limits: Limits
 ) -> DecodedEvents | None:
-    """The batch, if no event is too large or nests deep enough to need a closer look."""
+    """Return the batch, or None if an event is too large or may nest too deeply."""
     if len(payload) > limits.event_max_bytes and max(map(len, pieces)) > limits.event_max_bytes:
         return None
-    # What is left of each line are its openings, those inside strings too: that costs a closer look at worst.
+    # Only the openings of each line are left, including those inside strings: these cost a closer look at
+    # worst.
     openings = payload.translate(None, _NO_OPENING)
     if len(openings) > DEPTH_MAX and max(map(len, openings.split(b"\n"))) > DEPTH_MAX:
         return None
@@ -200,7 +213,7 @@ def _unless_extreme(
 
 
 def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
-    """A JSON array of events, each judged for itself."""
+    """Decode a JSON array of events, and validate each event on its own."""
     try:
         if len(body) > WHOLE_MAX_BYTES and count_bytes(body, b",") > SPLIT_MAX_COMMAS:
             raise msgspec.DecodeError
@@ -230,7 +243,7 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
 
 
 def decode_lines(body: bytes, limits: Limits) -> DecodedEvents:
-    """One event a line, each judged for itself; blank lines are passed over."""
+    """Decode one event per line, and validate each on its own; blank lines are skipped."""
     pieces: list[tuple[bytes, int]] = []
     for line in _LINE.finditer(body):
         if line[0].strip():
@@ -241,7 +254,7 @@ def decode_lines(body: bytes, limits: Limits) -> DecodedEvents:
 
 
 def decode_single(body: bytes, limits: Limits) -> DecodedEvents:
-    """One event in structured mode."""
+    """Decode one event in structured mode."""
     return _judge([(body, 0)], body, limits)
 
 
@@ -270,7 +283,7 @@ def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> 
 
 
 def check_event(piece: bytes, event_max_bytes: int) -> bytes:
-    """The event as one compact line; `EventRefused` says what is wrong with it."""
+    """Return the event as one compact line. Raise EventRefused with the reason if it is invalid."""
     if len(piece) > event_max_bytes:
         detail = f"the event has {len(piece)} bytes; one event may have {event_max_bytes}"
         raise EventRefused(detail, too_large=True)
@@ -287,7 +300,7 @@ def check_event(piece: bytes, event_max_bytes: int) -> bytes:
     check_attributes(event)
     if piece.count(b"{") + piece.count(b"[") > DEPTH_MAX and _depth(event) > DEPTH_MAX:
         raise EventRefused(f"the event's JSON nests deeper than {DEPTH_MAX} levels")
-    if "expirytime" in event and b'"expirytime"' not in piece:  # escaped: who delivers looks for these bytes
+    if "expirytime" in event and b'"expirytime"' not in piece:  # escaped: delivery searches for these bytes
         piece = msgspec.json.encode(_members.decode(piece))
     return _one_line(piece)
 
@@ -322,7 +335,7 @@ def _not_utf8(piece: bytes) -> EventRefused:
 
 
 def _not_json(piece: bytes, message: str) -> EventRefused:
-    """The standard library's parser says more clearly what is wrong, where it agrees that something is."""
+    """Explain a syntax error with the standard library's parser, which is clearer, if it finds one, too."""
     if not piece:
         return EventRefused("there is no event here", byte=0)
     try:
@@ -346,7 +359,7 @@ _STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.D
 
 
 def _out_of_range(piece: bytes) -> EventRefused:
-    """JSON sets no bounds to numbers; every reader does. The first number that has no value is named."""
+    """Name the first number that is out of range: JSON does not bound numbers, but every reader does."""
     for token in _STRING_OR_NUMBER.finditer(piece):
         if token[0][:1] != b'"':
             try:
@@ -371,7 +384,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 def check_attributes(event: Any) -> None:
-    """Hold an event against CloudEvents 1.0; `EventRefused` names the attribute that is wrong."""
+    """Validate an event against CloudEvents 1.0. Raise EventRefused with the invalid attribute."""
     if not isinstance(event, dict):
         raise EventRefused(f"an event is a JSON object, not {_kind(event)}")
     for name in ("specversion", "id", "source", "type"):
@@ -396,12 +409,12 @@ def check_attributes(event: Any) -> None:
 
 
 def check_time(name: str, value: Any) -> None:
-    """Hold a value against RFC 3339, if it is one; `EventRefused` says by what name it is none."""
+    """Validate a timestamp against RFC 3339; None is valid. Raise EventRefused with the attribute's name."""
     if value is None:
         return
     if isinstance(value, str) and _TIME.fullmatch(value):
         try:
-            # Python knows no leap second; CloudEvents' timestamps do.
+            # Python does not accept leap seconds; CloudEvents' timestamps may have them.
             datetime.fromisoformat(value[:10])
             return
         except ValueError:
@@ -452,7 +465,7 @@ def _kind(value: Any) -> str:
 
 
 def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> DecodedEvents:
-    """One event in binary mode: attributes from ``ce-`` headers, data from the body."""
+    """Decode one event in binary mode: attributes from ``ce-`` headers, data from the body."""
     try:
         if len(body) > limits.event_max_bytes:
             detail = f"the data has {len(body)} bytes; one event may have {limits.event_max_bytes}"
@@ -492,7 +505,7 @@ def _binary_event(headers: Mapping[str, str], body: bytes) -> bytes:
 
 def _header_value(header: str, value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] == '"':
-        # The HTTP binding tells receivers to take off quotes that older senders put around a value.
+        # The HTTP binding tells receivers to remove the quotes that older senders put around a value.
         value = re.sub(r"\\(.)", r"\1", value[1:-1])
     try:
         return unquote_to_bytes(value.encode("latin-1")).decode()
@@ -518,16 +531,16 @@ UTF8 = ("utf-8", "utf8")
 
 
 def charset_of(parameters: str) -> str:
-    """The character set that a media type's parameters name, in lower case; UTF-8 where they name none."""
+    """Return the charset named in a media type's parameters, in lower case; "utf-8" if there is none."""
     named = _CHARSET.search(parameters) if parameters else None
     return named[1].lower() if named else "utf-8"
 
 
 def _is_readable(body: bytes, charset: str) -> bool:
-    """Whether the body's bytes mean in their character set what they mean in UTF-8.
+    """Return whether the body's bytes mean the same in their charset as in UTF-8.
 
-    If not they are kept as bytes: then what the label says of them stays true, and nothing that a client
-    names is run over them.
+    If not, they are kept as bytes: their declared charset stays true, and no codec chosen by a client runs on
+    them.
     """
     return charset in UTF8 or (_WITH_ASCII_IN_IT.fullmatch(charset) is not None and body.isascii())
 

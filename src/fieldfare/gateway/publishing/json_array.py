@@ -1,8 +1,7 @@
-"""Finding the elements of a JSON array whose text is broken somewhere.
+"""Split a JSON array whose text is invalid somewhere.
 
-A whole array with one bad byte is no JSON, yet its other elements are. Here the array is cut at the
-commas of its top level by looking at strings and brackets only; what is in between is for the caller
-to parse, piece by piece.
+An array with one bad byte is not JSON, yet its other elements are. The array is cut at its top-level commas
+by looking at strings and brackets only; the caller parses the pieces.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# A string cannot contain a raw control character, so one that does not end stops at its line's end.
+# A string cannot contain a raw control character, so an unterminated one stops at its line's end.
 _TOKEN = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"|["\[\]{},]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _CLOSER = {ord("["): ord("]"), ord("{"): ord("}")}
@@ -18,7 +17,7 @@ _CLOSER = {ord("["): ord("]"), ord("{"): ord("}")}
 
 @dataclass(frozen=True, slots=True)
 class ArrayPieces:
-    """The elements' places ``(start, end)`` in the text, and where the rest became unreadable, if it did."""
+    """The elements' places ``(start, end)`` in the text, and where and why the rest is unreadable, if so."""
 
     pieces: list[tuple[int, int]]
     lost_at: int | None = None
@@ -26,7 +25,7 @@ class ArrayPieces:
 
 
 def split_array(text: bytes, most: int) -> ArrayPieces:
-    """Cut the text of a JSON array at the commas of its top level, until there are more than ``most``."""
+    """Split the text of a JSON array at its top-level commas, until there are more than ``most`` elements."""
     opening = len(text) - len(text.lstrip(_SPACE))
     if text[opening : opening + 1] != b"[":
         return ArrayPieces([], opening, "a batch is a JSON array and starts with [")
@@ -38,7 +37,7 @@ def split_array(text: bytes, most: int) -> ArrayPieces:
         char = text[at]
         if char == 0x22:
             if token.end() - at == 1:
-                return ArrayPieces(pieces, at, "this string does not end")
+                return ArrayPieces(pieces, at, "this string is not closed")
         elif char in _CLOSER:
             closers.append(_CLOSER[char])
         elif char == 0x2C:
@@ -49,7 +48,7 @@ def split_array(text: bytes, most: int) -> ArrayPieces:
                     return ArrayPieces(pieces)
         elif closers:
             if closers.pop() != char:
-                return ArrayPieces(pieces, at, f"{chr(char)} closes nothing that is open here")
+                return ArrayPieces(pieces, at, f"{chr(char)} has no matching opening bracket here")
         elif char == 0x5D:
             if pieces or text[start:at].strip(_SPACE):
                 pieces.append((start, at))
@@ -58,5 +57,5 @@ def split_array(text: bytes, most: int) -> ArrayPieces:
                 return ArrayPieces(pieces, len(text) - len(rest), "there is more text after the array's end")
             return ArrayPieces(pieces)
         else:
-            return ArrayPieces(pieces, at, "} closes nothing that is open here")
-    return ArrayPieces(pieces, start, "the array does not end")
+            return ArrayPieces(pieces, at, "} has no matching opening bracket here")
+    return ArrayPieces(pieces, start, "the array is not closed")

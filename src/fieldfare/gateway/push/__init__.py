@@ -1,9 +1,10 @@
-"""Webhooks: messages that are sent to the subscriber's address, instead of being fetched.
+"""Webhooks: messages pushed to the subscriber's URL instead of being pulled.
 
-addresses   which addresses may be called, and connections to no others
-streams     connections of which answers are read bit by bit
+addresses   which IP addresses may be called; connections to no others
+streams     connections with bounded reads of a response
 messages    events as HTTP requests: structured, binary, batch
-signing     what a receiver knows them by
-sender      one request, the handshake before it, and what the answer means
-pushes      a session of the delivery's machine for each subscription that has an address
+signing     signatures by which a receiver authenticates requests
+sender      one request, the handshake before it, and what the response means
+gate        admission to an address and its server: circuit breakers, rate, permission
+pushes      a delivery session for each subscription with a push URL
 """

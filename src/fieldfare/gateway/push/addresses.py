@@ -1,8 +1,8 @@
 """Which addresses the service calls, and connections to no others.
 
-An address is read once, by one strict reader; its name is resolved once for each connection, what it is
-resolved to is judged, and to exactly that the connection is made. So it does not matter how a private address
-is written, what a name leads to the second time, or who else would read the same text differently.
+A URL is parsed once, by one strict parser. Its host name is resolved once per connection, the result is
+checked, and the connection is made to exactly that IP address. So it does not matter how a private address is
+written, what the name resolves to the second time, or how another parser would read the URL.
 """
 
 from __future__ import annotations
@@ -11,35 +11,49 @@ import asyncio
 import ipaddress
 import re
 import socket
+import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
 
 import httpcore
 
+from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.fair_queue import SharedCapacity
 from fieldfare.gateway.push.streams import BoundedStream
-from fieldfare.gateway.slots import Slots
 
 URL_MAX_CHARS = 2_000
 DEFAULT_PORTS = {"https": 443, "http": 80}
 TRIED_ADDRESSES = 3
-"""Of the addresses of a name so many are tried."""
+"""Maximum IP addresses tried per host name; further ones are ignored."""
+
+ASKS_MAX, ASKS_PERIOD_S = 30, 60.0
+"""Maximum permission requests without permission, per period in seconds, to one host or IP address; more are
+refused. A space that has made fewer than its fair share of them may exceed it: all spaces together make at
+most 111.
+"""
+
+ASKED_PLACES_MAX = 10_000
+"""Maximum hosts and IP addresses with counted requests; beyond it, the least recently asked are forgotten."""
 
 RESOLVERS = 64
-"""Threads on which names are resolved; a name whose servers do not answer holds one for long. Of one space a
-quarter at most."""
+"""Threads that resolve names; a name whose servers do not answer blocks one for long. One space uses at most
+a quarter of them; its other lookups wait.
+"""
 
 caller: ContextVar[str] = ContextVar("caller", default="")
-"""The space for which a task makes its request: a connection is made, and its name resolved, in that task."""
+"""The space of a task's request; the connection is made, and the name resolved, in the same task."""
+
+asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
+"""The permission request that a task makes to a server which has never given permission, if any."""
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a name."""
+"""Resolves a host name and port to IP addresses."""
 
 _URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[!-~]*)?")
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -47,12 +61,12 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 class NotAllowed(Exception):
-    """An address is not called; the text may be told to whoever named it."""
+    """A URL or IP address may not be called; the message may be shown to the user who configured it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address, read."""
+    """A parsed URL."""
 
     scheme: str
     host: str
@@ -61,29 +75,29 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read an address; ValueError says what is wrong with it."""
+        """Parse a URL. Raise ValueError if it is invalid."""
         if len(url) > URL_MAX_CHARS:
-            raise ValueError(f"an address has at most {URL_MAX_CHARS:,} characters")
+            raise ValueError(f"the address has {len(url):,} characters; the maximum is {URL_MAX_CHARS:,}")
         found = _URL.fullmatch(url)
         if found is None or "#" in url or "\\" in url:
             raise ValueError(
-                "an address looks like https://example.com/path: http or https, a name or an IP address,"
-                " no user, no fragment, and nothing but ASCII (names of other letters as xn--...)"
+                "the address must be an http or https URL such as https://example.com/path, in ASCII, without"
+                " user and fragment; write other letters of a host name as xn--..."
             )
         scheme, host, port, path = found.groups()
         number = int(port) if port else DEFAULT_PORTS[scheme]
         if not 0 < number < 65_536:
-            raise ValueError("a port is a number from 1 to 65,535")
+            raise ValueError(f"the port is {number}; it must be from 1 to 65,535")
         return cls(scheme, _host_of(host.lower()), number, path or "/")
 
     @property
     def authority(self) -> str:
-        """Host and port as a request names them."""
+        """Return host and port as in a request's Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     def url(self) -> httpcore.URL:
-        """The same for a request."""
+        """Return the URL as a URL of httpcore."""
         return httpcore.URL(scheme=self.scheme, host=self.host, port=self.port, target=self.path)
 
 
@@ -92,16 +106,19 @@ def _host_of(host: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host[1:-1]))
         except ValueError:
-            raise ValueError("what stands in [] is no IPv6 address") from None
+            raise ValueError(f"{host} is not a valid IPv6 address") from None
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        # Else it is read as an IP address by some and as a name by others: 0x7f.1, 2130706433, 017700000001.
+        # Without this check, such a host is an IP address to some parsers and a name to others: 0x7f.1,
+        # 2130706433, 017700000001.
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            raise ValueError("an IPv4 address is four numbers from 0 to 255 with dots between them") from None
+            raise ValueError(
+                f"{host} is not a valid IPv4 address: write four numbers from 0 to 255, separated by dots"
+            ) from None
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise ValueError("this is no name of a host")
+        raise ValueError(f"{host[:80]} is not a valid host name")
     return host
 
 
@@ -112,29 +129,31 @@ class CallRules:
     Parameters
     ----------
     allow
-        Networks whose addresses are called though they are not public, without TLS too, and at any port.
+        Networks that may be called although they are not public, also without TLS, and at any port.
     """
 
     allow: tuple[IPNetwork, ...] = ()
 
     def refusal(self, address: str, port: int, *, is_tls: bool) -> str | None:
-        """Why an IP address is not called, without naming it: what a name leads to may be a secret."""
+        """Return why an IP address may not be called, or None. The text does not name it: what a name
+        resolves to may be a secret.
+        """
         ip = ipaddress.ip_address(address.partition("%")[0])
         inner = _embedded(ip)
         if any(each in network for network in self.allow for each in (ip, inner) if each is not None):
             return None
         if not is_public(ip) or (inner is not None and not is_public(inner)):
-            return "it leads to an address that is not public, and that this service may not call"
+            return "its IP address is not public, and FIELDFARE_WEBHOOK_ALLOW does not allow it"
         if not is_tls:
-            return "http without TLS is only for networks that this service may call so: use https"
+            return "http without TLS is only allowed for networks in FIELDFARE_WEBHOOK_ALLOW: use https"
         if port != 443 and port < 1024:
-            return "of the ports below 1024 only 443 is called"
+            return f"port {port} is not allowed: use 443, or a port from 1024 on"
         return None
 
     def first_look(self, target: Target) -> str | None:
-        """Why an address can never be called, as far as one can say without resolving its name."""
+        """Return why a URL can never be called, as far as is known before its name is resolved, or None."""
         if target.scheme == "http" and not self.allow:
-            return "http without TLS is only for networks that this service may call so: use https"
+            return "http without TLS is only allowed for networks in FIELDFARE_WEBHOOK_ALLOW: use https"
         try:
             ipaddress.ip_address(target.host)
         except ValueError:
@@ -146,7 +165,7 @@ _NOT_PUBLIC = tuple(
     map(
         ipaddress.ip_network,
         (
-            # Which of these Python calls global differs with its version.
+            # Which of these Python considers global depends on its version.
             *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
             *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
             *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
@@ -161,7 +180,7 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Whether an address is one that anybody in the world may call."""
+    """Return whether an IP address is publicly routable."""
     if isinstance(ip, ipaddress.IPv6Address):
         inner = _embedded(ip)
         if inner is not None and (ip in _NAT64 or ip.ipv4_mapped is not None):
@@ -172,7 +191,7 @@ def is_public(ip: IPAddress) -> bool:
 
 
 def _embedded(ip: IPAddress) -> IPAddress | None:
-    """The IPv4 address that an IPv6 address leads to by its form."""
+    """Return the IPv4 address embedded in an IPv6 address, or None."""
     if isinstance(ip, ipaddress.IPv4Address):
         return None
     if ip.ipv4_mapped is not None:
@@ -185,44 +204,109 @@ def _embedded(ip: IPAddress) -> IPAddress | None:
 
 
 class Names:
-    """Resolves names, on threads of its own: storage must not wait for somebody's name servers."""
+    """Resolves names on threads of its own: storage must not wait for a subscriber's name servers."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="fieldfare-names")
-        self._slots = Slots(RESOLVERS, RESOLVERS // 4)
+        self._threads = FairExecutor(RESOLVERS, RESOLVERS // 4, "fieldfare-names")
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """The IP addresses of a name; OSError where there are none."""
+        """Return the IP addresses of a name. Raise OSError if there are none."""
 
         def ask() -> list[Any]:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
-        loop, space = asyncio.get_running_loop(), caller.get()
-
-        def done(asked: object) -> None:
-            # When the thread is free, not when nobody waits any more.
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._slots.release, space)
-
-        await self._slots.acquire(space)
-        asked = self._threads.submit(ask)
-        asked.add_done_callback(done)
-        found = await asyncio.wrap_future(asked)
+        found = await self._threads.run(caller.get(), ask)
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close(wait=False)
+
+
+class Asks:
+    """A limit on permission requests to servers that have never given permission, by host and by IP address.
+
+    Many names may resolve to one server, which never asked to be called by any of them. Granted requests do
+    not count. Each space has a fair share: one space's requests do not use up those of the others.
+    """
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[str, PlaceAsks] = OrderedDict()
+
+    def check(self, place: str, space: str) -> None:
+        """Count a request to a host or an IP address. Raise NotAllowed if too many went there in vain."""
+        asked = self._asked.setdefault(place, PlaceAsks())
+        self._asked.move_to_end(place)
+        asked.expire(time.monotonic() - ASKS_PERIOD_S)
+        if not asked.share.fits(space, 1):
+            raise NotAllowed(
+                f"its server gave no permission and was asked too often (at most {ASKS_MAX} requests in"
+                f" {ASKS_PERIOD_S:g} s): it is asked again later"
+            )
+        asked.add(space)
+        if len(self._asked) > ASKED_PLACES_MAX:
+            self._asked.popitem(last=False)
+
+    def forget(self, place: str, space: str) -> None:
+        """Uncount a space's request that was granted."""
+        if place in self._asked:
+            self._asked[place].remove(space)
+
+
+class PlaceAsks:
+    """The recent permission requests to one host or IP address."""
+
+    def __init__(self) -> None:
+        self.share = SharedCapacity(ASKS_MAX)
+        self._asked: deque[tuple[float, str]] = deque()
+        """Times and spaces of the requests, oldest first."""
+
+    def add(self, space: str) -> None:
+        """Count a request that is made now."""
+        self._asked.append((time.monotonic(), space))
+        self.share.take(space, 1)
+
+    def expire(self, before_s: float) -> None:
+        """Uncount the requests made before a time."""
+        while self._asked and self._asked[0][0] < before_s:
+            self.share.give_back(self._asked.popleft()[1], 1)
+
+    def remove(self, space: str) -> None:
+        """Uncount a space's last request, if there is one."""
+        for index in range(len(self._asked) - 1, -1, -1):
+            if self._asked[index][1] == space:
+                del self._asked[index]
+                self.share.give_back(space, 1)
+                return
+
+
+class Asking:
+    """One permission request of the calling space, and the hosts and IP addresses where it counts."""
+
+    def __init__(self, asks: Asks) -> None:
+        self._asks = asks
+        self._space = caller.get()
+        self._places: list[str] = []
+
+    def check(self, place: str) -> None:
+        """Count the request at a host or IP address, see `Asks.check`."""
+        self._asks.check(place, self._space)
+        self._places.append(place)
+
+    def agreed(self) -> None:
+        """Uncount the request everywhere: permission was granted."""
+        for place in self._places:
+            self._asks.forget(place, self._space)
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to what a name leads to now, if that may be called, and to nothing else.
+    """Network backend that connects only to IP addresses that may be called.
 
     Parameters
     ----------
     rules, resolve
-        What may be called, and what names lead to.
+        The call rules, and the name resolver.
     is_tls
-        Whether what is connected to is spoken to by TLS.
+        Whether connections use TLS.
     """
 
     def __init__(self, rules: CallRules, resolve: Resolve, *, is_tls: bool) -> None:
@@ -249,9 +333,12 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         refusals = {each: self._rules.refusal(each, port, is_tls=self._is_tls) for each in addresses}
         allowed = [each for each, refusal in refusals.items() if refusal is None]
         if not allowed:
-            raise NotAllowed(next(filter(None, refusals.values()), "its name leads nowhere"))
+            raise NotAllowed(next(filter(None, refusals.values()), "its name has no IP address"))
         failed: Exception | None = None
+        ceiling = asking.get()
         for address in allowed[:TRIED_ADDRESSES]:
+            if ceiling is not None:
+                ceiling.check(address)
             try:
                 stream = await self._network.connect_tcp(
                     address, port, timeout, local_address, socket_options
@@ -265,7 +352,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.AsyncNetworkStream:
-        raise NotAllowed("no sockets of this machine are called")
+        raise NotAllowed("Unix sockets are not allowed")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -1,4 +1,12 @@
-"""Who may call an address now: what each request passes first."""
+"""Admission of requests: each passes its subscription's gate and its server's.
+
+    subscription ──▶ Gate ────▶ Server ──▶ request ──┬─▶ a response with a status: counts for the gate
+                    breaker     breaker, rate,       └─▶ none: counts for the server
+                                permission
+
+A server is identified by scheme, host and port. Spaces share neither gates nor servers: the results of one
+space's requests tell another space nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,113 +15,189 @@ import math
 import random
 import time
 from collections.abc import Hashable
+from dataclasses import replace
 
-from fieldfare.delivery.breaker import Admitted, Breaker, BreakerState, Due, Failed, Succeeded, Want, Withdraw
-from fieldfare.effects import Tell, Timer
+from fieldfare.delivery.breaker import (
+    FAILURES_MAX,
+    Admitted,
+    Breaker,
+    BreakerState,
+    Failed,
+    Succeeded,
+    Want,
+    Withdraw,
+)
 from fieldfare.gateway.push.addresses import Target
 from fieldfare.gateway.push.sender import Meaning, Outcome, Permission, Sender
+from fieldfare.runtimes.machines import MachineRunner
 
 PERMITTED_S = 86_400.0
-"""For so long a permission counts before it is asked for again."""
+"""How long a granted permission is valid, in seconds, before it is requested again."""
+
+STATES = (BreakerState.OPEN, BreakerState.TRYING, BreakerState.CLOSED)
+"""The breaker's states, those that delay requests most first."""
 
 WORDS = {BreakerState.CLOSED: "working", BreakerState.OPEN: "broken", BreakerState.TRYING: "trying"}
-"""What the states of a breaker are called where subscribers read them."""
+"""The breaker's states in documents for subscribers."""
 
-Message = Want | Withdraw | Succeeded | Failed | Due
+BREAKER = "breaker"
+
+Message = Want | Withdraw | Succeeded | Failed
 
 
-class Gate:
-    """One address as one space calls it: runs its breaker, and asks it for permission.
+class Guard:
+    """A circuit breaker on the event loop, and the callers that wait for it."""
 
-    Spaces share none: what one makes of an address is not told to another by how its own requests fare.
-
-    Parameters
-    ----------
-    url
-        The address.
-    rng
-        For the breaker.
-    broken
-        Those that are broken, this one with them while it is.
-    """
-
-    def __init__(self, url: str, rng: random.Random, broken: set[Gate]) -> None:
-        self.target = Target.parse(url)
-        self.users = 0
-        self._broken = broken
-        self._breaker = Breaker(rng)
+    def __init__(self, rng: random.Random) -> None:
+        self.breaker = Breaker(rng)
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}
-        self._asking = asyncio.Lock()
-        self._permitted_until_s = self._told_s = -math.inf
-        self._refused: Outcome | None = None
-        self._last: Outcome | None = None
+        self._runner = MachineRunner({}, {Admitted: self._admit})
+        self._runner.add(BREAKER, self.breaker)
 
     @property
     def is_broken(self) -> bool:
-        return self._breaker.state is BreakerState.OPEN
+        return self.breaker.state is BreakerState.OPEN
 
     async def admitted(self, who: Hashable) -> None:
-        """Wait until somebody may call; he must say with `ended` how it went."""
+        """Wait until a caller may call. The caller must report the result."""
         self._waiting[who] = future = asyncio.get_running_loop().create_future()
         try:
-            self._hand_in(Want(who))
+            self.report(Want(who))
             await future
         except BaseException:
-            self._hand_in(Withdraw(who))
+            self.report(Withdraw(who))
             raise
         finally:
             del self._waiting[who]
 
-    def ended(self, who: Hashable, answer: Outcome | None) -> None:
-        """Somebody who was admitted has called, or did not (None)."""
-        if answer is None:
-            self._hand_in(Withdraw(who))
-            return
-        self._last = answer
-        if answer.meaning is Meaning.ACCEPTED:
-            self._hand_in(Succeeded(who))
-        else:
-            self._hand_in(Failed(who, answer.meaning is not Meaning.FAILED, answer.wait_s))
+    def report(self, message: Message) -> None:
+        """Pass a message to the breaker."""
+        self._runner.dispatch(BREAKER, message)
 
-    async def permission(self, sender: Sender, timeout_s: float) -> Outcome | None:
-        """Ask for permission, unless there is one; why there is none.
+    def _admit(self, name: str, news: Admitted) -> None:
+        future = self._waiting[news.who]
+        if not future.done():
+            future.set_result(None)
 
-        Who has waited for another one's answer takes that for his own: where nobody answers, to ask one after
-        the other would take so long that leases run out.
+
+class Server(Guard):
+    """One server as called by one space: admits requests to all its addresses, and requests permission.
+
+    Its breaker opens when there is no connection or no response, or when permission is refused for
+    several URLs: thousands of URLs may differ only in the path, and a server that refuses permission would be
+    asked for each of them.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.users = 0
+        self.last: Outcome | None = None
+        """The last outcome that counted for the server."""
+        self._asking = asyncio.Lock()
+        self._permitted_until_s = self._told_s = -math.inf
+        self._silence: Outcome | None = None
+        """Outcome of the last request for permission if there was no response."""
+        self._refusals: dict[Target, Outcome] = {}
+        """URLs that were refused since the last granted permission, at most `FAILURES_MAX`."""
+
+    async def permission(self, sender: Sender, target: Target, timeout_s: float) -> Outcome | None:
+        """Return None if the server gives permission, else the outcome of the refused request.
+
+        Permission for one URL holds for all; a valid permission is not requested again. A refusal with a
+        status holds for its URL, and for all once `FAILURES_MAX` URLs were refused. A caller that waited for
+        another caller's request uses its refusal, too: if the server does not respond, one request after the
+        other would outlast the leases.
         """
         wanted_s = time.monotonic()
         async with self._asking:
             if time.monotonic() < self._permitted_until_s:
                 return None
-            if self._refused is None or self._told_s < wanted_s:
-                found = await sender.ask(self.target, timeout_s)
-                self._told_s = time.monotonic()
-                self._refused = found if isinstance(found, Outcome) else None
-                if isinstance(found, Permission):
-                    self._breaker.pace(found.spacing_s)
-                    self._permitted_until_s = time.monotonic() + PERMITTED_S
-            return self._refused
+            if self._told_s >= wanted_s and (known := self._known(target)) is not None:
+                return known
+            found = await sender.ask(target, timeout_s)
+            self._told_s = time.monotonic()
+            self._silence = None
+            if isinstance(found, Permission):
+                self.breaker.pace(found.spacing_s)
+                self._permitted_until_s = time.monotonic() + PERMITTED_S
+                self._refusals.clear()
+                return None
+            if found.concerns_server:
+                self._silence = found
+                return found
+            if len(self._refusals) < FAILURES_MAX:
+                self._refusals[target] = found
+            return self._judged(found)
+
+    def _known(self, target: Target) -> Outcome | None:
+        """Return an earlier outcome that holds for a URL, if there is one."""
+        if self._silence is not None:
+            return self._silence
+        known = self._refusals.get(target)
+        if known is None and len(self._refusals) >= FAILURES_MAX:
+            known = next(iter(self._refusals.values()))
+        return None if known is None else self._judged(known)
+
+    def _judged(self, refusal: Outcome) -> Outcome:
+        return replace(refusal, concerns_server=len(self._refusals) >= FAILURES_MAX)
+
+
+class Gate(Guard):
+    """One subscription's admission to its address: its own breaker, then its server's.
+
+    A response with a status, whichever it is, shows that the server works, and counts for the subscription
+    alone: other addresses of the server may belong to others and work. So do 429 and 503 with their
+    ``Retry-After``: providers of many addresses limit each by itself, and a server that is overloaded as a
+    whole tells each subscription so, which then pauses.
+
+    Parameters
+    ----------
+    rng
+        Random generator of the breaker.
+    server
+        The server of the subscription's address.
+    """
+
+    def __init__(self, rng: random.Random, server: Server) -> None:
+        super().__init__(rng)
+        self.server = server
+
+    async def admitted(self, who: Hashable) -> None:
+        """Wait until a caller may send a request. The caller must report the result with `ended`."""
+        await super().admitted(who)
+        try:
+            await self.server.admitted(who)
+        except BaseException:
+            self.report(Withdraw(who))
+            raise
+
+    def ended(self, who: Hashable, answer: Outcome | None) -> None:
+        """Report the outcome of an admitted request, or None if it was not sent."""
+        if answer is None:
+            self.report(Withdraw(who))
+            self.server.report(Withdraw(who))
+            return
+        # A final refusal is no reason to stop: the subscription is paused.
+        failed = Failed(who, answer.meaning not in (Meaning.FAILED, Meaning.GONE), answer.wait_s)
+        if answer.concerns_server:
+            self.server.last = answer
+            self.server.report(failed)
+            self.report(Withdraw(who))
+        else:
+            self.server.report(Succeeded(who))
+            self.report(Succeeded(who) if answer.meaning is Meaning.ACCEPTED else failed)
 
     def document(self) -> dict[str, object]:
-        """What subscribers are told of it."""
-        breaker, last = self._breaker, self._last
-        document: dict[str, object] = {"state": WORDS[breaker.state], "failures": breaker.failures}
-        if breaker.state is BreakerState.OPEN:
-            document["next_try_s"] = round(max(0.0, breaker.until_s - time.monotonic()), 1)
-        if last is not None:
-            document["last"] = last.said
+        """Return the state of the subscription's requests as shown to subscribers."""
+        breakers = (self.breaker, self.server.breaker)
+        state = next(each for each in STATES if each in [breaker.state for breaker in breakers])
+        document: dict[str, object] = {
+            "state": WORDS[state],
+            "failures": max(breaker.failures for breaker in breakers),
+        }
+        if state is BreakerState.OPEN:
+            until_s = max(breaker.until_s for breaker in breakers if breaker.state is state)
+            document["next_try_s"] = round(max(0.0, until_s - time.monotonic()), 1)
+        if self.server.last is not None:
+            document["last"] = self.server.last.said
         return document
-
-    def _hand_in(self, message: Message) -> None:
-        for effect in self._breaker.handle(message, time.monotonic()):
-            if isinstance(effect, Timer) and isinstance(effect.message, Due):
-                wait_s = max(0.0, effect.at_s - time.monotonic())
-                asyncio.get_running_loop().call_later(wait_s, self._hand_in, effect.message)
-            elif isinstance(effect, Tell) and isinstance(effect.news, Admitted):
-                future = self._waiting[effect.news.who]
-                if not future.done():
-                    future.set_result(None)
-        if self.is_broken and self.users:
-            self._broken.add(self)
-        else:
-            self._broken.discard(self)

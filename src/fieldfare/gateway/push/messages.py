@@ -18,7 +18,9 @@ from fieldfare.model import PushMode
 Headers = list[tuple[bytes, bytes]]
 
 ATTRIBUTES_MAX_BYTES = 4 << 10
-"""An event with longer attributes is not sent in binary mode: many servers take 8 KiB of head at most."""
+"""Maximum size of the attributes in binary mode, in bytes; larger events are sent structured. Many servers
+accept at most 8 KiB of head.
+"""
 
 _STRUCTURED = (b"content-type", b"application/cloudevents+json; charset=utf-8")
 _BATCH = (b"content-type", b"application/cloudevents-batch+json; charset=utf-8")
@@ -31,17 +33,17 @@ _any = msgspec.json.Decoder()
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An event to be sent: its key, and its JSON with position and attempt as attributes."""
+    """An event to send: its key, and its JSON with position and attempt as attributes."""
 
     key: int
     event: bytes
 
 
 def request_of(mode: PushMode, messages: Sequence[Outgoing]) -> tuple[Headers, bytes]:
-    """Headers and body of the request that sends some messages: one, but for batch mode.
+    """Return the headers and body of the request that sends the messages: exactly one, except in batch mode.
 
-    An event is sent structured though binary mode is asked for where that cannot say it: without data (a
-    webhook has a body), with long attributes, or with data in another form than its type says.
+    In binary mode, an event is sent structured if binary mode cannot express it: without data (a webhook has
+    a body), with long attributes, or with data that does not have the form of its type.
     """
     if mode == "batch":
         return [_BATCH], b"[" + b",".join(each.event for each in messages) + b"]"
@@ -73,7 +75,7 @@ def _text_of(value: Any) -> str:
 
 
 def _body_of(data: msgspec.Raw | None, encoded: msgspec.Raw | None, media: str | None) -> bytes | None:
-    """The data as its type says; None where there is none, or it has another form."""
+    """Return the data as bytes of its type; None if there is none or it has another form."""
     if encoded is not None and (text := _any.decode(encoded)) is not None:
         return base64.b64decode(text)
     if data is None or bytes(data) == b"null":
@@ -90,7 +92,7 @@ def _body_of(data: msgspec.Raw | None, encoded: msgspec.Raw | None, media: str |
 
 
 def id_of(number: int, messages: Sequence[Outgoing]) -> str:
-    """What a receiver knows a repeated request by: the same messages to the same subscription."""
+    """Return the id by which a receiver recognizes a repeated request: same subscription, same messages."""
     if len(messages) == 1:
         return f"ff-{number}-{position_of(messages[0].key)}"
     keys = b",".join(b"%d" % each.key for each in messages)

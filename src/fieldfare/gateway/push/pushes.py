@@ -1,11 +1,12 @@
-"""The subscriptions whose messages are sent to an address: each has a session of the delivery's machine.
+"""Subscriptions whose messages are pushed to a URL: each has a delivery session.
 
-    a match ──▶ the address admits ──▶ a place is free ──▶ taken ──▶ sent ─┬▶ acked       it was accepted
-                                                                          ├▶ nacked      refused, or unknown
-                                                                          └▶ given back  nobody has seen it
+    a match ──▶ the gate admits ──▶ a slot is free ──▶ taken ──▶ sent ─┬▶ acked       accepted
+                                                                       ├▶ nacked      refused, or unknown
+                                                                       └▶ given back  no receiver has seen it
 
-What is nacked counts as an attempt, and comes again as the subscription's settings say; what is given back
-does not, and waits until the address is well again. Leases, attempts and dead letters are the machine's.
+A nacked message counts as an attempt and is redelivered as the subscription's settings say. One that is given
+back does not count, and waits until the server works again. Leases, attempts and dead letters are those of
+the delivery.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from datetime import UTC, datetime
 
 from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
 from fieldfare.delivery.keys import INDEX_BITS, position_of
-from fieldfare.gateway.delivery.loading import LOADED_AT_ONCE
-from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.loading import LOADED_BATCH_SIZE
 from fieldfare.gateway.delivery.records import PARTS, write_event
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.fair_limiter import FairLimiter
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.push.addresses import caller
-from fieldfare.gateway.push.gate import Gate
+from fieldfare.gateway.push.addresses import Target, caller
+from fieldfare.gateway.push.gate import Gate, Server
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
-from fieldfare.gateway.slots import Slots
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
 from fieldfare.storage.errors import StorageError
@@ -38,26 +39,28 @@ logger = logging.getLogger("fieldfare.gateway.push")
 
 DELAY_FIRST_S = 1.0
 DELAY_MAX_S = 300.0
-"""How long what failed waits where the settings do not say: up to twice as long each time, by chance."""
+"""Bounds of the retry backoff, in seconds, if the settings have no retry delays: the bound doubles with each
+attempt, and the delay is random below it.
+"""
 
 WINDOW = 1 << 20
-"""No bound: as many messages are out as requests are under way."""
+"""In effect unlimited: the number of messages in flight is bounded by the requests under way."""
 
 LEASE_BEYOND_S = 60.0
-FOUND_AT_ONCE = 50
+FOUND_BATCH_SIZE = 50
 RETRY_S = 1.0
 CLOSING_S = 2.0
-"""When the gateway stops, requests under way have so long to be answered; others are sent again."""
+"""Seconds that requests under way have to complete when the gateway stops; others are sent again later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What all pushes share: see `Pushes`."""
+class PushContext:
+    """Dependencies and settings shared by all pushes, see `Pushes`."""
 
-    pump: Pump
+    deliveries: DeliveryService
     subscriptions: Subscriptions
     sender: Sender
-    slots: Slots
+    slots: FairLimiter
     metrics: Metrics
     rng: random.Random
     loading: asyncio.Semaphore
@@ -67,37 +70,42 @@ class Means:
 
 
 class Push:
-    """One subscription's messages on their way to its address, until `close`.
+    """The push of one subscription's messages to its URL, until `close`.
 
     Parameters
     ----------
     means
-        What all share.
+        What all pushes share.
     subscription
-        Whose; another one with the same address may take its place.
+        The subscription; `Pushes.changed` replaces it if the new one has the same URL.
+    target
+        The parsed URL.
     gate
-        The address.
+        The gate through which the requests pass.
     """
 
-    def __init__(self, means: Means, subscription: Subscription, gate: Gate) -> None:
+    def __init__(self, means: PushContext, subscription: Subscription, target: Target, gate: Gate) -> None:
         self._means = means
         self.subscription = subscription
+        self.target = target
         self.gate = gate
+        self.said: str | None = None
+        """Result of the last request."""
         self.session: Session | None = None
         self.delivery: Delivery | None = None
         self.has_accepted = False
-        """Whether the receiver has accepted something since this was last set back."""
+        """Whether the receiver has accepted anything since `Pushes.is_used` last reset this."""
         self.under_way: set[asyncio.Task[None]] = set()
         self.task = asyncio.get_running_loop().create_task(self._run_on())
 
     @property
     def settings(self) -> PushSettings:
-        """As they are now."""
+        """The current push settings."""
         assert self.subscription.delivery.push is not None
         return self.subscription.delivery.push
 
     def close(self) -> None:
-        """Send nothing more; what is under way is still settled when it is answered."""
+        """Send nothing more; requests under way are still settled when they are answered."""
         self.task.cancel()
 
     async def _run_on(self) -> None:
@@ -111,27 +119,27 @@ class Push:
                 await asyncio.sleep(RETRY_S)
 
     async def _run(self) -> None:
-        pump = self._means.pump
+        deliveries = self._means.deliveries
         delivery = await self._load()
         if delivery is None:
             return
         self.delivery = delivery
-        session = self.session = pump.open_stream(delivery, WINDOW)
+        session = self.session = deliveries.open_stream(delivery, WINDOW)
         space, is_turn = self.subscription.space, False
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            with pump.waiter(delivery, session, never) as waiter:
-                while not (pump.closing or delivery.deleted):
+            with deliveries.waiter(delivery, session, never) as waiter:
+                while not (deliveries.closing or delivery.deleted):
                     if len(self.under_way) >= self.settings.requests_max:
                         await asyncio.wait(self.under_way, return_when=asyncio.FIRST_COMPLETED)
-                    elif delivery.has_message(session) and (is_turn or not pump.turns.is_held(space)):
+                    elif delivery.has_message(session) and (is_turn or not deliveries.turns.is_held(space)):
                         is_turn = False
-                        await pump.find_names(delivery, session)
+                        await deliveries.find_names(delivery, session)
                         await self._begin(delivery, session)
                     else:
                         is_turn = await waiter.woken()
         finally:
-            pump.close_stream(delivery, session)
+            deliveries.close_stream(delivery, session)
 
     async def _load(self) -> Delivery | None:
         means = self._means
@@ -139,14 +147,14 @@ class Push:
             while True:
                 subscription = await means.subscriptions.standing(self.subscription)
                 if subscription is None:
-                    return None  # it was deleted before it began
-                delivery = means.pump.delivery_of(subscription)
+                    return None  # it was deleted before the push began
+                delivery = means.deliveries.delivery_of(subscription)
                 if delivery is not None:
                     return delivery
-                await means.pump.load(subscription)
+                await means.deliveries.load(subscription)
 
     async def _begin(self, delivery: Delivery, session: Session) -> None:
-        """Take messages and have them sent, when the address may be called and a place is free."""
+        """Take messages and send them, once the server admits a request and a slot is free."""
         means, space, who = self._means, self.subscription.space, object()
         await self.gate.admitted(who)
         try:
@@ -154,22 +162,22 @@ class Push:
         except BaseException:
             self.gate.ended(who, None)
             raise
-        # From here to the task nothing is awaited: nothing ends this between.
-        keys = [] if means.pump.rations.is_out(space) else self._take(delivery, session)
+        # Nothing is awaited from here to the task, so nothing can interrupt this.
+        keys = [] if means.deliveries.rate_limiter.is_out(space) else self._take(delivery, session)
         if not keys:
             means.slots.release(space)
             self.gate.ended(who, None)
-            await asyncio.sleep(0)  # whatever keeps them back is not waited for in a circle
+            await asyncio.sleep(0)  # let others run: the caller tries again at once
             return
-        means.pump.rations.begin(space)
-        means.pump.wake(delivery)
+        means.deliveries.rate_limiter.begin(space)
+        means.deliveries.wake(delivery)
         sending = self._send(who, delivery, session, keys)
         task = asyncio.get_running_loop().create_task(sending)
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
 
     def _take(self, delivery: Delivery, session: Session) -> list[int]:
-        """What one request shall carry. What has failed in a batch comes alone: it may be what was wrong."""
+        """Take the messages of one request. One that failed in a batch is sent alone: it may be the cause."""
         now_s, lease_s = time.monotonic(), 2 * self._timeout_s(delivery) + LEASE_BEYOND_S
         keys = delivery.take(session, 1, now_s, lease_s)
         if keys and self.settings.mode == "batch" and delivery.tries.count_of(keys[0]) == 1:
@@ -185,7 +193,7 @@ class Push:
         caller.set(subscription.space)  # of this task, and so of this request alone
         answer: Outcome | None = None
         try:
-            with means.pump.pulled(delivery):  # nobody shall read it anew while this has something to settle
+            with means.deliveries.pulled(delivery):  # keep it loaded until its messages are settled
                 round = delivery.round
                 try:
                     messages = await self._compose(delivery, session, keys)
@@ -197,17 +205,18 @@ class Push:
                     self._nack(delivery, keys)
                 if answer is not None and delivery.round == round:
                     self._settle(answer, delivery, session, keys)
-                means.pump.wake(delivery)
+                means.deliveries.wake(delivery)
         finally:
             means.slots.release(subscription.space)
             self.gate.ended(who, answer)
         if answer is not None:
+            self.said = answer.said
             means.metrics.push.requests.labels(answer.meaning.value).inc()
             if answer.meaning is Meaning.GONE:
                 await self._pause(subscription, answer)
 
     async def _compose(self, delivery: Delivery, session: Session, keys: list[int]) -> list[Outgoing]:
-        """The events of some messages; those that are too many for one request are given back."""
+        """Compose the events of some messages; those that are too many for one request are given back."""
         parts: list[bytes] = []
         written: list[int] = []
 
@@ -215,22 +224,22 @@ class Push:
             write_event(parts, place, index, attempt, line)
             written.append(place << INDEX_BITS | index)
 
-        pump = self._means.pump
+        deliveries = self._means.deliveries
         try:
-            done = await pump.compose(delivery, keys, write, parts)
+            done = await deliveries.compose(delivery, keys, write, parts)
         finally:
-            pump.rations.end(self.subscription.space)
+            deliveries.rate_limiter.end(self.subscription.space)
         events = (b"".join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS))
         messages = list(map(Outgoing, written, events))
         delivery.give_back(session, keys[done:])
         return messages
 
     async def _call(self, delivery: Delivery, messages: Sequence[Outgoing]) -> Outcome:
-        """Send one request, after the handshake where there was none yet."""
+        """Send one request, after the handshake if there is no permission yet."""
         means, settings, subscription = self._means, self.settings, self.subscription
         timeout_s = self._timeout_s(delivery)
         if means.handshake:
-            refused = await self.gate.permission(means.sender, timeout_s)
+            refused = await self.gate.server.permission(means.sender, self.target, timeout_s)
             if refused is not None:
                 return refused
         headers, body = request_of(settings.mode, messages)
@@ -246,7 +255,7 @@ class Push:
             headers.append((b"authorization", settings.authorization.encode()))
         means.metrics.given(len(messages))
         places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
-        return await means.sender.post(self.gate.target, headers, body, timeout_s, places)
+        return await means.sender.post(self.target, headers, body, timeout_s, places)
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:
@@ -255,9 +264,9 @@ class Push:
             try:
                 self._means.metrics.acked.inc(delivery.ack([key for key in keys if key not in set(failed)]))
             except TooManyEarlyAcks:
-                pass  # of those that come again, and have been given to somebody else since
+                pass  # for messages that are redelivered and have been delivered to another session since
             self._nack(delivery, failed)
-            self._means.pump.save_soon(delivery)
+            self._means.deliveries.save_soon(delivery)
         elif answer.meaning is Meaning.FAILED:
             self._nack(delivery, keys)
         else:
@@ -275,36 +284,36 @@ class Push:
 
     async def _pause(self, subscription: Subscription, answer: Outcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        because = f"the receiver wants no messages any more: {answer.said} at {now}"
+        because = f"the receiver refused all further messages: {answer.said} at {now}"
         try:
             paused = await self._means.subscriptions.pause(subscription, because)
         except (StorageError, OSError) as error:
             logger.error("subscription %d could not be paused: %s", subscription.number, error)
-            return  # its address counts as broken: it will be asked again, and say the same
+            return  # the receiver will be called again, and answer the same
         if paused is not None:
-            self._means.pump.configure(paused)
+            self._means.deliveries.configure(paused)
 
 
 class Pushes:
-    """All of them; they begin and end by themselves as settings change.
+    """All pushes; they start and stop as settings change.
 
     Parameters
     ----------
-    pump, subscriptions, metrics
-        Bring messages, know settings, count.
+    deliveries, subscriptions, metrics
+        The delivery service, the subscriptions with their settings, and the metrics.
     sender
-        Sends requests; closed with this. None: this service sends nothing.
+        Sends requests; closed with this.
     requests_max
-        Requests under way.
+        Maximum requests under way, of all pushes together; 0 turns pushes off.
     ack_deadline_s, timeout_s
-        How long a receiver may take, where the subscription does not say; and at most.
+        Seconds that a receiver has to answer: the default if the subscription does not say, and the maximum.
     handshake
-        Whether addresses are asked for permission first.
+        Whether to request permission from servers first.
     """
 
     def __init__(
         self,
-        pump: Pump,
+        deliveries: DeliveryService,
         subscriptions: Subscriptions,
         metrics: Metrics,
         sender: Sender,
@@ -315,33 +324,33 @@ class Pushes:
         handshake: bool,
     ) -> None:
         self._is_on = requests_max > 0
-        self._means = Means(
-            pump,
+        self._means = PushContext(
+            deliveries,
             subscriptions,
             sender,
-            Slots(requests_max, max(1, requests_max // 4)),
+            FairLimiter(requests_max, max(1, requests_max // 4)),
             metrics,
             random.Random(),
-            asyncio.Semaphore(2 * LOADED_AT_ONCE),
+            asyncio.Semaphore(2 * LOADED_BATCH_SIZE),
             ack_deadline_s,
             timeout_s,
             handshake,
         )
         self._pushes: dict[int, Push] = {}
-        self._gates: dict[tuple[str, str], Gate] = {}
-        self._broken: set[Gate] = set()
+        self._servers: dict[tuple[str, str, str], Server] = {}
+        """Servers by space, scheme and authority."""
         self._ended: set[Push] = set()
-        """Closed, with requests under way."""
+        """Closed pushes with requests still under way."""
         self._finding: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
+        """Start, on the running event loop."""
         if self._is_on:
-            self._means.pump.call_on_change(self.changed)
+            self._means.deliveries.call_on_change(self.changed)
             self._finding = asyncio.get_running_loop().create_task(self._find())
 
     async def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending, and wait `CLOSING_S` for the requests under way."""
         tasks = [push.task for push in self._pushes.values()]
         if self._finding is not None:
             tasks.append(self._finding)
@@ -358,7 +367,7 @@ class Pushes:
         await self._means.sender.close()
 
     def changed(self, number: int, subscription: Subscription | None) -> None:
-        """A subscription has these settings now, or is removed (None)."""
+        """Apply a subscription's new settings, or its removal (None)."""
         push = None if subscription is None or subscription.delivery.paused else subscription.delivery.push
         held = self._pushes.get(number)
         if subscription is None or push is None:
@@ -370,57 +379,71 @@ class Pushes:
                 held.subscription = subscription
                 return
             self._end(held)
-        key = (subscription.space, push.url)
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = Gate(push.url, self._means.rng, self._broken)
-        gate.users += 1
-        self._pushes[number] = Push(self._means, subscription, gate)
+        target = Target.parse(push.url)
+        key = (subscription.space, target.scheme, target.authority)
+        server = self._servers.get(key)
+        if server is None:
+            server = self._servers[key] = Server(self._means.rng)
+        server.users += 1
+        gate = Gate(self._means.rng, server)
+        self._pushes[number] = Push(self._means, subscription, target, gate)
 
     def _end(self, push: Push) -> None:
         del self._pushes[push.subscription.number]
         push.close()
-        push.gate.users -= 1
-        if not push.gate.users:
-            del self._gates[push.subscription.space, push.settings.url]
-            self._broken.discard(push.gate)
+        server = push.gate.server
+        server.users -= 1
+        if not server.users:
+            del self._servers[push.subscription.space, push.target.scheme, push.target.authority]
         self._ended = {each for each in self._ended if each.under_way}
         if push.under_way:
             self._ended.add(push)
 
     async def _find(self) -> None:
-        """Begin with those whose settings say so: a gateway that starts knows none."""
+        """Start the pushes of all subscriptions that have a push URL: a new gateway knows none."""
         while True:
             try:
                 count = 0
                 async for subscription in self._means.subscriptions.pushed():
-                    self.changed(subscription.number, subscription)
+                    try:
+                        self.changed(subscription.number, subscription)
+                    except ValueError as error:
+                        number = subscription.number
+                        logger.error(
+                            "messages of subscription %d are not sent, since its push address is invalid: %s",
+                            number,
+                            error,
+                        )
                     count += 1
-                    if count % FOUND_AT_ONCE == 0:
+                    if count % FOUND_BATCH_SIZE == 0:
                         await asyncio.sleep(0)
                 return
             except (StorageError, OSError) as error:
-                logger.error("the subscriptions to be pushed cannot be read: %s", error)
+                logger.error(
+                    "the subscriptions with a push address cannot be read; the gateway tries again: %s", error
+                )
                 await asyncio.sleep(RETRY_S)
 
     def document(self, subscription: Subscription) -> dict[str, object] | None:
-        """How it stands with what is sent for a subscription; None where nothing is to be."""
+        """Return the state of a subscription's push, or None if it has no push URL."""
         if subscription.delivery.push is None:
             return None
         push = self._pushes.get(subscription.number)
         if push is None:
             return {"state": "paused" if subscription.delivery.paused else "off"}
-        return push.gate.document() | {"requests": len(push.under_way)}
+        own = {} if push.said is None else {"last": push.said}
+        return push.gate.document() | own | {"requests": len(push.under_way)}
 
     def session(self, number: int) -> Session | None:
-        """With what the messages of a subscription are taken to be sent."""
+        """Return the session of a subscription's push, if there is one."""
         push = self._pushes.get(number)
         return None if push is None else push.session
 
     def is_used(self, number: int) -> bool:
-        """Whether a receiver has accepted something since this was last asked, or there is nothing for it.
+        """Return whether a receiver has accepted anything since the last call, or has nothing to receive.
 
-        Nor is it the receiver's doing if nothing is sent yet, or at all, by this service.
+        Also true if this service has not started to push yet, or does not push: that is not the receiver's
+        doing.
         """
         push = self._pushes.get(number)
         if push is None or push.delivery is None:
@@ -429,8 +452,9 @@ class Pushes:
         return has_accepted or (push.delivery.is_idle and push.delivery.wants_feed)
 
     def observe(self) -> None:
-        """Take in the figures that change all the time."""
+        """Update the gauges."""
         metrics = self._means.metrics.push
         metrics.subscriptions.set(len(self._pushes))
         metrics.under_way.set(self._means.slots.taken)
-        metrics.broken.set(len(self._broken))
+        gates = (push.gate for push in self._pushes.values())
+        metrics.broken.set(sum(each.is_broken for each in (*self._servers.values(), *gates)))

@@ -1,7 +1,7 @@
-"""One request to a subscriber's address, the handshake before it, and what the answer means.
+"""One request to a subscriber's URL, the handshake before it, and the meaning of the response.
 
-The library below follows no redirect, reads no proxy from the environment, keeps no cookies and unpacks
-nothing; of an answer no more is read than is looked at.
+The HTTP library follows no redirects, reads no proxy from the environment, keeps no cookies and decompresses
+nothing. No more of a response is read than is looked at.
 """
 
 from __future__ import annotations
@@ -18,77 +18,91 @@ from typing import Any
 import httpcore
 import msgspec
 
-from fieldfare.gateway.push.addresses import CallRules, CheckedBackend, NotAllowed, Resolve, Target
+from fieldfare.gateway.push.addresses import (
+    ASKED_PLACES_MAX,
+    Asking,
+    Asks,
+    CallRules,
+    CheckedBackend,
+    NotAllowed,
+    Resolve,
+    Target,
+    asking,
+)
 from fieldfare.gateway.push.messages import Headers
 
 CONNECT_S = 5.0
 ANSWER_MAX_BYTES = 64 << 10
-"""So much of an answer is read, for what it says of a batch and so that its connection can be used again."""
+"""Maximum bytes read of a response, for the result of a batch and so that the connection can be reused."""
 
 DRAIN_S = 1.0
 RETRY_AFTER_MAX_S = 3600.0
 IDLE_S = 2.0
-"""So long a connection is kept: many servers close it soon after, and what is sent then is lost."""
+"""Seconds that an idle connection is kept: many servers close it soon after and lose the next request."""
 
 PER_MINUTE_MAX = 1_000_000
 
 
 class Meaning(enum.Enum):
-    """What came of a request."""
+    """The meaning of a request's outcome for its messages."""
 
     ACCEPTED = "accepted"
     FAILED = "failed"
-    """The messages were refused, or it is not known what became of them."""
+    """The messages were refused, or their fate is unknown."""
     BUSY = "busy"
-    """The receiver wants to be asked later, and has not looked at the messages."""
+    """The receiver wants to be called later, and has not looked at the messages."""
     UNREACHABLE = "unreachable"
     """No receiver has seen the messages."""
     GONE = "gone"
-    """The receiver wants no messages any more."""
+    """The receiver wants no more messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a request, for a person, and for how long the receiver wants to be left alone.
+    """The outcome of a request: its meaning, a description for users, and the seconds to wait before the next
+    one.
 
     ``failed`` are the positions of those messages of a batch that the receiver wants again.
+    ``concerns_server`` is false if there was a response with a status: it tells about the URL, while no
+    connection or no response tells about its server.
     """
 
     meaning: Meaning
     said: str
     wait_s: float = 0.0
     failed: frozenset[str] = frozenset()
+    concerns_server: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An address may be called, so much time between the starts of two requests."""
+    """Permission to call a server, with the minimum seconds between the starts of two requests."""
 
     spacing_s: float
 
 
-class _Partly(msgspec.Struct):
+class _PartialFailure(msgspec.Struct):
     failed_positions: list[str] = []
 
 
-_partly = msgspec.json.Decoder(_Partly)
+_partly = msgspec.json.Decoder(_PartialFailure)
 
 
 class Sender:
-    """Sends requests.
+    """Sends requests to subscribers' URLs.
 
     Parameters
     ----------
     rules, resolve
-        What may be called, and what names lead to.
+        The call rules, and the name resolver.
     origin
-        As whom the service asks for permission.
+        The origin in whose name the service requests permission.
     per_minute
-        How many requests a minute it asks each address to take; 0 for as many as there are.
+        Requests per minute for which permission is requested at each server; 0 for no limit.
     connections_max
-        Connections, to all addresses together.
+        Maximum connections per scheme, to all servers together.
     tls
-        Says whose certificates are trusted.
+        TLS context with the trusted certificates.
     """
 
     def __init__(
@@ -104,7 +118,10 @@ class Sender:
         self._origin = (b"webhook-request-origin", origin.encode())
         self._origin_name = origin
         self._per_minute = per_minute
-        # Without TLS less may be called, so connections of the two kinds are kept apart.
+        self._asks = Asks()
+        self._agreed: set[str] = set()
+        """Servers that have given permission once."""
+        # Fewer addresses may be called without TLS, so the connections of the two kinds are kept apart.
         self._pools = {
             scheme: httpcore.AsyncConnectionPool(
                 ssl_context=tls,
@@ -121,23 +138,36 @@ class Sender:
             await pool.aclose()
 
     async def ask(self, target: Target, timeout_s: float) -> Permission | Outcome:
-        """Ask an address whether it wants to be sent messages."""
+        """Ask a server for permission to send messages to a URL."""
         headers = [self._origin]
         if self._per_minute:
             headers.append((b"webhook-request-rate", b"%d" % self._per_minute))
-        found = await self._request(b"OPTIONS", target, headers, None, timeout_s)
+        mine = None if target.authority in self._agreed else Asking(self._asks)
+        before = asking.set(mine)
+        try:
+            if mine is not None:
+                mine.check(target.authority)
+            found = await self._request(b"OPTIONS", target, headers, None, timeout_s)
+        except NotAllowed as error:
+            found = Outcome(Meaning.UNREACHABLE, str(error))
+        finally:
+            asking.reset(before)
         if isinstance(found, Outcome):
-            return replace(found, meaning=Meaning.UNREACHABLE)  # no message was in it, whatever became of it
+            return replace(found, meaning=Meaning.UNREACHABLE)  # it carried no messages, whatever its outcome
         status, answered, _ = found
         if status in (429, 503):
             return _meaning(status, answered, b"")
         allowed = answered.get(b"webhook-allowed-origin", b"").decode("latin-1").strip()
         if allowed not in ("*", self._origin_name):
             said = (
-                f"it did not allow messages: to OPTIONS it must answer with WebHook-Allowed-Origin:"
-                f" {self._origin_name}; it answered {status}"
+                f"it did not give permission: it answered {status} to OPTIONS without the header"
+                f" WebHook-Allowed-Origin: {self._origin_name}"
             )
-            return Outcome(Meaning.UNREACHABLE, said)
+            return Outcome(Meaning.UNREACHABLE, said, concerns_server=False)
+        if mine is not None:
+            mine.agreed()
+            if len(self._agreed) < ASKED_PLACES_MAX:
+                self._agreed.add(target.authority)
         rate = answered.get(b"webhook-allowed-rate", b"*").strip()
         per_minute = int(rate) if rate.isdigit() and len(rate) < 7 else PER_MINUTE_MAX
         asked = self._per_minute or PER_MINUTE_MAX
@@ -152,7 +182,7 @@ class Sender:
         timeout_s: float,
         batch: Collection[str] | None = None,
     ) -> Outcome:
-        """Send messages; of a batch, of those at these positions, the answer may want some again."""
+        """Send messages; for a batch at the positions ``batch``, the response may want some again."""
         found = await self._request(
             b"POST", target, [*headers, self._origin], body, timeout_s, is_told=batch is not None
         )
@@ -176,7 +206,7 @@ class Sender:
         }
         pool = self._pools[target.scheme]
         host = (b"host", target.authority.encode())
-        # Who says nothing of encodings may be answered in any.
+        # A request without Accept-Encoding may be answered in any encoding.
         ours = (b"user-agent", b"fieldfare"), (b"accept", b"*/*"), (b"accept-encoding", b"identity")
         headers = [host, *ours, *headers]
         is_sent = False
@@ -199,24 +229,25 @@ class Sender:
                 answered = {name.lower(): value for name, value in response.headers}
                 is_needed = is_told and _is_json(answered)
                 if not is_needed:
-                    limit.reschedule(None)  # the status is there, and counts: `_read` takes its own time
+                    limit.reschedule(None)  # the status is there and decides: `_read` has its own time limit
                 return response.status, answered, await _read(response, is_needed=is_needed)
         except NotAllowed as error:
             return Outcome(Meaning.UNREACHABLE, str(error))
         except (TimeoutError, httpcore.TimeoutException) as error:
             if is_sent:
                 return Outcome(Meaning.FAILED, f"it did not answer within {timeout_s:g} s")
-            is_pool = isinstance(error, httpcore.PoolTimeout)
-            said = "too many requests are under way" if is_pool else "there was no connection in time"
+            said = f"no connection was made within {waits['connect']:g} s"
+            if isinstance(error, httpcore.PoolTimeout):
+                said = "too many requests to push addresses are open"
             return Outcome(Meaning.UNREACHABLE, said)
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
             if is_sent:
-                return Outcome(Meaning.FAILED, "the connection broke, or what came was no HTTP")
+                return Outcome(Meaning.FAILED, "the connection broke, or the response was not valid HTTP")
             return Outcome(Meaning.UNREACHABLE, _no_connection(error))
 
 
 async def _read(response: httpcore.Response, *, is_needed: bool) -> bytes:
-    """The answer's body, or its first part; one that says nothing to us is not waited for long."""
+    """Return the response's body or its first part; an unneeded body is not waited for long."""
     body = bytearray()
     try:
         async with asyncio.timeout(None if is_needed else DRAIN_S):
@@ -231,15 +262,15 @@ async def _read(response: httpcore.Response, *, is_needed: bool) -> bytes:
 
 
 def _no_connection(error: BaseException) -> str:
-    """Why there was no connection: of names and addresses nothing, of certificates what is wrong."""
+    """Return why there was no connection: what is wrong with a certificate, but no names or addresses."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not good: {cause.verify_message}"
+            return f"its certificate is not valid: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError):
-            return "TLS with it failed"
+            return "the TLS handshake failed"
         cause = cause.__cause__ or cause.__context__
-    return "it could not be connected to"
+    return "no connection could be made"
 
 
 def _is_json(headers: dict[bytes, bytes]) -> bool:
@@ -254,36 +285,37 @@ def _meaning(
         try:
             failed = frozenset() if batch is None else _failed_of(headers, body, batch)
         except ValueError as error:
-            return Outcome(Meaning.FAILED, f"{said}, but {error}")
-        return Outcome(Meaning.ACCEPTED, said, failed=failed)
+            return Outcome(Meaning.FAILED, f"{said}, but {error}", concerns_server=False)
+        return Outcome(Meaning.ACCEPTED, said, failed=failed, concerns_server=False)
     if status == 410:
-        return Outcome(Meaning.GONE, said)
+        return Outcome(Meaning.GONE, said, concerns_server=False)
     if status in (429, 503):
-        return Outcome(Meaning.BUSY, said, wait_s=_retry_after_s(headers.get(b"retry-after", b"")))
+        wait_s = _retry_after_s(headers.get(b"retry-after", b""))
+        return Outcome(Meaning.BUSY, said, wait_s, concerns_server=False)
     if 300 <= status < 400:
-        said += ", and no redirect is followed"
-    return Outcome(Meaning.FAILED, said)
+        said += ", and redirects are not followed"
+    return Outcome(Meaning.FAILED, said, concerns_server=False)
 
 
 def _failed_of(headers: dict[bytes, bytes], body: bytes, batch: Collection[str]) -> frozenset[str]:
-    """Which messages of a batch a receiver wants again; ValueError if one cannot see which."""
+    """Return the positions that a receiver wants again. Raise ValueError if they cannot be read."""
     if _is_json(headers) and body and headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise ValueError("its body is packed, though it was not asked for that")
+        raise ValueError("its body is compressed, which the request did not allow")
     if _is_json(headers) and len(body) > ANSWER_MAX_BYTES:
-        raise ValueError("its body is too long to be read")
+        raise ValueError(f"its body is longer than {ANSWER_MAX_BYTES >> 10} KiB")
     if b'"failed_positions"' not in body:
         return frozenset()
     try:
         failed = frozenset(_partly.decode(body).failed_positions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ValueError("its failed_positions cannot be read") from None
+        raise ValueError("failed_positions in its body is not a list of strings") from None
     if not failed.issubset(batch):
-        raise ValueError("its failed_positions name what is not in the batch")
+        raise ValueError("its failed_positions name positions that are not in the batch")
     return failed
 
 
 def _retry_after_s(value: bytes) -> float:
-    """For how long a receiver wants to be left alone; 0 where it does not say."""
+    """Return the seconds that a receiver wants to be left alone, at most `RETRY_AFTER_MAX_S`; default 0."""
     text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         wait_s = float(text)

@@ -1,4 +1,4 @@
-"""Signatures by which receivers know requests: those of the Standard Webhooks specification, version 1."""
+"""Signatures that authenticate requests to receivers, by the Standard Webhooks specification, version 1."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 PREFIX = "whsec_"
 SECRET_MIN_BYTES, SECRET_MAX_BYTES = 24, 64
-SECRET_RULE = f"{PREFIX} and behind it {SECRET_MIN_BYTES} to {SECRET_MAX_BYTES} bytes of chance as base64"
+SECRET_RULE = f"{PREFIX}, followed by {SECRET_MIN_BYTES} to {SECRET_MAX_BYTES} random bytes as base64"
 
 
 def key_of(secret: str) -> bytes | None:
-    """The key that a secret stands for; None if it is no secret."""
+    """Return the key encoded in a secret; None if the secret is invalid."""
     if not secret.startswith(PREFIX):
         return None
     try:
@@ -25,7 +25,7 @@ def key_of(secret: str) -> bytes | None:
 
 
 def signature(secrets: Iterable[str], id: str, time_s: int, body: bytes) -> str:
-    """The header ``webhook-signature``: a signature by each of the secrets."""
+    """Return the header ``webhook-signature``: one signature per secret."""
     signed = b"%s.%d.%s" % (id.encode(), time_s, body)
     keys = filter(None, map(key_of, secrets))
     digests = (hmac.digest(key, signed, hashlib.sha256) for key in keys)

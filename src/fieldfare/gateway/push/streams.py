@@ -1,4 +1,4 @@
-"""Connections to receivers of which an answer is read bit by bit, and no more of it than a bound."""
+"""Connections to receivers whose responses are read in small pieces and up to a bound."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Any
 
 import httpcore
 
-READ_AT_ONCE = 1 << 10
-"""Bytes. Whoever parses them lets nobody else go on meanwhile, and of the smallest parts of an answer that
-there are a read of 64 KiB holds thousands: some milliseconds instead of hundreds."""
+READ_BATCH_SIZE = 1 << 10
+"""Maximum bytes per read. Parsing a read blocks the event loop, and 64 KiB of the smallest response parts
+hold thousands of them: small reads take milliseconds instead of hundreds.
+"""
 
 READ_MAX_BYTES = 128 << 10
-"""Of what comes after a request so much is read: some 1xx answers may be before the one that counts, without
-end, and chunks of a body may be of one byte."""
+"""Maximum bytes read after a request; then the read fails. A response may have any number of 1xx responses
+before the one that counts, and chunks of one byte in its body.
+"""
 
 
 class BoundedStream(httpcore.AsyncNetworkStream):
-    """A connection, see above.
+    """A connection with the bounds above.
 
     Parameters
     ----------
     stream
-        What it is made of.
+        The underlying connection.
     """
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
@@ -31,8 +33,8 @@ class BoundedStream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._read_bytes >= READ_MAX_BYTES:
-            raise httpcore.ReadError("its answer has no end")
-        data = await self._stream.read(min(max_bytes, READ_AT_ONCE), timeout)
+            raise httpcore.ReadError(f"its response is longer than {READ_MAX_BYTES >> 10} KiB")
+        data = await self._stream.read(min(max_bytes, READ_BATCH_SIZE), timeout)
         self._read_bytes += len(data)
         return data
 

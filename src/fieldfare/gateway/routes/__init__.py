@@ -1,1 +1,1 @@
-"""What clients ask for, path by path: requests in, answers out."""
+"""The HTTP API's routes: request handlers by path."""

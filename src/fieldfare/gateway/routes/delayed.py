@@ -1,4 +1,4 @@
-"""``/v1/spaces/{space}/delayed``: what waits for its time; and what requests say of when that is."""
+"""``/v1/spaces/{space}/delayed``: events published for later delivery, and the headers that set the time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.admission.door import header
+from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.delivery.expiry import expiry_s
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.publishing.events import EventRefused, check_time
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.storage.delayed import Kept, Waiting
+from fieldfare.storage.delayed import StoredDelayed, Waiting
 
 AFTER, AT = "Fieldfare-Deliver-After", "Fieldfare-Deliver-At"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,13 +28,13 @@ _PLACE = re.compile(r"([0-9]{1,16})-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class DelayedRoutes:
-    """What a space has published for later."""
+    """Routes for a space's delayed records."""
 
     subscriptions: Subscriptions
     delayed: Delayed
 
     async def list_delayed(self, request: Request) -> Response:
-        """A page of the records that wait, by their times."""
+        """Return a page of the delayed records, ordered by their due times."""
         key = self.subscriptions.check_space(request.path_params["space"])
         limit = query_int(request, "limit", 100, 1, 1_000)
         found = await self.delayed.waiting(key, _after(request), limit + 1)
@@ -50,29 +50,32 @@ class DelayedRoutes:
         )
 
     async def cancel_delayed(self, request: Request) -> Response:
-        """Have events not come that wait for their time."""
+        """Cancel a delayed record before its due time."""
         space, id = request.path_params["space"], request.path_params["delayed"]
         key = self.subscriptions.check_space(space)
         is_number = re.fullmatch(r"[0-9]{1,18}", id) is not None
         if not is_number or await self.delayed.cancel(key, int(id)) is None:
-            detail = f"Nothing waits as {id[:40]!r} in the space {space!r}, or its time has come."
+            detail = (
+                f"There are no delayed events with the id {id[:40]!r} in the space {space!r}, or they were"
+                " published already."
+            )
             raise HttpProblem(404, "unknown-delayed", detail)
         return Response(status_code=204)
 
 
 def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
-    """When a request's events are to be appended, in milliseconds since 1970; None for at once.
+    """Return when a request's events are to be appended, in milliseconds since 1970; None for immediately.
 
-    Problem 400 for what is no time, or too late.
+    Raise Problem 400 for an invalid time, or one more than ``most_s`` seconds ahead.
     """
     after, at = header(request, AFTER.lower().encode()), header(request, AT.lower().encode())
     if after is None and at is None:
         return None
     if after is not None and at is not None:
-        raise HttpProblem(400, "bad-header", f"{AFTER} or {AT}: one of them says when.")
+        raise HttpProblem(400, "bad-header", f"Send either {AFTER} or {AT}, not both.")
     if after is not None:
         if not _SECONDS.fullmatch(after):
-            raise HttpProblem(400, "bad-header", f"{AFTER} is a time in seconds, such as 90 or 0.5.")
+            raise HttpProblem(400, "bad-header", f"{AFTER} must be a number of seconds, such as 90 or 0.5.")
         due_ms = now_ms + math.ceil(1000 * float(after))
     else:
         assert at is not None
@@ -82,13 +85,13 @@ def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
             raise HttpProblem(400, "bad-header", f"{refused.detail}.") from None
         due_ms = math.ceil(1000 * expiry_s(at))
     if due_ms - now_ms > 1000 * most_s:
-        detail = f"Events wait for at most {most_s:.15g} s; keep them elsewhere until then."
+        detail = f"The delay is longer than {most_s:.15g} s, the maximum (FIELDFARE_DELAY_MAX_S)."
         raise HttpProblem(400, "too-late", detail, max_seconds=most_s)
     return max(due_ms, 0)
 
 
-def kept_document(kept: Kept) -> dict[str, Any]:
-    """What became of events that were published for later."""
+def kept_document(kept: StoredDelayed) -> dict[str, Any]:
+    """Return the response's document for a record that was accepted for later delivery."""
     return {
         "id": str(kept.id),
         "due": _text(kept.due_ms),
@@ -119,5 +122,7 @@ def _after(request: Request) -> tuple[int, int]:
         return -1, 0
     found = _PLACE.fullmatch(text)
     if found is None:
-        raise HttpProblem(400, "bad-parameter", "after is what next said.", parameter="after")
+        raise HttpProblem(
+            400, "bad-parameter", "after must be the value of next from the previous page.", parameter="after"
+        )
     return int(found[1]), int(found[2])

@@ -1,4 +1,4 @@
-"""What a person does to a delivery: set it to another place, look at what was given up, try that again."""
+"""Administration of a delivery: seek to another position; list, retry and clear dead letters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.delivery.attempts import RETRIED_MAX
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
-from fieldfare.delivery.tries import RETRIED_MAX
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.records import RecordCache
@@ -21,24 +21,30 @@ from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
-from fieldfare.gateway.routes.requests import json_response, query_int, query_text
+from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_int, query_text
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DeadLetter, Position, Subscription, positions_text
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import EventReader, starts_of
-from fieldfare.storage.registry import Registry
+from fieldfare.storage.registry import DeadLetterStore
 
-RETRIED_AT_ONCE = 1_000
-"""Messages given up that one request tries again."""
+RETRIED_BATCH_SIZE = 1_000
+"""Maximum dead letters retried by one request; without named positions the rest stay, else Problem 413."""
 
 PAGE_BYTES = 4 << 20
 PAGE_READ_BYTES = 64 << 20
-"""A page with events of so many bytes, or of records of so many, ends before its limit."""
-
-BODY_MAX_BYTES = 1 << 20
+"""Bytes of events, or of the records read for them, after which a page ends before its limit."""
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A place to go on from.
+
+    Attributes
+    ----------
+    to
+        earliest, latest, a position, a cursor, or a time (RFC 3339).
+    """
+
     to: str
 
 
@@ -52,30 +58,30 @@ _retry_body = msgspec.json.Decoder(RetryBody)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRoutes:
-    """Below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
+    """Routes below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
 
-    deliveries: DeliveryFinder
+    finder: DeliveryFinder
     places: LogPlaces
     positions: Positions
     bodies: Bodies
     log: EventReader
-    registry: Registry
+    letters: DeadLetterStore
     writer: Writer
     records: RecordCache
     load: Load
 
     async def seek(self, request: Request) -> Response:
-        """Go on from another place: what lies before it is settled, what lies behind it comes (again)."""
-        await self.deliveries.check(request)
+        """Move the cursor to a position: matches before it are settled, those from it on are delivered."""
+        await self.finder.check(request)
         body = await self.bodies.read_json(request, _seek_body, BODY_MAX_BYTES)
         keys = await asyncio.to_thread(self.places.keys, body.to, "to")
-        subscription, delivery = await self.deliveries.find(request)
-        self.deliveries.pump.seek(delivery, keys)
-        cursor_keys = await self.deliveries.save(subscription, delivery)
+        subscription, delivery = await self.finder.find(request)
+        self.finder.deliveries.seek(delivery, keys)
+        cursor_keys = await self.finder.save(subscription, delivery)
         return json_response({"cursor": positions_text(map(position_of, cursor_keys))})
 
     async def list_dead_letters(self, request: Request) -> Response:
-        """A page of the messages that were given up."""
+        """Return a page of the dead letters."""
         limit = query_int(request, "limit", 100, 1, 1_000)
         after = self._after(request)
         subscription, delivery = await self._settled(request)
@@ -83,10 +89,12 @@ class DeliveryRoutes:
         return await asyncio.to_thread(self._page, subscription.number, after, limit, total)
 
     async def _count(self, delivery: Delivery) -> int:
-        """How many letters there are; the delivery, which only reckons, hears of it."""
-        counts = await asyncio.to_thread(self.registry.count_letters, [delivery.number])
-        delivery.tries.listed = counts.get(delivery.number, 0)
-        return delivery.tries.listed
+        """Count the stored dead letters, and correct the delivery's own estimate."""
+        tries, before = delivery.tries, delivery.tries.listed
+        counts = await asyncio.to_thread(self.letters.count_letters, [delivery.number])
+        count = counts.get(delivery.number, 0)
+        tries.listed = count + max(0, tries.listed - before)  # some may have been saved since
+        return count
 
     def _after(self, request: Request) -> Position | None:
         text = query_text(request, "after")
@@ -96,7 +104,7 @@ class DeliveryRoutes:
             raise HttpProblem(400, "bad-position", f"{error}.", parameter="after") from None
 
     def _page(self, number: int, after: Position | None, limit: int, total: int) -> Response:
-        letters = self.registry.letters(number, after, limit + 1)
+        letters = self.letters.letters(number, after, limit + 1)
         documents: list[dict[str, Any]] = []
         size_bytes = read_bytes = 0
         last = None
@@ -118,7 +126,7 @@ class DeliveryRoutes:
         )
 
     def _line(self, letter: DeadLetter) -> bytes | None:
-        """The event of a message that was given up; None where it cannot be had any more."""
+        """Return a dead letter's event as JSON; None if it is removed or unreadable."""
         key = key_of(letter.position)
         try:
             lines = self.records.lines(key >> INDEX_BITS, [letter.position.index])
@@ -127,30 +135,33 @@ class DeliveryRoutes:
         return lines[0] if lines else None
 
     async def retry_dead_letters(self, request: Request) -> Response:
-        """Give messages all the same that were given up, their attempts counted anew."""
-        await self.deliveries.check(request)
+        """Deliver dead letters again, with their attempts counted from 1."""
+        await self.finder.check(request)
         body = await self.bodies.read_json(request, _retry_body, BODY_MAX_BYTES)
         named = None
         if body.positions is not None:
-            keys = await self.positions.keys(body.positions, "/positions", RETRIED_AT_ONCE)
+            keys = await self.positions.keys(body.positions, "/positions", RETRIED_BATCH_SIZE)
             named = [position_of(key) for key in dict.fromkeys(keys)]
         subscription, delivery = await self._settled(request)
-        with self.deliveries.pump.pulled(delivery):
+        with self.finder.deliveries.pulled(delivery):
             places, gone = await asyncio.to_thread(self._retriable, subscription.number, named)
             if len(delivery.tries.retried) + len(places) > RETRIED_MAX:
-                detail = f"{len(delivery.tries.retried):,} messages are being tried again: take them first."
+                detail = (
+                    f"{len(delivery.tries.retried):,} dead letters are being redelivered, the maximum is"
+                    f" {RETRIED_MAX:,}: receive and ack these first."
+                )
                 raise self.load.overloaded("retries", detail)
-            number, retry = subscription.number, self.registry.retry_letters
+            number, retry = subscription.number, self.letters.retry_letters
             retried = await self.writer.change(lambda ends: retry(number, places), subscription.space)
             if delivery.deleted:
                 raise deleted(subscription)
             delivery.retry(map(key_of, retried))
-            self.deliveries.pump.wake(delivery)
+            self.finder.deliveries.wake(delivery)
         left = await self._count(delivery)
         return json_response({"retried": len(retried), "gone": gone, "left": left})
 
     def _retriable(self, number: int, named: Sequence[Position] | None) -> tuple[list[Position], int]:
-        """Those of the named ones, or the first of all, whose events are there; how many others are not."""
+        """Return the named dead letters, or the first of all, that have events, and how many have none."""
         starts = starts_of(self.log)
         if named is not None:
             there = [place for place in named if place.offset >= starts[place.partition]]
@@ -160,27 +171,27 @@ class DeliveryRoutes:
             after = (
                 Position(partition, start - 1, (1 << INDEX_BITS) - 1) if start else Position(partition, 0, -1)
             )
-            letters = self.registry.letters(number, after, RETRIED_AT_ONCE - len(found))
+            letters = self.letters.letters(number, after, RETRIED_BATCH_SIZE - len(found))
             found += [each.position for each in letters if each.position.partition == partition]
         return found, 0
 
     async def clear_dead_letters(self, request: Request) -> Response:
-        """Forget the messages that were given up."""
+        """Delete all dead letters."""
         subscription, delivery = await self._settled(request)
-        number, clear = subscription.number, self.registry.clear_letters
+        number, clear = subscription.number, self.letters.clear_letters
         removed = await self.writer.change(lambda ends: clear(number), subscription.space)
         await self._count(delivery)
         return json_response({"removed": removed})
 
     async def _settled(self, request: Request) -> tuple[Subscription, Delivery]:
-        """A delivery of which all that was given up by now is on disk.
+        """Return the delivery of a request, after saving all dead letters.
 
-        It is saved in any case: a mark taken earlier may be on its way still, and would write letters again
-        that are retried or cleared now. One that is submitted later is saved later.
+        It is saved in any case: an earlier snapshot that is still being saved could write dead letters again
+        that are retried or cleared now. Snapshots are saved in the order of submission.
         """
-        subscription, delivery = await self.deliveries.find(request)
-        self.deliveries.pump.expire(delivery)
-        await self.deliveries.save(subscription, delivery)
+        subscription, delivery = await self.finder.find(request)
+        self.finder.deliveries.expire(delivery)
+        await self.finder.save(subscription, delivery)
         return subscription, delivery
 
 

@@ -1,73 +1,56 @@
-"""``POST /v1/spaces/{space}/events``: CloudEvents in any of their HTTP forms into the log."""
+"""``POST /v1/spaces/{space}/events``: append CloudEvents to the log, from any of their HTTP forms."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.delivery.keys import place_of
 from fieldfare.gateway.admission.bodies import Bodies, drain
-from fieldfare.gateway.admission.door import HEADERS, header
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import Quotas
-from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.in_order import RecordOutOfOrder
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.publishing import events
-from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.appender import Appender
+from fieldfare.gateway.publishing.decoding import BATCH, decode_body, kind_of
 from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
-from fieldfare.gateway.publishing.events import BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.publishing.sealed import sealed_only
+from fieldfare.gateway.publishing.encrypted import encrypted_only
+from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, DecodedEvents, Limits
 from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.text import count_bytes
-from fieldfare.gateway.writer import Writer, WriterOverloaded
+from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.model import space_name
-from fieldfare.storage.delayed import Kept
+from fieldfare.storage.delayed import StoredDelayed
 from fieldfare.storage.event_log import FIRST, Appended, NewRecord
-
-STRUCTURED = "application/cloudevents+json"
-BATCH = "application/cloudevents-batch+json"
-LINES = "application/x-ndjson"
-ARROW = "application/vnd.apache.arrow.stream"
-
-INLINE_BYTES = 64 << 10
-SLOW_INLINE_PARTS = 200
-"""Up to so many bytes are decoded at once. Larger bodies, and those that need a closer look at more than so
-many parts, are looked at on a thread, so that other requests go on."""
-
-INLINE_MOST_BYTES = 256 << 10
-INLINE_MOST_PARTS = 24_000
-"""Usual events up to here are decoded at once, too: they are quicker than a change of threads."""
 
 ANSWER_INLINE_EVENTS = 1_000
 
 REFUSED_SHOWN = 1_000
 
 _PASSING = frozenset((429, 503, 507))
-"""Who is told so sends the same again."""
+"""Statuses after which a client retries the request."""
 
-_TOO_LARGE = f"Send fewer events at once. {events.CLAIM_CHECK}"
+_TOO_LARGE = f"Send fewer events at once. {CLAIM_CHECK}"
 
 
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
-    """Events in."""
+    """The route that publishes events."""
 
     subscriptions: Subscriptions
-    writer: Writer
-    records: RecordCache
+    appender: Appender
     bodies: Bodies
     load: Load
     quotas: Quotas
+    matching_time: MatchingTime
     metrics: Metrics
     delayed: Delayed
     limits: Limits
@@ -81,13 +64,16 @@ class EventRoutes:
             sender = _sender_of(request)
             due_ms = due_of(request, time.time_ns() // 1_000_000, self.delay_max_s)
             if due_ms is not None and sender.follows is not None:
-                detail = "Events for later follow nothing: Fieldfare-Follows is for events of now."
+                detail = (
+                    "Delayed events cannot have the header Fieldfare-Follows: leave it out, or publish"
+                    " without a delay."
+                )
                 raise HttpProblem(400, "bad-header", detail)
             self.load.check()
             self.quotas.check(space, time.monotonic())
             self.quotas.check_room(space, "stored_event_bytes")
             self.quotas.check_room(space, "stored_match_bytes")
-            kind = _kind_of(request)
+            kind = kind_of(request)
         except HttpProblem as refused:
             await self.quotas.hold(refused)
             await drain(request, 0)
@@ -96,15 +82,15 @@ class EventRoutes:
             return await self._publish(request, space, sender, kind, due_ms)
         except HttpProblem as refused:
             if sender.producer is not None and sender.sequence is not None and refused.status not in _PASSING:
-                self.writer.refused(space, sender.producer, sender.sequence)
+                self.appender.writer.refused(space, sender.producer, sender.sequence)
             raise
 
     async def _publish(
         self, request: Request, space: str, sender: _Sender, kind: str, due_ms: int | None
     ) -> Response:
         name = request.path_params["space"]
-        decoded = await self._decoded(request, space, kind)
-        if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
+        decoded = await self._read(request, space, kind)
+        if self.subscriptions.check_space(name) != space:  # deleted and created again meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         if not decoded.count:
             if kind == BATCH and not decoded.refused and sender.sequence is None:
@@ -128,13 +114,23 @@ class EventRoutes:
             follows=sender.follows,
         )
         try:
-            with self.quotas.storing(space, size_bytes) as stored:
-                place = await (self._append(record) if due_ms is None else self._keep(record, due_ms))
+            storing, expecting = self.quotas.storing, self.matching_time.expecting
+            with storing(space, size_bytes) as stored, expecting(space, size_bytes) as expected:
+                place = await (self.appender.append(record) if due_ms is None else self._keep(record, due_ms))
                 stored.is_kept = not place.duplicate
+                if place.duplicate:
+                    self.metrics.duplicates.inc()
+                elif isinstance(place, Appended):
+                    expected.place = place.partition, place.offset
+        except WriterOverloaded:
+            self.quotas.give_back(space, time.monotonic(), **spent)
+            raise self.load.overloaded(
+                "queue", "Events arrive faster than the disk can store them."
+            ) from None
         except Exception as error:
             is_told_at_once = isinstance(error, RecordOutOfOrder) and not error.has_waited
-            # It came too early, or there was no room, and it will be sent again. Who is told at once that it
-            # is out of order has paid: as often as he likes he could have the service work for nothing.
+            # A request that came too early, or found no room, is not charged, as it will be sent again. One
+            # refused at once as out of order is: else repeating it would make the service work for free.
             if not is_told_at_once:
                 self.quotas.give_back(space, time.monotonic(), **spent)
             if isinstance(error, RecordOutOfOrder):
@@ -142,48 +138,36 @@ class EventRoutes:
             raise
         if place.differs:
             raise _sequence_used(record)
-        if isinstance(place, Kept):
+        if isinstance(place, StoredDelayed):
             return json_response(kept_document(place) | _judged(decoded), 202)
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
 
-    async def _keep(self, record: NewRecord, due_ms: int) -> Kept:
-        """Have a record wait for its time."""
+    async def _keep(self, record: NewRecord, due_ms: int) -> StoredDelayed:
+        """Store a record until its due time."""
         try:
-            kept = await self.delayed.keep(record, due_ms)
-        except DelayedFull:
-            raise self.load.overloaded("delayed", "As many events wait for their time as may.") from None
-        if kept.duplicate:
-            self.metrics.duplicates.inc()
-        return kept
+            return await self.delayed.keep(record, due_ms)
+        except DelayedFull as full:
+            detail = (
+                f"The delay queue is full: delayed events take {full.max_bytes} bytes, the maximum of all"
+                " spaces together (FIELDFARE_DELAYED_MAX_BYTES)."
+            )
+            raise self.load.overloaded("delayed", detail) from None
 
-    async def _append(self, record: NewRecord) -> Appended:
-        try:
-            place = await self.writer.append(record)
-        except WriterOverloaded:
-            raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
-        if place.duplicate:
-            self.metrics.duplicates.inc()
-        else:
-            self.metrics.appended(record.count, len(record.payload))
-            key = place_of(place.partition, place.offset)
-            self.records.put(key, record.payload, record.appended_ms)
-        return place
+    async def _read(self, request: Request, space: str, kind: str) -> DecodedEvents:
+        """Return the events of a request, and charge the quotas for what is refused.
 
-    async def _decoded(self, request: Request, space: str, kind: str) -> DecodedEvents:
-        """The events of a request; what of it comes to nothing is paid for, too.
-
-        It is as much work as the rest, and no quota would bound who sends nothing else.
+        Refused events cost as much work as others, and otherwise no quota would limit them.
         """
         refused = wasted_bytes = 0
         try:
             body = await self.bodies.read(request, way_out=_TOO_LARGE)
             wasted_bytes = len(body)
-            decoded = await self._decode(kind, request, body)
+            decoded = await decode_body(kind, request.headers, body, self.limits, self.bodies.body_max_bytes)
             encryption = self.subscriptions.encryption(space)
             if encryption is not None:
-                decoded = await sealed_only(decoded, encryption)
+                decoded = await encrypted_only(decoded, encryption)
             if refused := len(decoded.refused):
                 self.metrics.refused.inc(refused)
             if decoded.count:
@@ -191,11 +175,11 @@ class EventRoutes:
             return decoded
         except BatchTooLong as error:
             refused, limit = error.count, self.limits.batch_max_events
-            detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
+            detail = f"The batch has {error.count} events or more; the maximum in one request is {limit}."
             raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
         except HttpProblem as problem:
             if problem.status in (400, 413) and not wasted_bytes:
-                # So much came, and was unpacked up to there.
+                # Charge what was received, and what was unpacked until the refusal.
                 unpacked = "unpacked_bytes" if problem.status == 400 else "max_bytes"
                 is_packed = header(request, b"content-encoding") is not None
                 wasted_bytes = self.bodies.held_by(request.scope)
@@ -206,22 +190,12 @@ class EventRoutes:
                 now_s = time.monotonic()
                 self.quotas.spend(space, now_s, events_per_s=refused, bytes_per_s=wasted_bytes)
 
-    async def _decode(self, kind: str, request: Request, body: bytes) -> DecodedEvents:
-        if kind == ARROW:
-            # However few its bytes are, a stream may unpack to ten thousand events.
-            return await asyncio.to_thread(decode_arrow, body, self.limits, self.bodies.body_max_bytes)
-        if kind == "binary":
-            if len(body) <= INLINE_BYTES and count_bytes(body, b",") <= SLOW_INLINE_PARTS:
-                return events.decode_binary(request.headers, body, self.limits)
-            return await asyncio.to_thread(events.decode_binary, request.headers, body, self.limits)
-        return await _decode(kind, body, self.limits)
-
 
 def _sequence_used(record: NewRecord) -> HttpProblem:
     detail = (
-        f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
-        f" space {space_name(record.space)!r}: a repeat has the same body, and new events have a new"
-        " number. Nothing was appended."
+        f"The producer {record.producer!r} has already used the sequence number {record.sequence} for other"
+        f" events in the space {space_name(record.space)!r}. Nothing was appended. Use a new number for new"
+        " events, and the same body for a repeat."
     )
     return HttpProblem(409, "sequence-used", detail)
 
@@ -231,21 +205,22 @@ def _out_of_order(record: NewRecord, error: RecordOutOfOrder) -> HttpProblem:
     newest = error.newest
     if newest > record.sequence:
         detail = (
-            f"Number {record.sequence} of the producer {record.producer!r} would come behind its number"
-            f" {newest} in the space {space_name(record.space)!r}. Nothing was appended."
+            f"The producer {record.producer!r} has sent the sequence number {record.sequence} after {newest}"
+            f" in the space {space_name(record.space)!r}. Nothing was appended. Use a number above {newest}."
         )
         return HttpProblem(409, "sequence-passed", detail, newest=newest)
-    known = "none of its numbers is known" if newest == FIRST else f"its newest number is {newest}"
-    later = " (published for later, so nothing comes behind it)" if error.is_behind_later else ""
+    known = "no request of this producer is known" if newest == FIRST else f"the newest one is {newest}"
+    later = ", which is delayed and cannot be followed" if error.is_behind_later else ""
     detail = (
-        f"Number {record.sequence} of the producer {record.producer!r} is to follow {record.follows}{later},"
-        f" and {known} in the space {space_name(record.space)!r}. Nothing was appended."
+        f"Request {record.sequence} of the producer {record.producer!r} must follow request"
+        f" {record.follows}{later}, but {known} in the space {space_name(record.space)!r}. Nothing was"
+        " appended. Send the missing requests first."
     )
     return HttpProblem(409, "out-of-order", detail, newest=newest)
 
 
 def _judged(decoded: DecodedEvents) -> dict[str, Any]:
-    """Of events published for later, those that are not taken, where there are any."""
+    """Return the accepted and refused events of a delayed record; nothing if all were accepted."""
     if not decoded.refused:
         return {}
     return {
@@ -256,7 +231,7 @@ def _judged(decoded: DecodedEvents) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Sender:
-    """Who publishes, the number of this request, and which of its own it follows."""
+    """The producer, the sequence number of its request, and the sequence number that the request follows."""
 
     producer: str | None = None
     sequence: int | None = None
@@ -274,86 +249,33 @@ def _sender_of(request: Request) -> _Sender:
         return _Sender()
     if producer is None or sequence is None:
         raise HttpProblem(
-            400, "bad-header", "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither."
+            400, "bad-header", "Send both Fieldfare-Producer and Fieldfare-Sequence, or neither."
         )
     if not 1 <= len(producer) <= 128:
-        raise HttpProblem(400, "bad-header", "Fieldfare-Producer has 1 to 128 characters.")
+        raise HttpProblem(400, "bad-header", "Fieldfare-Producer must have 1 to 128 characters.")
     if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= 18):
-        raise HttpProblem(400, "bad-header", "Fieldfare-Sequence is a whole number of at most 18 digits.")
+        raise HttpProblem(
+            400, "bad-header", "Fieldfare-Sequence must be a whole number of at most 18 digits."
+        )
     if follows is None:
         return _Sender(producer, int(sequence))
     if follows != str(FIRST) and not (follows.isascii() and follows.isdigit() and len(follows) <= 18):
         raise HttpProblem(
-            400, "bad-header", f"Fieldfare-Follows is a sequence number, or {FIRST} where none came before."
+            400,
+            "bad-header",
+            f"Fieldfare-Follows must be a sequence number, or {FIRST} for the first request.",
         )
     if int(follows) >= int(sequence):
-        raise HttpProblem(400, "bad-header", "Fieldfare-Follows is less than Fieldfare-Sequence.")
+        raise HttpProblem(400, "bad-header", "Fieldfare-Follows must be less than Fieldfare-Sequence.")
     return _Sender(producer, int(sequence), int(follows))
-
-
-def _kind_of(request: Request) -> str:
-    """The form of the request: one of the media types above, or ``binary``."""
-    content_type = header(request, b"content-type") or ""
-    media, _, parameters = content_type.partition(";")
-    media = media.strip().lower()
-    if media == "application/ndjson":
-        media = LINES
-    if media in (STRUCTURED, BATCH, LINES):
-        if events.charset_of(parameters) not in (*events.UTF8, "us-ascii"):
-            raise HttpProblem(415, "content-type", f"JSON events are UTF-8, not {parameters.strip()[:60]}.")
-        return media
-    if media == ARROW:
-        return media
-    if not media.startswith("application/cloudevents") and b"ce-specversion" in request.scope[HEADERS]:
-        return "binary"
-    raise HttpProblem(
-        415,
-        "content-type",
-        f"Events are not taken as {media[:80] or 'a body without Content-Type'}.",
-        accepted=[STRUCTURED, BATCH, LINES, ARROW],
-        hint="One event may also come in binary mode: its attributes as ce- headers (ce-specversion, ce-id, "
-        "ce-source, ce-type), its data as the body.",
-    )
-
-
-async def _decode(kind: str, body: bytes, limits: Limits) -> DecodedEvents:
-    fast: Callable[[bytes, Limits], DecodedEvents | None] | None
-    slow: Callable[[bytes, Limits], DecodedEvents]
-    if kind == BATCH:
-        fast, slow = events.decode_array_fast, events.decode_array
-    elif kind == LINES:
-        fast, slow = events.decode_lines_fast, events.decode_lines
-    else:
-        fast, slow = None, events.decode_single
-    small = len(body) <= INLINE_BYTES
-    if fast is not None and (
-        small or (len(body) <= INLINE_MOST_BYTES and count_bytes(body, b",") <= INLINE_MOST_PARTS)
-    ):
-        decoded = fast(body, limits)
-        if decoded is not None:
-            return decoded
-        fast = None
-    if fast is None and small and count_bytes(body, b",") + count_bytes(body, b"\n") <= SLOW_INLINE_PARTS:
-        return slow(body, limits)
-    return await asyncio.to_thread(_decode_large, fast, slow, body, limits)
-
-
-def _decode_large(
-    fast: Callable[[bytes, Limits], DecodedEvents | None] | None,
-    slow: Callable[[bytes, Limits], DecodedEvents],
-    body: bytes,
-    limits: Limits,
-) -> DecodedEvents:
-    decoded = fast(body, limits) if fast is not None else None
-    return slow(body, limits) if decoded is None else decoded
 
 
 def _nothing_taken(decoded: DecodedEvents, *, is_numbered: bool) -> HttpProblem:
     refused = decoded.refused
     if not refused:
-        detail = "The request has no event in it."
-        if is_numbered:  # answered with success it would seem to be in the log, and could be followed
-            detail += " Only what is appended has a Fieldfare-Sequence: leave the request out."
+        detail = "The request contains no event."
+        if is_numbered:  # a success would suggest that it is in the log and can be followed
+            detail += " An empty request cannot have a Fieldfare-Sequence: do not send it."
         return HttpProblem(400, "no-events", detail)
     status = 413 if all(each.too_large for each in refused) else 400
     if len(refused) == 1:
@@ -384,7 +306,7 @@ def _answer(decoded: DecodedEvents, place: Appended, follows: int | None) -> Res
         "duplicate": place.duplicate,
     }
     if follows is not None:
-        document["follows"] = follows  # Who keeps requests under way knows by this that order is kept.
+        document["follows"] = follows  # tells pipelining clients that their order is kept
     if not decoded.refused:
         return json_response(document)
     document = {

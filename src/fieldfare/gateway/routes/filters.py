@@ -1,12 +1,9 @@
-"""Help with filters over HTTP: check, explain, test, convert. Nothing here changes anything."""
+"""Help with filters over HTTP: check, explain, test, convert. These routes change no state."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,31 +11,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.filters import Filter, FilterError
+from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.expression import walk
 from fieldfare.filters.help import check, convert, explain, trace
 from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import Caller, Right, caller_of
-from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.gateway.event_samples import SampleSize, newest_events
+from fieldfare.gateway.fair_limiter import FairExecutor, ThreadsClosed
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked, refuse_text
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.routes.requests import json_response, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventReader, Record, ends_of
+from fieldfare.storage.event_log import EventReader
 
-MAX_EVENTS = 1_000
-"""Events of one request, and of a sample."""
+EVENTS_MAX = 1_000
+"""Maximum events of one request, and of a sample; a request with more is refused."""
 
-MAX_SAMPLE_BYTES = 4 << 20
-"""A sample ends before it would be larger than this, but has one event."""
+TRACED_PARTS_MAX = 50_000
+"""Maximum filter parts traced for a request's events; for further events only the match is reported."""
 
-MAX_READ_BYTES = 32 << 20
-MAX_READ_RECORDS = 1_000
-"""A space whose newest events lie behind this much of others' has a smaller sample."""
+TRACED_STEPS_MAX = 100_000
+"""Maximum steps (`filters.work`) of an event that is traced part by part; for one with more, only the match
+is reported."""
 
-MAX_TRACED_PARTS = 50_000
-"""Parts of filters that are looked at one by one for a request's events; then matches are only counted."""
+STEPS_MAX = 20_000_000
+"""Maximum steps of all events of one request together, about ten seconds. A test with more is refused; a
+space's sample is cut off before it."""
 
 Document = dict[str, Any]
 
@@ -52,8 +51,20 @@ class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExplainBody(CheckBody, forbid_unknown_fields=True):
+    """A filter to explain.
+
+    Attributes
+    ----------
+    space
+        Hold the filter against this space's newest events.
+    sample_events
+        Number of these events.
+    events
+        Hold it against these events instead.
+    """
+
     space: str | None = None
-    sample_events: int = MAX_EVENTS
+    sample_events: int = EVENTS_MAX
     events: list[dict[str, Any]] | None = None
 
 
@@ -71,60 +82,99 @@ _test_body = msgspec.json.Decoder(TestBody)
 _convert_body = msgspec.json.Decoder(ConvertBody)
 
 
+class Stopped(Exception):
+    """The client has disconnected, or the gateway stops: no response is needed."""
+
+
+class WantedEvents(list[dict[str, Any]]):
+    """A list of events whose iteration raises Stopped once the client no longer waits for the response."""
+
+    def __init__(self, events: list[dict[str, Any]], check: Callable[[], None]) -> None:
+        super().__init__(events)
+        self._check = check
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for event in super().__iter__():
+            self._check()
+            yield event
+
+
 class FilterRoutes:
-    """Help with filters. It has a thread for what may take long: one request at a time, beside all others.
+    """Routes that help with filters; the work runs on threads, and stops when its client disconnects.
 
     Parameters
     ----------
     subscriptions
-        Says which spaces there are.
+        Knows which spaces exist.
     log
-        Where a sample of a space's events is read.
+        The log that samples of a space's events are read from.
     bodies
-        Reads requests.
+        Reads request bodies.
+    threads
+        Run the work; their creator closes them.
     filter_max_bytes
-        The longest filter.
+        Maximum bytes of a filter; a longer one is refused.
     """
 
     def __init__(
-        self, subscriptions: Subscriptions, log: EventReader, bodies: Bodies, filter_max_bytes: int
+        self,
+        subscriptions: Subscriptions,
+        log: EventReader,
+        bodies: Bodies,
+        threads: FairExecutor,
+        filter_max_bytes: int,
     ) -> None:
         self._subscriptions = subscriptions
         self._log = log
         self._bodies = bodies
         self._filter_max_bytes = filter_max_bytes
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-filter-help")
-
-    def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
+        self._threads = threads
 
     async def check_filter(self, request: Request) -> Response:
-        return await self._answer(request, _check_body, self._check)
+        return await self._answer(request, _check_body, lambda body, check: self._check(body))
 
     async def explain_filter(self, request: Request) -> Response:
         """Explain a filter, against a space's newest events, events sent along, or none."""
         caller = caller_of(request)
-        return await self._answer(request, _explain_body, lambda body: self._explain(body, caller))
+
+        def explained(body: ExplainBody, check: Callable[[], None]) -> Document:
+            return self._explain(body, caller, check)
+
+        return await self._answer(request, _explain_body, explained)
 
     async def test_filter(self, request: Request) -> Response:
         return await self._answer(request, _test_body, self._test)
 
     async def convert_filter(self, request: Request) -> Response:
-        return await self._answer(request, _convert_body, self._convert)
+        return await self._answer(request, _convert_body, lambda body, check: self._convert(body))
 
     async def _answer(
-        self, request: Request, decoder: msgspec.json.Decoder[Body], work: Callable[[Body], Document]
+        self,
+        request: Request,
+        decoder: msgspec.json.Decoder[Body],
+        work: Callable[[Body, Callable[[], None]], Document],
     ) -> Response:
-        """The document that is made of a body. All is done on the thread: even to free what is large."""
+        """Respond with the document made from a body. All runs on a thread, even freeing large objects."""
         text = await self._bodies.read_json_text(request)
+        gone = threading.Event()
 
-        def answer() -> Response:
+        def check_wanted() -> None:
+            if gone.is_set() or self._threads.closed:
+                raise Stopped
+
+        def answer() -> Response | None:
             try:
-                return json_response(work(parse_json(text, decoder)))
+                check_wanted()
+                return json_response(work(parse_json(text, decoder), check_wanted))
             except HttpProblem as problem:
                 return problem.response()
+            except Stopped:
+                return None
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+        answered = await unless_gone(request, self._threads.run(_owner(request), answer), gone.set)
+        if answered is None:
+            raise ThreadsClosed
+        return answered
 
     def _check(self, body: CheckBody) -> Document:
         refused = refuse_text(body.filter, body.dialect, self._filter_max_bytes)
@@ -132,32 +182,36 @@ class FilterRoutes:
             raise _refusal(refused)
         return check_document(check(body.filter, body.dialect))
 
-    def _explain(self, body: ExplainBody, caller: Caller) -> Document:
+    def _explain(self, body: ExplainBody, caller: Caller, check: Callable[[], None]) -> Document:
         _check_events(body.events)
         space = None
         if body.space is not None:
             caller.check(Right.SUBSCRIBE, body.space)
             space = self._subscriptions.check_space(body.space)
             if body.events is not None:
-                detail = "Send events, or name a space, not both."
+                detail = "Send either events or a space, not both."
                 raise HttpProblem(400, "bad-request", detail, pointer="/events")
-        if not 0 <= body.sample_events <= MAX_EVENTS:
-            detail = f"sample_events must be from 0 to {MAX_EVENTS}."
+        if not 0 <= body.sample_events <= EVENTS_MAX:
+            detail = f"sample_events must be from 0 to {EVENTS_MAX}."
             raise HttpProblem(400, "bad-request", detail, pointer="/sample_events")
         filter = self._compiled(body)
         events = body.events
         if space is not None:
-            events = newest_events(self._log, space, body.sample_events)
-        return explanation_document(explain(filter, events))
+            events = newest_events(self._log, space, SampleSize(body.sample_events))
+            events = events[: len(_counted(filter, WantedEvents(events, check)))]
+        elif events is not None:
+            _check_steps(filter, WantedEvents(events, check))
+        return explanation_document(explain(filter, None if events is None else WantedEvents(events, check)))
 
-    def _test(self, body: TestBody) -> Document:
+    def _test(self, body: TestBody, check: Callable[[], None]) -> Document:
         _check_events(body.events)
         filter = self._compiled(body)
         parts = sum(1 for _ in walk(filter.expression))
         traced = 0
         results: list[Document] = []
-        for event in body.events:
-            if traced < MAX_TRACED_PARTS:
+        events = WantedEvents(body.events, check)
+        for event, steps in zip(events, _check_steps(filter, events), strict=True):
+            if traced < TRACED_PARTS_MAX and steps <= TRACED_STEPS_MAX:
                 results.append(trace_document(trace(filter, event)))
                 traced += parts
             else:
@@ -166,7 +220,7 @@ class FilterRoutes:
 
     def _convert(self, body: ConvertBody) -> Document:
         if body.to != "sql":
-            raise HttpProblem(400, "bad-request", "Filters are converted to sql only.", pointer="/to")
+            raise HttpProblem(400, "bad-request", "The target dialect must be sql.", pointer="/to")
         filter = self._compiled(body)
         try:
             return {"filter": convert(filter, body.to), "dialect": body.to}
@@ -182,37 +236,45 @@ class FilterRoutes:
         return found
 
 
+def _owner(request: Request) -> str:
+    """Return the owner for fair queueing: the space of the request's key if it has just one, else the key."""
+    caller = caller_of(request)
+    spaces = [space for space in caller.grants if space is not None]
+    return spaces[0] if len(spaces) == 1 else f" {caller.id}"
+
+
+def _counted(filter: Filter, events: WantedEvents) -> list[int]:
+    """Return the steps of each of the first events that take at most `STEPS_MAX` together."""
+    if filter.work is None:
+        return [0] * len(events)
+    found: list[int] = []
+    left = STEPS_MAX
+    for event in events:
+        steps = filter.work.steps(lambda path, event=event: event_getter(path)(event))  # type: ignore[misc]
+        left -= steps
+        if left < 0:
+            break
+        found.append(steps)
+    return found
+
+
+def _check_steps(filter: Filter, events: WantedEvents) -> list[int]:
+    """Return the steps of each event; raise Problem 413 if they exceed `STEPS_MAX` together."""
+    found = _counted(filter, events)
+    if len(found) < len(events):
+        detail = (
+            f"The filter takes more than {STEPS_MAX:,} steps for all events, the maximum of a request: send"
+            f" only the first {len(found)} events, or smaller arrays."
+        )
+        raise HttpProblem(413, "too-much-work", detail, max_events=len(found))
+    return found
+
+
 def _refusal(refused: RefusedFilter) -> HttpProblem:
     return HttpProblem(400, "bad-filter", **refused.document(), title="The filter was refused")
 
 
 def _check_events(events: list[dict[str, Any]] | None) -> None:
-    if events is not None and len(events) > MAX_EVENTS:
-        detail = f"The request has {len(events)} events; at most {MAX_EVENTS} are taken."
-        raise HttpProblem(413, "too-many-events", detail, max_events=MAX_EVENTS)
-
-
-def newest_events(log: EventReader, space: str, count: int) -> list[dict[str, Any]]:
-    """Up to ``count`` of a space's newest events, newest first, as far as reading them is cheap."""
-    events: list[dict[str, Any]] = []
-    sample_bytes = read_bytes = 0
-    for record in _newest_records(log):
-        read_bytes += len(record.payload)
-        for line in reversed(all_lines(record.payload)) if record.space == space else ():
-            sample_bytes += len(line)
-            if len(events) >= count or (events and sample_bytes > MAX_SAMPLE_BYTES):
-                return events
-            events.append(json.loads(line))
-        if len(events) >= count or read_bytes > MAX_READ_BYTES:
-            break
-    return events
-
-
-def _newest_records(log: EventReader) -> Iterator[Record]:
-    """The newest records of all partitions in turn, each partition's newest first."""
-    ends = ends_of(log)
-    for back in range(1, MAX_READ_RECORDS + 1):
-        for partition, end in zip(log.partitions, ends, strict=True):
-            with suppress(TrimmedError):
-                if back <= end:
-                    yield from partition.read(end - back, end - back + 1)
+    if events is not None and len(events) > EVENTS_MAX:
+        detail = f"The request has {len(events)} events; the maximum is {EVENTS_MAX}."
+        raise HttpProblem(413, "too-many-events", detail, max_events=EVENTS_MAX)

@@ -1,4 +1,4 @@
-"""Routes that say which right they need: it is looked at before anything of the request is."""
+"""Routes with a required right, which is checked before anything else of the request."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from typing import Any
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, unauthorised
+from fieldfare.gateway.admission.callers import ANONYMOUS, Right, in_scope, unauthorised
 
 REFUSED = {"type": "websocket.disconnect", "code": 1008}
-"""What a socket hears when its key is revoked: RFC 6455's code for a violated policy."""
+"""Message that ends a WebSocket when its key is revoked: RFC 6455's code for a policy violation."""
 
 
 class OpenRoute(Route):
-    """A route for everybody: it tells nothing of anybody's."""
+    """A route without access control: its responses contain no client's data."""
 
 
 class KeyRoute(Route):
-    """A route for who has a key, whatever that may; what it tells depends on it."""
+    """A route for every holder of a valid key, whatever its rights; the response depends on the key."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = in_scope(scope)
-        if caller is NOBODY:
+        if caller is ANONYMOUS:
             raise unauthorised("This needs an API key.")
         await super().handle(scope, caller.while_valid(receive) if caller.id else receive, send)
 
 
 class GuardedRoute(Route):
-    """A route for who has a right: in the space that its path names, or in the service.
+    """A route that requires a right: in the space that its path names, or in the service.
 
     Parameters
     ----------
     needs : Right
+        The required right.
     lasting : bool
-        It is answered for as long as somebody reads: that ends when the key is revoked.
+        Whether the response is a stream that must end when the key is revoked.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class GuardedRoute(Route):
 
 
 class GuardedSocket(WebSocketRoute):
-    """A `GuardedRoute` on which both sides go on speaking; it ends when the key is revoked."""
+    """A WebSocket route that requires a right, as `GuardedRoute` does; it ends when the key is revoked."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], needs: Right) -> None:
         super().__init__(path, endpoint)

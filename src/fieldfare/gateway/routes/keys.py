@@ -1,8 +1,9 @@
-"""API keys over HTTP: made, listed and revoked by who may."""
+"""API keys over HTTP: create, list and revoke, for callers with the right to manage them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated
 
 import msgspec
@@ -21,7 +22,15 @@ NOTE_MAX_CHARS = 200
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    rights: Annotated[list[Right], msgspec.Meta(min_length=1, max_length=len(Right))]
+    """A new key.
+
+    Attributes
+    ----------
+    note
+        For people.
+    """
+
+    rights: Annotated[list[str], msgspec.Meta(min_length=1, max_length=len(Right))]
     space: str | None = None
     note: Annotated[str, msgspec.Meta(max_length=NOTE_MAX_CHARS)] = ""
 
@@ -31,47 +40,64 @@ _key_body = msgspec.json.Decoder(KeyBody)
 
 @dataclass(frozen=True, slots=True)
 class KeyRoutes:
-    """Who may."""
+    """Routes for API keys."""
 
     keyring: Keyring
     subscriptions: Subscriptions
     bodies: Bodies
 
     async def list_keys(self, request: Request) -> Response:
-        """The keys that who asks looks after; nobody is shown a key itself."""
+        """List the keys that the caller manages, without the secret keys themselves."""
         by = self._caller(request)
         return json_response({"keys": list(map(key_document, self.keyring.listed(by)))})
 
     async def create_key(self, request: Request) -> Response:
-        """Make a key; this answer is the only place where it is ever to be seen."""
+        """Create a key; the response is the only place where it is ever shown."""
         by = self._caller(request)
         body = await self.bodies.read_json(request, _key_body, BODY_MAX_BYTES)
-        _check_rights(by, body)
+        rights = _known_rights(body.rights)
+        _check_rights(by, body, rights)
         check = self.subscriptions.check_space
-        key, text = await self.keyring.create(by, body.space, body.rights, body.note, check)
+        key, text = await self.keyring.create(by, body.space, rights, body.note, check)
         headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
         return json_response({"key": text, **key_document(key)}, 201, headers)
 
     async def revoke_key(self, request: Request) -> Response:
-        """From the answer on the key lets nobody in; what is open for it has ended."""
+        """Revoke a key; from the response on it gives no access, and its streams have ended."""
         await self.keyring.revoke(self._caller(request), request.path_params["key"])
         return Response(status_code=204)
 
     def _caller(self, request: Request) -> Caller:
         if not self.keyring.required:
-            detail = "This service asks for no keys, so there are none to look after."
-            hint = "FIELDFARE_ADMIN_KEY_FILE names the file with the first one."
+            detail = "This service requires no keys, so there are no keys to manage."
+            hint = "To require keys, name a file with the first admin key in FIELDFARE_ADMIN_KEY_FILE."
             raise HttpProblem(409, "no-keys", detail, hint=hint)
         by = caller_of(request)
         by.check_anywhere(Right.MANAGE)
         return by
 
 
-def _check_rights(by: Caller, body: KeyBody) -> None:
+def _known_rights(names: list[str]) -> list[Right]:
+    """Return the rights of these names; raise Problem 400 with all rights for an unknown name."""
+    for name in names:
+        if name not in [*Right]:
+            in_spaces = ", ".join(right for right in Right if right in OF_SPACES)
+            of_service = ", ".join(right for right in Right if right not in OF_SPACES)
+            detail = (
+                f"There is no right {name[:64]!r}. The rights in a space are {in_spaces}; those in the"
+                f" service are {of_service}."
+            )
+            near = get_close_matches(name, [*Right], n=1)
+            hint = f"Did you mean {near[0]}?" if near else None
+            raise HttpProblem(400, "bad-request", detail, hint=hint, pointer="/rights")
+    return [Right(name) for name in names]
+
+
+def _check_rights(by: Caller, body: KeyBody, rights: list[Right]) -> None:
     of_space = body.space is not None
-    if any((right in OF_SPACES) is not of_space for right in body.rights):
+    if any((right in OF_SPACES) is not of_space for right in rights):
         names = ", ".join(right for right in Right if (right in OF_SPACES) is of_space)
-        detail = f"A key for {'a space' if of_space else 'the service'} has rights of these: {names}."
+        detail = f"A key for {'a space' if of_space else 'the service'} can have only these rights: {names}."
         raise HttpProblem(400, "bad-request", detail, pointer="/rights" if of_space else "/space")
-    # Last, so that who may not give rights hears the same of every space.
+    # Last, so that a caller without the right to grant gets the same response for every space.
     by.check(Right.MANAGE if of_space else Right.ADMIN, body.space)

@@ -1,4 +1,4 @@
-"""Messages out: pulls, streams, and what clients say of what they were given."""
+"""Routes for messages: pulls, streams, acks, nacks, deadline extensions and terminations."""
 
 from __future__ import annotations
 
@@ -14,27 +14,38 @@ from starlette.websockets import WebSocket
 
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.quotas import Quotas
-from fieldfare.gateway.delivery.pump import Pump
-from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
+from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.routes.acks import AckBody, ExtendBody, NackBody, Settling, TerminateBody
+from fieldfare.gateway.routes.client_commands import ClientCommands
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
-from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
-from fieldfare.gateway.routes.sayings import Sayings
-from fieldfare.gateway.routes.settling import AckBody, ExtendBody, NackBody, Settling, TerminateBody
+from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_int, query_seconds
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.event_stream import HEADERS, EventStream
+from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.transports.message_socket import MessageSocket, agreed
-from fieldfare.gateway.transports.outflow import Outflow
 from fieldfare.gateway.transports.pull import Pull
+from fieldfare.gateway.transports.stream_sender import StreamSender
+from fieldfare.model import DEADLINE_MAX_S
 
-BODY_MAX_BYTES = 1 << 20
 ACK_MODES = ("explicit", "auto")
 
 
 class PullBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A request for messages.
+
+    Attributes
+    ----------
+    max
+        Maximum number of messages.
+    wait_s
+        Seconds to wait when there is none.
+    ack_deadline_s
+        Seconds until a message that was not acked comes again; not with ack=auto.
+    """
+
     max: Annotated[int, msgspec.Meta(ge=1)] = 100
     wait_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
@@ -49,55 +60,55 @@ _terminate_body = msgspec.json.Decoder(TerminateBody)
 
 @dataclass(frozen=True, slots=True)
 class MessageRoutes:
-    """A subscription's messages."""
+    """Routes for a subscription's messages."""
 
-    deliveries: DeliveryFinder
-    pump: Pump
+    finder: DeliveryFinder
+    deliveries: DeliveryService
     positions: Positions
     settling: Settling
     bodies: Bodies
     metrics: Metrics
-    beats: Beats
+    beats: Heartbeats
     quotas: Quotas
     settings: GatewaySettings
 
     async def ack(self, request: Request) -> Response:
-        """Settle messages for good; the cursor is saved before the answer goes out."""
+        """Settle messages for good; the cursor is saved before the response."""
         return json_response(await self.settling.ack(request, await self._read(request, _ack_body)))
 
     async def nack(self, request: Request) -> Response:
-        """Ask for messages again: after ``delay_s``, or as the subscription's settings say."""
+        """Return messages for redelivery: after ``delay_s``, or as the subscription's settings say."""
         return json_response(await self.settling.nack(request, await self._read(request, _nack_body)))
 
     async def extend(self, request: Request) -> Response:
-        """Have messages for longer: their deadline begins anew."""
+        """Extend the ack deadline of messages, counted from now."""
         return json_response(await self.settling.extend(request, await self._read(request, _extend_body)))
 
     async def terminate(self, request: Request) -> Response:
-        """Give messages up: nobody is given them again."""
+        """Turn messages into dead letters, so that they are not delivered again."""
         body = await self._read(request, _terminate_body)
         return json_response(await self.settling.terminate(request, body))
 
     async def pull(self, request: Request) -> Response:
-        """Up to ``max`` messages; when there is none, wait for one as long as ``wait_s``."""
+        """Return up to ``max`` messages; if there are none, wait up to ``wait_s`` seconds for one."""
         await self._check_connection(request)
         body = await self._read(request, _pull_body)
-        subscription, delivery = await self.deliveries.find(request)
+        subscription, delivery = await self.finder.find(request)
         limit = min(body.max, self.settings.window_max)
         lease_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.settings.ack_deadline_s
         wait_s = min(body.wait_s, self.settings.wait_max_s)
-        pull = Pull(self.pump, delivery, subscription.space, limit, lease_s)
+        pull = Pull(self.deliveries, delivery, subscription.space, limit, lease_s)
         with self.quotas.connected(subscription.space):
             answer = await pull.answer(wait_s, request.receive)
         if delivery.deleted:
             raise deleted(subscription)
         if answer.count:
-            self.deliveries.held(delivery, lease_s)
+            self.finder.held(delivery, lease_s)
         self.metrics.given(answer.count)
         return answer
 
     async def stream(self, request: Request) -> EventStream:
-        """The subscription's messages as server-sent events, from its cursor on."""
+        """Stream the subscription's messages as server-sent events, from its cursor on."""
         await self._check_connection(request)
         mode = request.query_params.get("ack", ACK_MODES[0])
         if mode not in ACK_MODES:
@@ -105,69 +116,69 @@ class MessageRoutes:
             raise HttpProblem(400, "bad-parameter", detail, parameter="ack")
         is_auto = mode == "auto"
         if is_auto and "ack_deadline_s" in request.query_params:
-            detail = "ack_deadline_s goes with ack=explicit: with ack=auto no message has a deadline."
+            detail = "ack_deadline_s needs ack=explicit: with ack=auto, messages have no deadline."
             raise HttpProblem(400, "bad-parameter", detail, parameter="ack_deadline_s")
         window, asked_s = self._window(request)
         if is_auto:
             asked_s = math.inf
             await self._settle_last(request)
-        return EventStream(await self._outflow(request, window, asked_s, is_auto), self.beats)
+        return EventStream(await self._sender(request, window, asked_s, is_auto), self.beats)
 
     async def socket(self, websocket: WebSocket) -> None:
-        """The same as CloudEvents on a WebSocket, on which the client also says what it has done."""
+        """Stream messages as CloudEvents on a WebSocket, on which the client also sends commands."""
         await self._check_connection(websocket)
         window, asked_s = self._window(websocket)
         subprotocol = agreed(websocket.scope["subprotocols"])
-        outflow = await self._outflow(websocket, window, asked_s)
-        sayings = Sayings(self.settling, websocket, self.bodies)
-        await MessageSocket(outflow, sayings, websocket, subprotocol)()
+        sender = await self._sender(websocket, window, asked_s)
+        sayings = ClientCommands(self.settling, websocket, self.bodies)
+        await MessageSocket(sender, sayings, websocket, subprotocol)()
 
     def _window(self, request: HTTPConnection) -> tuple[int, float | None]:
-        """How many messages an open stream may hold unacked, and for how long each, if it says so."""
+        """Return a stream's maximum of messages in flight, and its requested ack deadline in seconds."""
         window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
         return window, query_seconds(request, "ack_deadline_s", None, DEADLINE_MAX_S)
 
-    async def _outflow(
+    async def _sender(
         self, request: HTTPConnection, window: int, asked_s: float | None, is_auto: bool = False
-    ) -> Outflow:
-        subscription, delivery = await self.deliveries.find(request)
+    ) -> StreamSender:
+        subscription, delivery = await self.finder.find(request)
         lease_s = self.settings.ack_deadline_s
         connected = partial(self.quotas.connected, subscription.space)
         space = subscription.space
-        return Outflow(self.pump, self.metrics, delivery, space, window, lease_s, asked_s, is_auto, connected)
+        return StreamSender(
+            self.deliveries, self.metrics, delivery, space, window, lease_s, asked_s, is_auto, connected
+        )
 
     async def _check_connection(self, request: HTTPConnection) -> None:
-        """Problem where there is no such subscription, or its space has as much open as it may."""
-        subscription = await self.deliveries.check(request)
+        """Raise a problem if the subscription is unknown, or its space has no connection left."""
+        subscription = await self.finder.check(request)
         self.quotas.check_room(subscription.space, "connections")
 
     async def no_socket(self, request: Request) -> Response:
-        """What a request hears that does not open a WebSocket where there is one."""
-        await self.deliveries.check(request)
+        """Refuse a request to the WebSocket's path that does not open a WebSocket, with Problem 426."""
+        await self.finder.check(request)
         headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
-        detail = (
-            "This is for opening a WebSocket: GET of HTTP/1.1 without a body, with the headers of RFC 6455."
-        )
+        detail = "This path opens a WebSocket: send GET with HTTP/1.1, the headers of RFC 6455, and no body."
         raise HttpProblem(426, "upgrade-required", detail, headers=headers)
 
     async def head_of_stream(self, request: Request) -> Response:
-        """What a stream's answer would begin with."""
-        await self.deliveries.check(request)
+        """Respond with the headers of a stream."""
+        await self.finder.check(request)
         response = Response()
         response.raw_headers = HEADERS
         return response
 
     async def _settle_last(self, request: Request) -> None:
-        """With ack=auto: a client that comes back says up to where it was sent messages."""
+        """Settle the messages up to the last event id that a reconnecting client sends, with ack=auto."""
         last, place = request.headers.get("last-event-id", ""), {"header": "Last-Event-ID"}
-        if not last:  # what the connection before ended with is newer than what the page was loaded with
+        if not last:  # the header comes first: it is newer than the parameter of the page's URL
             last, place = request.query_params.get("last_event_id", ""), {"parameter": "last_event_id"}
         if last:
             up_to = await self.positions.key_up_to(last, **place)
             _, delivery = await self.settling.settle_up_to(request, up_to)
-            self.pump.wake(delivery)
+            self.deliveries.wake(delivery)
 
     async def _read(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
-        """A body, after Problem 404 for a subscription that there is not."""
-        await self.deliveries.check(request)
+        """Read a body; raise Problem 404 before that if the subscription is unknown."""
+        await self.finder.check(request)
         return await self.bodies.read_json(request, decoder, BODY_MAX_BYTES)

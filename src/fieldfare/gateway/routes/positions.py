@@ -1,4 +1,4 @@
-"""Positions as clients name them: into keys, if something can be there."""
+"""Conversion of positions that clients send into keys, with a check that an event can be there."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, offset_of
-from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.model import Offsets, Position
-from fieldfare.storage.event_log import MAX_RECORD_EVENTS, EventReader
+from fieldfare.model import RECORD_EVENTS_MAX, Offsets, Position
+from fieldfare.storage.event_log import EventReader
 
 POSITIONS_MAX = 20_000
-SETTLED_AT_ONCE = 250
-"""After so many positions of one request others have their turn."""
+SETTLED_BATCH_SIZE = 250
+"""Maximum positions of one request that are processed before other tasks run."""
 
 
 class Positions:
-    """Knows which positions an event can have.
+    """Validation of positions against the ends of the log and the match log.
 
     Parameters
     ----------
     log, log_ends
-        Up to where there are events: the second knows, and the first is asked where that is not enough.
+        The event log, and a function that returns its known ends; the log is read for positions beyond them.
     tail
-        Up to where they are matched.
+        Knows the ends of the match log.
     """
 
-    def __init__(self, log: EventReader, log_ends: Callable[[], Offsets], tail: MatchTail) -> None:
+    def __init__(self, log: EventReader, log_ends: Callable[[], Offsets], tail: MatchLogFollower) -> None:
         self._log = log
         self._log_ends = log_ends
         self._tail = tail
 
     async def keys(self, texts: Sequence[str], pointer: str, most: int = POSITIONS_MAX) -> list[int]:
-        """The keys of positions; Problem 400 names the one that is none, or that nothing can have been at."""
+        """Return the keys of positions; raise Problem 400 for one that is invalid or beyond the log's end.
+
+        Problem 413 if they are more than ``most``.
+        """
         if len(texts) > most:
-            detail = f"The request has {len(texts)} positions; at most {most} are taken in one request."
+            detail = f"The request has {len(texts)} positions; the maximum in one request is {most}."
             raise HttpProblem(413, "too-many-positions", detail, pointer=pointer, max_positions=most)
         keys = []
         for index, text in enumerate(texts):
-            if index and index % SETTLED_AT_ONCE == 0:
+            if index and index % SETTLED_BATCH_SIZE == 0:
                 await asyncio.sleep(0)
             try:
                 keys.append(await self._key(text))
@@ -49,7 +52,7 @@ class Positions:
         return keys
 
     async def key_up_to(self, text: str, **place: Any) -> int:
-        """For all up to a position: what was not matched yet nobody has been given, let alone done."""
+        """Return the key of a position up to which to settle; raise Problem 400 if it is not yet matched."""
         tail = self._tail
         try:
             key = await self._key(text)
@@ -57,7 +60,7 @@ class Positions:
             if offset_of(key) >= tail.tips[partition]:
                 await tail.catch_up()
             if offset_of(key) >= tail.tips[partition]:
-                raise ValueError(f"{text} has not been matched yet, let alone delivered")
+                raise ValueError(f"{text} has not been matched yet, so it cannot have been delivered")
         except ValueError as error:
             raise _bad(error, **place) from None
         return key
@@ -65,15 +68,19 @@ class Positions:
     async def _key(self, text: str) -> int:
         position = Position.parse(text)
         key = key_of(position)
-        if position.index >= MAX_RECORD_EVENTS:
-            raise ValueError(f"no record has {position.index + 1} events, so nothing is at {position}")
+        if position.index >= RECORD_EVENTS_MAX:
+            raise ValueError(
+                f"there is no event at {position}: a record has at most {RECORD_EVENTS_MAX} events"
+            )
         partition, ends = position.partition, self._log_ends()
         if partition >= len(ends):
-            raise ValueError(f"the log's last partition is {len(ends) - 1}; {position} names another")
+            raise ValueError(
+                f"there is no partition {partition}, which {position} names: the last one is {len(ends) - 1}"
+            )
         if position.offset >= ends[partition]:
             end = await asyncio.to_thread(self._log.partitions[partition].end)
             if position.offset >= end:
-                raise ValueError(f"{position} lies beyond the log's end")
+                raise ValueError(f"{position} is past the log's end")
         return key
 
 

@@ -1,4 +1,4 @@
-"""The records that were set aside because matching them failed: who they are, and another try."""
+"""Quarantined records, which were set aside because matching them failed: list and retry."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import Position, space_name
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import EventLog, NewRecord, Record
-from fieldfare.storage.quarantine import Quarantine, SetAside, brief
+from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord, brief
 
 _NO_HEADER = "\u26a0"
-"""No publisher can name itself with this: headers are Latin-1."""
+"""A character that no publisher's name can contain, as headers are Latin-1."""
 LISTED_MAX = 1_000
-"""A list holds the oldest so many."""
+"""Maximum records in a list; it holds the oldest."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRoutes:
-    """Records that were set aside."""
+    """Routes for quarantined records."""
 
     subscriptions: Subscriptions
     quarantine: Quarantine
@@ -41,7 +41,7 @@ class QuarantineRoutes:
     metrics: Metrics
 
     async def list_quarantine(self, request: Request) -> Response:
-        """What was set aside and why, oldest first, of the spaces that who asks manages."""
+        """List the quarantined records of the spaces that the caller manages, with reasons, oldest first."""
         caller = caller_of(request)
 
         def read() -> Response:
@@ -52,10 +52,10 @@ class QuarantineRoutes:
         return await asyncio.to_thread(read)
 
     async def retry(self, request: Request) -> Response:
-        """Publish a record's events again: at a new position, for the subscriptions as they stand now.
+        """Publish a record's events again: at a new position, for the subscriptions as they are now.
 
-        Its old position lies behind the cursors of those who were not given it. The new record carries a
-        producer of its own, so that a retry which is repeated, also after a crash, appends it once.
+        The cursors of the subscriptions that missed it are already past its old position. The new record has
+        a producer of its own, so that a repeated retry, even after a crash, appends it only once.
         """
         text = request.path_params["position"]
         try:
@@ -74,6 +74,9 @@ class QuarantineRoutes:
             await asyncio.to_thread(self.quarantine.remove, *place)
             detail = f"Retention has removed the record at {text[:80]}."
             raise HttpProblem(404, "not-set-aside", detail) from None
+        if record is None:
+            detail = f"The record at {text[:80]} cannot be read any more: see the notices of /readyz."
+            raise HttpProblem(404, "not-set-aside", detail)
         if not self.subscriptions.is_there(record.space):
             raise HttpProblem(404, "not-set-aside", f"The space of the record at {text[:80]} was deleted.")
         now_ms = time.time_ns() // 1_000_000
@@ -89,21 +92,21 @@ class QuarantineRoutes:
         document = {"partition": made.partition, "offset": made.offset, "count": made.count}
         return json_response(document | {"stamp": made.stamp, "duplicate": made.duplicate})
 
-    def _may(self, caller: Caller, record: SetAside) -> bool:
-        """Whether somebody manages a record's space. What is left of one that was deleted only admins see."""
+    def _may(self, caller: Caller, record: QuarantinedRecord) -> bool:
+        """Whether a caller manages a record's space; only admins see the records of a deleted space."""
         is_own = caller.may(Right.MANAGE, space_name(record.space))
         return caller.is_admin or (is_own and self.subscriptions.is_there(record.space))
 
-    def _read(self, partition: int, offset: int) -> Record:
-        return next(iter(self.log.partitions[partition].read(offset, offset + 1)))
+    def _read(self, partition: int, offset: int) -> Record | None:
+        return next(iter(self.log.partitions[partition].read(offset, offset + 1)), None)
 
 
-def _document(record: SetAside) -> dict[str, Any]:
+def _document(record: QuarantinedRecord) -> dict[str, Any]:
     return {
         "position": str(Position(record.partition, record.offset, 0)),
         "space": space_name(record.space),
         "events": record.events,
-        # Whoever may list them may not read the events of every space.
+        # Shortened: a caller that may list the record need not have the right to read its events.
         "error": brief(record.error),
         "set_aside_ms": record.set_aside_ms,
     }

@@ -1,4 +1,4 @@
-"""``/v1/spaces/{space}/quotas``: what a space may have, and what it has."""
+"""``/v1/spaces/{space}/quotas``: a space's quotas and usage."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from fieldfare.gateway.subscriptions import Subscriptions
 
 BODY_MAX_BYTES = 4 << 10
 QUOTA_MAX = 1 << 53
-"""Larger ones are no bound to anybody, and no number that JSON keeps exactly."""
+"""Maximum value of a quota; a larger one is refused: JSON cannot represent it exactly, and it limits no
+space."""
 
 _Quota = Annotated[float, msgspec.Meta(ge=0, le=QUOTA_MAX)] | None
 
 QuotasBody = msgspec.defstruct(
     "QuotasBody", [(name, _Quota, None) for name in NAMES], forbid_unknown_fields=True
 )
-"""What is set for a space: null, or not there, is what all spaces have by themselves; 0 is no bound."""
+"""A space's quotas: null or a missing member means the default of all spaces; 0 means no limit."""
 
 _quotas_body: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(QuotasBody)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoutes:
-    """How much a space may."""
+    """Routes for a space's quotas."""
 
     subscriptions: Subscriptions
     quotas: Quotas
@@ -40,7 +41,7 @@ class QuotaRoutes:
         return json_response(self._document(request.path_params["space"]))
 
     async def put_quotas(self, request: Request) -> Response:
-        """Set a space's quotas, all of them; what it has beyond them stays, and nothing is added."""
+        """Replace all of a space's quotas; usage over a new quota stays, but cannot grow."""
         space = request.path_params["space"]
         self.subscriptions.check_space(space)
         body = await self.bodies.read_json(request, _quotas_body, BODY_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Routes about the service itself: alive, ready, metrics, figures, its description."""
+"""Routes about the service itself: liveness, readiness, metrics, statistics, OpenAPI description."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.admission.callers import Right, caller_of
+from fieldfare.gateway.maintenance.figures import Figures
+from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.routes.requests import json_response
-from fieldfare.gateway.upkeep.figures import Figures
-from fieldfare.gateway.upkeep.maintenance import Maintenance
 
 _DESCRIPTION = msgspec.json.encode(DOCUMENT)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRoutes:
-    """How the service is."""
+    """Routes about the service's state."""
 
     figures: Figures
     maintenance: Maintenance
     counts: Metrics
 
     async def healthz(self, request: Request) -> Response:
-        """Alive: the process answers."""
+        """Report liveness: the process answers."""
         return json_response({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        """Ready: events are taken and matched. 503 otherwise, with the reasons for who may know them."""
+        """Report readiness: 200 if events are accepted and matched, else 503.
+
+        Callers with the right to watch also get the reasons.
+        """
         checks = await self.figures.checks()
         ready = all(state == "ready" for state in checks.values())
         document: dict[str, Any] = {"status": "ready" if ready else "not ready"}

@@ -1,9 +1,11 @@
-"""Spaces and subscriptions over HTTP."""
+"""Routes for spaces and subscriptions."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
@@ -14,24 +16,36 @@ from starlette.responses import Response
 from fieldfare.filters.encrypted import DIMENSIONS_MAX
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import caller_of
-from fieldfare.gateway.delivery.pasts import Pasts
-from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.replays import Replays
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.filter_warnings import FilterWarnings
+from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.publishing.sealed import space_document
+from fieldfare.gateway.publishing.encrypted import space_document
 from fieldfare.gateway.push.pushes import Pushes
-from fieldfare.gateway.routes.requests import json_response, query_int
+from fieldfare.gateway.routes.requests import json_response, query_int, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
-from fieldfare.gateway.subscription_store import PutResult, subscription_document
-from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted
-from fieldfare.gateway.upkeep.unused import Unused
+from fieldfare.gateway.subscription_store import Outcome, PutRequest, SubscriptionBody, subscription_document
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.model import Subscription
 from fieldfare.storage.registry import SpaceEncryption
 
-CONFIGURED_AT_ONCE = 500
-"""After so many subscriptions of one request others have their turn."""
+CONFIGURED_BATCH_SIZE = 500
+"""Maximum subscriptions of one request that are configured before other tasks run."""
 
 
 class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Encryption of a new space, which takes encrypted events and filters only: see docs/encrypted-spaces.md.
+
+    Attributes
+    ----------
+    library
+        The library of filters.
+    dimensions
+        Length of the vectors.
+    """
+
     library: Literal["aspe"]
     dimensions: Annotated[int, msgspec.Meta(ge=1, le=DIMENSIONS_MAX)]
 
@@ -41,20 +55,12 @@ class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
     encryption: EncryptionBody | None = None
 
 
-class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
-    filter: str | dict[str, Any] | list[Any]
-    dialect: str = "sql"
-    id: str | None = None
-    delivery: dict[str, Any] | None = None
-    start: str | None = None
-
-
 class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
     delivery: dict[str, Any]
 
 
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One subscription, or many: then each is judged for itself, whatever it is."""
+    """One subscription, or a list of any items, each of which is validated separately."""
 
     filter: str | dict[str, Any] | list[Any] | None = None
     dialect: str = "sql"
@@ -65,7 +71,7 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _space_body = msgspec.json.Decoder(SpaceBody)
-_filter_body = msgspec.json.Decoder(FilterBody)
+_subscription_body = msgspec.json.Decoder(SubscriptionBody)
 _changes_body = msgspec.json.Decoder(ChangesBody)
 _subscriptions_body = msgspec.json.Decoder(SubscriptionsBody)
 
@@ -75,17 +81,18 @@ class SubscriptionRoutes:
     """``/v1/spaces`` and below: spaces, and the subscriptions of each."""
 
     subscriptions: Subscriptions
-    pump: Pump
-    pasts: Pasts
+    deliveries: DeliveryService
+    replays: Replays
     pushes: Pushes
     unused: Unused
     metrics: Metrics
     bodies: Bodies
     space_removal: SpaceRemoval
+    warnings: FilterWarnings
     bulk_max_subscriptions: int
 
     async def list_spaces(self, request: Request) -> Response:
-        """The spaces that who asks has rights in."""
+        """List the spaces in which the caller has rights."""
         known = filter(caller_of(request).knows, self.subscriptions.spaces())
         return json_response({"spaces": [self._space_document(name) for name in known]})
 
@@ -101,76 +108,100 @@ class SubscriptionRoutes:
         return space_document(name, self.subscriptions.encryption(self.subscriptions.check_space(name)))
 
     async def delete_space(self, request: Request) -> Response:
-        """From the answer on there is nothing of a space, and one of its name is a new one."""
+        """Delete a space; from the response on it does not exist, and a new one may have its name."""
         await self.space_removal.delete(request.path_params["space"])
         return Response(status_code=204)
 
     async def put_subscription(self, request: Request) -> Response:
-        """Create a subscription, or replace its filter; the event log's end at this moment is when."""
+        """Create a subscription, or replace its filter; it applies from the event log's current end."""
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
 
-        def read() -> Asked:
-            body = parse_json(text, _filter_body)
+        def read() -> PutRequest:
+            body = parse_json(text, _subscription_body)
             if body.id not in (None, id):
                 detail = f"The body's id is {body.id!r}, the path's {id!r}."
                 raise HttpProblem(400, "bad-request", detail, pointer="/id")
-            return Asked([Wanted(id, body.filter, body.dialect, body.delivery, body.start)], replace=True)
+            body.id = id
+            return PutRequest([body], replace=True)
 
-        (stored,) = (await self.subscriptions.put(space, len(text), read)).stored
-        self.pump.configure(stored.subscription)
-        return json_response(subscription_document(stored.subscription), 201 if stored.created else 200)
+        unless = partial(unless_gone, request)
+        put = await self.subscriptions.put(space, len(text), read, unless)
+        ((subscription, outcome),) = put.stored
+        self.deliveries.configure(subscription)
+        return json_response(await self._warned(subscription), 201 if outcome is Outcome.CREATED else 200)
 
     async def patch_subscription(self, request: Request) -> Response:
-        """Change settings of a subscription's delivery; its filter stays, and takes no new revision."""
+        """Change a subscription's delivery settings; its filter and revision stay."""
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _changes_body)
         configured = await self.subscriptions.configure(space, id, body.delivery)
-        self.pump.configure(configured)
+        self.deliveries.configure(configured)
         return json_response(subscription_document(configured))
 
     async def post_subscriptions(self, request: Request) -> Response:
-        """Create one subscription, or put many."""
+        """Create one subscription, or create and replace many."""
         space = request.path_params["space"]
         await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
-        result = await self.subscriptions.put(space, len(text), lambda: self._asked(text))
-        if result.is_bulk:
-            for at, stored in enumerate(result.stored):
-                if at % CONFIGURED_AT_ONCE == CONFIGURED_AT_ONCE - 1:
+        unless = partial(unless_gone, request)
+        put = await self.subscriptions.put(space, len(text), lambda: self._read(text), unless)
+        if put.is_bulk:
+            for at, (subscription, _) in enumerate(put.stored):
+                if at % CONFIGURED_BATCH_SIZE == CONFIGURED_BATCH_SIZE - 1:
                     await asyncio.sleep(0)
-                if self.subscriptions.is_newest(stored.subscription):  # or who overtook it has done so
-                    self.pump.configure(stored.subscription)
-            return await asyncio.to_thread(_told, result)
-        (stored,) = result.stored
-        if stored.differs:
+                if self.subscriptions.is_newest(subscription):  # else a later request does it
+                    self.deliveries.configure(subscription)
+            return await asyncio.to_thread(self._bulk_response, put)
+        ((subscription, outcome),) = put.stored
+        if outcome is Outcome.DIFFERS:
             detail = (
-                f"There is a subscription {stored.subscription.id!r} with another filter or other"
+                f"There is a subscription {subscription.id!r} with another filter or other"
                 " settings; PUT replaces them."
             )
             raise HttpProblem(409, "subscription-exists", detail)
-        headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
-        document = subscription_document(stored.subscription)
-        return json_response(document, 201 if stored.created else 200, headers)
+        headers = {"Location": f"/v1/spaces/{space}/subscriptions/{subscription.id}"}
+        document = await self._warned(subscription)
+        return json_response(document, 201 if outcome is Outcome.CREATED else 200, headers)
 
-    def _asked(self, text: bytes) -> Asked:
+    async def _warned(self, subscription: Subscription) -> dict[str, Any]:
+        """Return the document of a subscription that was just stored, with warnings about its filter."""
+        warnings = self.warnings.at_once(subscription)
+        if warnings is None:
+            warnings = await asyncio.to_thread(self.warnings.of, subscription)
+        return {**subscription_document(subscription), **({"warnings": warnings} if warnings else {})}
+
+    def _bulk_response(self, put: PutRequest) -> Response:
+        warnings = self.warnings.of_bulk([subscription for subscription, _ in put.stored])
+        counts = Counter(outcome for _, outcome in put.stored)
+        return json_response(
+            {
+                "created": counts[Outcome.CREATED],
+                "replaced": counts[Outcome.REPLACED],
+                "unchanged": counts[Outcome.UNCHANGED],
+                "refused": [each for _, each in sorted(put.refused, key=itemgetter(0))],
+                **({"warnings": warnings} if warnings else {}),
+            }
+        )
+
+    def _read(self, text: bytes) -> PutRequest:
         body = parse_json(text, _subscriptions_body)
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-            wanted = Wanted(body.id, body.filter, body.dialect, body.delivery, body.start)
-            return Asked([wanted], replace=False)
+            one = SubscriptionBody(body.filter, body.dialect, body.id, body.delivery, body.start)
+            return PutRequest([one], replace=False)
         if any(each is not None for each in (body.filter, body.id, body.delivery, body.start)):
             detail = "Send one subscription, or a list of subscriptions, not both."
             raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
         if count > limit:
-            detail = f"The request has {count} subscriptions; at most {limit} are taken in one request."
+            detail = f"The request has {count} subscriptions; the maximum in one request is {limit}."
             raise HttpProblem(413, "bulk-too-long", detail, max_subscriptions=limit)
-        return Asked(list(map(_wanted, body.subscriptions)), replace=True, is_bulk=True)
+        return PutRequest(list(map(_item, body.subscriptions)), replace=True, is_bulk=True)
 
     async def list_subscriptions(self, request: Request) -> Response:
         limit = query_int(request, "limit", 100, 1, 10_000)
@@ -193,37 +224,26 @@ class SubscriptionRoutes:
         if unused_s is not None:
             document["unused_s"] = round(unused_s)
         if found.start is not None:
-            past = await asyncio.to_thread(self.pasts.state, found)
-            if past is not None:
-                document["past"] = past
+            replay = await asyncio.to_thread(self.replays.state, found)
+            if replay is not None:
+                document["past"] = replay
         pushed = self.pushes.document(found)
         if pushed is not None:
             document["push"] = pushed
         return json_response(document)
 
     async def delete_subscription(self, request: Request) -> Response:
-        """Remove a subscription: events appended from now on do not meet it, and its streams end."""
+        """Delete a subscription: it does not match events appended from now on, and its streams end."""
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         removed = await self.subscriptions.remove(space, id)
-        self.pump.deleted(removed.number)
+        self.deliveries.deleted(removed.number)
         return Response(status_code=204)
 
 
-def _told(result: PutResult) -> Response:
-    stored = result.stored
-    return json_response(
-        {
-            "created": sum(each.created for each in stored),
-            "replaced": sum(each.replaced for each in stored),
-            "unchanged": sum(not each.created and not each.replaced for each in stored),
-            "refused": [each for _, each in sorted(result.refused, key=itemgetter(0))],
-        }
-    )
-
-
-def _wanted(item: Any) -> Wanted:
+def _item(item: Any) -> SubscriptionBody:
+    """Return an item of a list, with members of any type: each is validated on its own."""
     if not isinstance(item, dict):
-        return Wanted(None, None)
+        item = {}
     id, filter, dialect = item.get("id"), item.get("filter"), item.get("dialect", "sql")
-    return Wanted(id, filter, dialect, item.get("delivery"), item.get("start"))
+    return SubscriptionBody(filter, dialect, id, item.get("delivery"), item.get("start"))

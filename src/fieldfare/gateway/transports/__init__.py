@@ -1,1 +1,1 @@
-"""How messages are carried to clients; what is due to whom is decided in `fieldfare.delivery`."""
+"""Transports carry messages to clients; `fieldfare.delivery` decides which messages to deliver."""

@@ -1,11 +1,11 @@
-"""Server-sent events: one open stream, and who acknowledges what it sends.
+"""Server-sent events: one open stream, acknowledged by the client or automatically.
 
-With ``ack=explicit`` the client does, message by message or up to one, and what it does not acknowledge
-comes again. With ``ack=auto`` it need not say anything, as a browser's EventSource cannot: a message is
-settled when the client comes back with a ``Last-Event-ID`` at or after it, or when a whole window of younger
-ones was sent on the same stream. Until then it is kept for the next connection. A subscription has one such
-stream: whoever comes back does so before the service has noticed that the old connection is dead, so the new
-one ends the old.
+With ``ack=explicit``, the client acknowledges messages one by one or up to a position; unacknowledged ones
+are redelivered. With ``ack=auto``, the client sends no acks, as a browser's EventSource cannot: a message is
+acknowledged when the client reconnects with a ``Last-Event-ID`` at or after it, or when a full window of
+later messages has been sent on the stream. Until then it is kept for the next connection. A subscription has
+at most one automatic stream, and a new one ends the old one: clients reconnect before the service has noticed
+that the old connection is dead.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.delivery.records import Write, write_sse
-from fieldfare.gateway.transports.beats import Beats
-from fieldfare.gateway.transports.outflow import Outflow
+from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.transports.steps import Disconnect
+from fieldfare.gateway.transports.stream_sender import StreamSender
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -28,38 +28,38 @@ HEADERS = [
 ]
 
 SOUGHT = b"event: sought\ndata: {}\n\n"
-"""The delivery was set to another place: what comes now may have come, and been acked, before."""
+"""The event sent after a seek: messages from here on may have been delivered, and acked, before."""
 
 
 @dataclass(eq=False)
 class EventStream:
-    """The answer that is one open stream.
+    """The response of one open stream.
 
     Parameters
     ----------
-    outflow
-        What it sends.
+    sender
+        Sends the stream's messages.
     beats
-        Say when the stream has been silent for too long.
+        Triggers a heartbeat when the stream has been silent for too long.
     """
 
-    outflow: Outflow
-    beats: Beats
+    sender: StreamSender
+    beats: Heartbeats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
-        with self.outflow.opened() as session:
+        with self.sender.opened() as session:
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 async with Disconnect(receive) as gone:
-                    # A comment at once lets the client know that the stream is open.
+                    # An immediate comment tells the client that the stream is open.
                     await self._send_part(b": fieldfare\n\n")
-                    await self.outflow.run(session, self, gone)
-                if self.outflow.delivery.deleted:
+                    await self.sender.run(session, self, gone)
+                if self.sender.delivery.deleted:
                     await self._send_part(b"event: deleted\ndata: {}\n\n")
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except OSError:
-                pass  # the client went away in the middle of a message
+                pass  # the client disconnected in the middle of a message
             finally:
                 self.beats.ended(self)
 
@@ -74,14 +74,15 @@ class EventStream:
         await self._send_part(SOUGHT)
 
     def beat(self) -> None:
-        """Send a comment, unless the client has not read what was sent before.
+        """Send a comment, unless the client has not read the data sent before.
 
-        Not by the stream's own task: to wake ten thousand of them costs more than all that they say.
+        The stream's own task does not do this: waking ten thousand tasks costs more than the comments
+        themselves.
         """
         sending = _send_part(self._send, b":\n\n")
         with suppress(StopIteration, OSError):
             sending.send(None)
-            sending.close()  # it would wait until there is room
+            sending.close()  # it would wait for buffer space
 
     async def _send_part(self, body: bytes) -> None:
         await _send_part(self._send, body)

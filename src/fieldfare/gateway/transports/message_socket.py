@@ -1,6 +1,6 @@
-"""A WebSocket on which messages are sent, and what the client says of them is heard.
+"""A WebSocket that sends messages and receives the client's commands.
 
-It speaks CloudEvents' subprotocol ``cloudevents.json``: every text frame is one event, in both directions.
+It uses CloudEvents' subprotocol ``cloudevents.json``: each text frame is one event, in both directions.
 """
 
 from __future__ import annotations
@@ -18,88 +18,90 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from fieldfare.delivery.delivery import Session
 from fieldfare.gateway.delivery.records import PARTS, Write, write_event
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.transports.outflow import Outflow
 from fieldfare.gateway.transports.steps import Disconnect
+from fieldfare.gateway.transports.stream_sender import StreamSender
 from fieldfare.storage.errors import StorageError
 
 logger = logging.getLogger("fieldfare.gateway")
 
 SUBPROTOCOL = "cloudevents.json"
 
-FRAMES_AT_ONCE = 50
-"""After so many frames others have their turn."""
+FRAMES_BATCH_SIZE = 50
+"""Frames sent in a row before other tasks get a turn."""
 
-ANSWERED_AT_ONCE = 64
-"""So much that a client says is done at a time: each waits for the disk, and what was said later need not
-wait for it."""
+ANSWERED_BATCH_SIZE = 64
+"""Maximum client commands in progress; more wait. They run concurrently, as each waits for the disk."""
 
 NORMAL, GOING_AWAY, POLICY, FAILED = 1000, 1001, 1008, 1011
-"""Codes with which a socket is closed."""
+"""WebSocket close codes."""
 
 
 class Conversation(Protocol):
-    """Knows what to say, and does what is said."""
+    """Executes the client's commands and builds the events that answer them."""
 
     async def answer(self, text: bytes) -> bytes:
-        """What to say to what the client says, when it is done."""
+        """Execute a client's command, and return the answer."""
 
     def event(self, name: str, data: dict[str, Any]) -> bytes:
-        """Something to be said to the client."""
+        """Return an event that tells the client something other than a message."""
 
 
 def agreed(offered: Sequence[str]) -> str | None:
-    """The subprotocol; Problem 400 when the client can speak some, but not this one."""
+    """Return the agreed subprotocol, or None if the client offers none.
+
+    Raise Problem 400 if it offers only others.
+    """
     if offered and SUBPROTOCOL not in offered:
-        detail = f"Of WebSocket subprotocols only {SUBPROTOCOL} is spoken here."
+        detail = f"The WebSocket subprotocol is not supported: offer {SUBPROTOCOL}, or none."
         raise HttpProblem(400, "subprotocol", detail)
     return SUBPROTOCOL if offered else None
 
 
 @dataclass(eq=False)
 class MessageSocket:
-    """One open socket.
+    """One open WebSocket.
 
     Parameters
     ----------
-    outflow
-        What is sent.
+    sender
+        Sends the messages.
     conversation
-        What is said besides, and what to do about what the client says.
+        Executes the client's commands, and builds the events that are not messages.
     websocket, subprotocol
-        Carry it.
+        The connection, and the agreed subprotocol.
     """
 
-    outflow: Outflow
+    sender: StreamSender
     conversation: Conversation
     websocket: WebSocket
     subprotocol: str | None
 
     async def __call__(self) -> None:
         socket = self.websocket
-        with self.outflow.opened() as session:
+        with self.sender.opened() as session:
             try:
                 await socket.accept(self.subprotocol)
             except OSError:
-                return  # the client went away meanwhile
+                return  # the client disconnected meanwhile
             try:
                 await self._converse(session)
             except WebSocketDisconnect:
-                pass  # the client went away in the middle of a message
+                pass  # the client disconnected in the middle of a message
             except (StorageError, OSError) as error:
                 logger.error("storage failed: %s", error)
                 with suppress(WebSocketDisconnect):
-                    await socket.close(FAILED, "the service's storage cannot be used at the moment")
+                    await socket.close(FAILED, "the service's storage failed: try again later")
 
     async def _converse(self, session: Session) -> None:
-        socket, delivery, pump = self.websocket, self.outflow.delivery, self.outflow.pump
-        async with Heard(socket.receive, self._answer) as heard:
-            await self.outflow.run(session, self, heard)
+        socket, delivery, deliveries = self.websocket, self.sender.delivery, self.sender.deliveries
+        async with CommandReader(socket.receive, self._answer) as heard:
+            await self.sender.run(session, self, heard)
         if delivery.deleted:
             await self._send(self.conversation.event("deleted", {}))
             await socket.close(NORMAL, "the subscription was deleted")
         elif heard.is_refused:
             await socket.close(POLICY, "the API key is not valid any more")
-        elif pump.closing:
+        elif deliveries.closing:
             await socket.close(GOING_AWAY, "the gateway is stopping")
 
     @property
@@ -108,7 +110,7 @@ class MessageSocket:
 
     async def send_messages(self, parts: Sequence[bytes]) -> None:
         for start in range(0, len(parts), PARTS):
-            if start and start % (FRAMES_AT_ONCE * PARTS) == 0:
+            if start and start % (FRAMES_BATCH_SIZE * PARTS) == 0:
                 await asyncio.sleep(0)
             await self._send(b"".join(parts[start : start + PARTS]))
 
@@ -124,22 +126,22 @@ class MessageSocket:
         await self.websocket.send({"type": "websocket.send", "text": event.decode()})
 
 
-class Heard(Disconnect):
-    """Hears what the client says until it has gone.
+class CommandReader(Disconnect):
+    """Reads the client's commands until it disconnects.
 
     Parameters
     ----------
     receive
-        The next thing that it says.
+        Returns the next ASGI message.
     answer
-        Does that, and answers it.
+        Executes a command and answers it.
     """
 
     def __init__(self, receive: Receive, answer: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
         self._answer = answer
         self._answers: set[asyncio.Task[None]] = set()
         self.is_refused = False
-        """Whether it may not go on."""
+        """Whether the connection was ended because its API key is no longer valid."""
         super().__init__(receive)
 
     async def _watch(self) -> None:
@@ -150,7 +152,8 @@ class Heard(Disconnect):
             answer = asyncio.ensure_future(self._answer(said))
             answers.add(answer)
             answer.add_done_callback(answers.discard)
-            if len(answers) >= ANSWERED_AT_ONCE:
+            if len(answers) >= ANSWERED_BATCH_SIZE:
                 await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
-        # It is over now, whatever is still being done of what was said: that may take as long as the disk.
+        # The connection is over, even if commands are still being executed: those may take as long as the
+        # disk.
         self.is_refused = message.get("code") == POLICY

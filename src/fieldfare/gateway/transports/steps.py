@@ -1,4 +1,4 @@
-"""What transports share: large answers, how many messages a step takes, whether the client is still there."""
+"""Shared by the transports: large responses, the number of messages per step, and client disconnects."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.delivery.records import PIECE_BYTES
 
-FIRST_AT_ONCE = 16
-SENT_AT_ONCE = 500
+FIRST_BATCH_SIZE = 16
+SENT_BATCH_SIZE = 500
 
 
 def first_step(piece_bytes: float) -> int:
-    """How many messages to take at once by who does not know how large they are."""
-    return max(1, int(FIRST_AT_ONCE * piece_bytes // PIECE_BYTES))
+    """Return how many messages to take first, while their size is unknown."""
+    return max(1, int(FIRST_BATCH_SIZE * piece_bytes // PIECE_BYTES))
 
 
 def next_step(size_bytes: int, count: int, piece_bytes: float) -> int:
-    """How many messages to take at once, about so many bytes, from the size of the last."""
-    return max(1, min(SENT_AT_ONCE, int(piece_bytes * count // max(size_bytes, 1))))
+    """Return how many messages of the last step's size make up about ``piece_bytes``."""
+    return max(1, min(SENT_BATCH_SIZE, int(piece_bytes * count // max(size_bytes, 1))))
 
 
 class SentPieces(Response):
-    """A large answer of JSON, in pieces, so that nobody waits until all of it is copied somewhere."""
+    """A large JSON response sent in pieces, so that no other task waits while all of it is copied."""
 
     def __init__(
         self, pieces: Sequence[bytes], status: int = 200, headers: Mapping[str, str] | None = None
@@ -44,15 +44,21 @@ class SentPieces(Response):
 
 
 class Disconnect:
-    """Notices that the client has gone, while its request is being answered."""
+    """Detects that the client has disconnected while its request is being answered."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        self._may_read = False
         self.future: asyncio.Future[None] = asyncio.ensure_future(self._watch())
 
     @property
     def happened(self) -> bool:
         return self.future.done()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the client reads nothing more. One that only closed its side for writing may still read."""
+        return self.future.done() and not self._may_read
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,5 +67,6 @@ class Disconnect:
         self.future.cancel()
 
     async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (message := await self._receive())["type"] != "http.disconnect":
             pass
+        self._may_read = message.get("half_closed", False)

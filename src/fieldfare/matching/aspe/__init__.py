@@ -1,1 +1,1 @@
-"""The library of filters that the service cannot read: docs/decisions/encrypted.md."""
+"""The library of encrypted filters; see docs/decisions/encrypted.md."""

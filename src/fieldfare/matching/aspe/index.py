@@ -1,7 +1,7 @@
-"""Encrypted filters in flat arrays, searched a batch of events at a time.
+"""The index of encrypted filters: flat arrays, searched by batches of events.
 
-Alternatives without tokens lie in *lanes*, apart by epoch and number of rows; those with tokens in an index
-of the library that knows tokens, and their rows are decided for what that finds.
+Alternatives without tokens are stored in *lanes*, grouped by epoch and number of rows. Those with tokens are
+indexed by a library that knows tokens, and their rows are evaluated for its matches.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from fieldfare.model import Path
 
 PAIRS_ROOM = 8192
 SAMPLE = 64
-"""Events from which it is learnt which rows let fewest through; fewer, while there were no more."""
+"""Maximum events from which the order of rows is learnt."""
 LEARNT_AGAIN = 4
-"""It is learnt anew from so many times as many."""
-LEARNT_AT_ONCE = 8192
+"""Growth of the sample, as a factor, at which the order of rows is learnt again."""
+LEARNT_BATCH_SIZE = 8192
 TOKENS_GROUP = "tokens/"
 
 
 class LaneGroup(NamedTuple):
-    """Alternatives of one epoch that have as many rows, as views of the arrays that all lie in.
+    """Alternatives of one epoch with equally many rows, as views of the shared arrays.
 
-    Who may subscribe may name any epoch: there may be a great many groups, and events ask for few.
+    Subscribers choose the epochs, so there may be very many groups; events refer to few.
     """
 
     epoch: int
     depth: int
     place: NDArray[np.int32]
-    """[n]: whose they are."""
+    """[n]: the place of each alternative's filter."""
     rows: NDArray[np.float64]
     """[n * depth, D]"""
 
 
 class _Lanes(NamedTuple):
-    """A group as the kernel takes it, in the order that was learnt."""
+    """A group in the kernel's layout, in the learnt order."""
 
     learnt_from: int
     lanes: NDArray[np.float32]
@@ -65,16 +65,16 @@ class _Lanes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Untokened:
+class AlternativesWithoutTokens:
     """Alternatives without tokens.
 
     Attributes
     ----------
     groups
-        Of each group the epoch, how many rows an alternative has, and how many alternatives there are:
-        int64[g, 3], rising.
+        For each group the epoch, the rows per alternative, and the number of alternatives: int64[g, 3],
+        ascending.
     place
-        Whose each alternative is, group by group: int32[n].
+        The place of each alternative's filter, group by group: int32[n].
     rows
         float64[m, D].
     """
@@ -85,17 +85,17 @@ class Untokened:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokened:
-    """Alternatives with tokens: what is found by these, and the rows to be decided then.
+class AlternativesWithTokens:
+    """Alternatives with tokens: the index that finds them, and the rows evaluated for its matches.
 
     Attributes
     ----------
     index
-        Of their tokens; its places are those of these arrays.
+        The index of the tokens; its places are indices into these arrays.
     place
-        Whose each alternative is: int32[n].
+        The place of each alternative's filter: int32[n].
     start
-        Where its rows begin and end: int64[n + 1].
+        The bounds of each alternative's rows: int64[n + 1].
     rows
         float64[m, D].
     """
@@ -109,7 +109,9 @@ class Tokened:
 class AspeIndex:
     """Encrypted filters, indexed; see ``library.FilterIndex``."""
 
-    def __init__(self, dimensions: int, untokened: Untokened, tokened: Tokened) -> None:
+    def __init__(
+        self, dimensions: int, untokened: AlternativesWithoutTokens, tokened: AlternativesWithTokens
+    ) -> None:
         self.dimensions = dimensions
         self._untokened = untokened
         self._epochs = np.ascontiguousarray(untokened.groups[:, 0])
@@ -128,7 +130,7 @@ class AspeIndex:
 
     @property
     def confirms(self) -> bool:
-        """Nothing is left to be confirmed."""
+        """Always false: no filter must be confirmed."""
         return False
 
     def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
@@ -157,7 +159,7 @@ class AspeIndex:
         count: int,
         most: int,
     ) -> tuple[NDArray[np.int32], int]:
-        """Append what a group's alternatives match."""
+        """Append the matches of a group's alternatives."""
         lanes = self._lanes.get(number)
         if lanes is None or LEARNT_AGAIN * lanes.learnt_from <= min(SAMPLE, len(events)):
             lanes = self._lanes[number] = _learnt(self._group(number), vectors[:SAMPLE])
@@ -184,7 +186,7 @@ class AspeIndex:
                 raise TooManyPairs
             if group == lanes.shape[0]:
                 return pairs, count
-            # Room for all that the next chunk might find: memory that is not written costs nothing.
+            # Room for all possible matches of the next chunk; unwritten memory costs nothing.
             larger = np.empty((2 * count + chunk_lanes * len(events), 2), np.int32)
             larger[:count] = pairs[:count]
             pairs = larger
@@ -198,7 +200,7 @@ class AspeIndex:
     def _by_tokens(
         self, columns: ColumnBatch, start: int, end: int, here: EventVectors, most: int
     ) -> NDArray[np.int32]:
-        """What is found by tokens, and whose rows agree."""
+        """Return the pairs found by tokens whose rows match."""
         tokened = self._tokened
         if not len(tokened.place):
             return np.zeros((0, 2), np.int32)
@@ -268,15 +270,15 @@ class AspeIndex:
 
 
 def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
-    """A group in lanes: the row first that lets fewest events through, and those beside one another alike.
+    """Arrange a group in lanes: each alternative's most selective row first, similar alternatives adjacent.
 
-    All that it goes by are signs that the service sees anyway. It is kept in memory only.
+    The order is learnt from signs of products, which the service sees anyway. It is kept in memory only.
     """
     count, depth, dimensions = len(group.place), group.depth, group.rows.shape[1]
     rows = group.rows.reshape(count, depth, dimensions)
     passes = np.empty((count, depth, len(sample)), np.bool_)
-    for first in range(0, count, LEARNT_AT_ONCE):
-        passes[first : first + LEARNT_AT_ONCE] = rows[first : first + LEARNT_AT_ONCE] @ sample.T > 0.0
+    for first in range(0, count, LEARNT_BATCH_SIZE):
+        passes[first : first + LEARNT_BATCH_SIZE] = rows[first : first + LEARNT_BATCH_SIZE] @ sample.T > 0.0
     order = np.argsort(passes.sum(axis=2), axis=1, kind="stable")
     rows = np.take_along_axis(rows, order[:, :, None], axis=1)
     ones, twos = (
@@ -293,7 +295,8 @@ def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
 
 
 def _words(signs: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Signs of a sample as a word each, [n, 1, sample] to [n]: words that begin alike are of rows alike."""
+    """Pack the signs of a sample into words, [n, 1, sample] to [n]; words with equal prefixes have similar
+    rows."""
     packed = np.zeros((len(signs), SAMPLE // 8), np.uint8)
     bits = np.packbits(signs[:, 0], axis=1)
     packed[:, : bits.shape[1]] = bits
@@ -302,17 +305,17 @@ def _words(signs: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 
 def _bits_of_first(groups: int, depth: int) -> int:
-    """By how many signs of the first rows alternatives are told apart before the second rows tell them apart.
+    """The number of signs of the first rows by which alternatives are sorted before the second rows.
 
-    An event cuts the rows of one attribute into three. Groups are to be cut as often by the first as by the
-    second.
+    An event divides the rows of one attribute into three ranges. The number is chosen so that groups are
+    divided equally often by the first and by the second rows.
     """
     return SAMPLE if depth == 1 else min(SAMPLE, max(1, round(math.sqrt(groups) / 8)))
 
 
 @dataclass(frozen=True, slots=True)
 class AspeExplanation:
-    """What there is of encrypted filters."""
+    """The numbers of encrypted alternatives in an index."""
 
     size_bytes: Mapping[str, int]
     in_lanes: int
@@ -331,7 +334,7 @@ class AspeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class AlternativePlace:
-    """Where one alternative of an encrypted filter is."""
+    """The location of one alternative of an encrypted filter."""
 
     epoch: int
     rows: int

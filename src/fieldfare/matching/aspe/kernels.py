@@ -1,9 +1,9 @@
-"""Vectors of events against rows of filters: float32 screens a group at a time, float64 decides.
+"""Kernels that multiply events' vectors with filters' rows: float32 screens groups, float64 decides.
 
 A *group* is 16 alternatives. Their first rows are multiplied with all events, four at a time; events that are
-surely not on the positive side of any go, and so on with what is left and the next rows. Alternatives of a
-group are alike (`index._learnt`), so few events are left soon. Pairs of which all products were surely
-positive match; what lies within the error is decided::
+certainly not on the positive side of any are dropped, and the next rows are multiplied with the remaining
+ones. Alternatives of a group are similar (`index._learnt`), so most events are dropped early. Pairs whose
+products were all certainly positive match; those within the rounding error are decided in float64::
 
     lanes  float32[groups, rows, D, 16]     rows  float64[alternatives, rows, D]
 """
@@ -23,9 +23,9 @@ from fieldfare.matching.compiled import compiled, lowest_bit
 LANES = 16
 EVENTS = 4
 CHUNK_BYTES = 1 << 18
-"""Rows for whose matches with all events there must be room."""
+"""Size of a chunk of lanes, in bytes; before each chunk there must be room for all its possible matches."""
 NEGLIGIBLE = 2.0**-60
-"""Numbers below this are taken for zero before they are screened."""
+"""Magnitude below which numbers are treated as zero in the screening."""
 
 _F32, _I64 = ir.FloatType(), ir.IntType(64)
 _FLOATS = ir.VectorType(_F32, LANES)
@@ -33,20 +33,21 @@ _LANE_MASK = ir.IntType(LANES)
 
 
 def floor_of(dimensions: int) -> float:
-    """Where a product in float32 of two vectors of length 1 is not more than this, it is not positive.
+    """Return the bound at or below which a float32 product of two vectors of length 1 is certainly not
+    positive.
 
-    Each number is off by 2**-24 of itself, and so is each step of the sum; all that together by no more than
-    D + 2 times as much (Higham 2002, section 3.1), for the sum of the products' magnitudes is at most 1.
-    What is `NEGLIGIBLE` is less than the rest.
+    Each number has a relative error of 2**-24, and so has each step of the sum; together the error is at most
+    D + 2 times that (Higham 2002, section 3.1), because the sum of the products' magnitudes is at most 1. The
+    error from `NEGLIGIBLE` numbers is less than the margin.
     """
     return -(dimensions + 4) * 2.0**-24 * (1 + 2.0**-10)
 
 
 def without_negligible(numbers: Any) -> Any:
-    """Numbers with zeros for those that are negligible.
+    """Replace negligible numbers by zeros.
 
-    No client's vector has any; but somebody's might, so that a processor meets numbers, and products, that
-    are too small to be normal, and takes fifty times as long over them.
+    A regular client's vectors have none, but a malicious one's might, whose subnormal products would take a
+    processor fifty times as long.
     """
     return np.where(np.abs(numbers) < NEGLIGIBLE, 0.0, numbers)
 
@@ -54,9 +55,10 @@ def without_negligible(numbers: Any) -> Any:
 def _screen(
     lanes: Any, row: int, events: Any, where: Any, first: int, dimensions: int, floor: Any, sure: Any
 ) -> Any:
-    """The pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``.
+    """Return the pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``.
 
-    The events begin at ``where[first : first + 4]``. `sure` gets the bits whose product is above ``-floor``.
+    The events begin at ``where[first : first + 4]``. The bits of products above ``-floor`` are written to
+    `sure`.
     """
     mask = above = 0
     for e in range(EVENTS):
@@ -174,20 +176,20 @@ def scan(
     ----------
     lanes : float32, flat
     shape
-        Groups, rows of an alternative, dimensions.
+        (groups, rows per alternative, dimensions).
     rows : float64[alternatives * rows, D]
     place : int32[alternatives]
     events32, events64 : [m, D]
-        Of length 1; the first flat, and four more than there are.
+        Vectors of length 1; the first flat, and padded by four events.
     numbers : int32[m]
-        What the events are called.
+        The numbers of the events.
     group : int
-        Where to begin.
+        The first group.
 
     Returns
     -------
     tuple
-        The group to go on from, once there is room for more, and how many pairs there are.
+        The group from which to continue, once there is room for more pairs, and the number of pairs.
     """
     groups, depth, dimensions = shape
     size = depth * dimensions * LANES
@@ -210,7 +212,7 @@ def scan(
                     alive &= alive - 1
                     alternative = g * LANES + bit
                     if (sure >> bit) & 1 == 0:
-                        # What fills up lanes is zero, and so never sure.
+                        # Padding lanes are zero, and so never sure.
                         if alternative >= len(place):
                             continue
                         first = alternative * depth
@@ -234,10 +236,10 @@ def _pass_rows(
     left: Any,
     floor: float,
 ) -> int:
-    """Of all events those that are left when the rows of a group were passed; how many.
+    """Pass all events through the rows of a group; return how many remain.
 
-    `left` gets of each its number, the alternatives whose products were surely positive so far, and those it
-    may match: 32 bits, 16 and 16. In `where` is where it begins.
+    For each remaining event, `left` gets its number, the alternatives whose products were all certainly
+    positive, and those that it may match (32, 16 and 16 bits), and `where` its offset.
     """
     sure = np.empty(1, np.uint64)
     starts, count = every, len(every) - EVENTS
@@ -260,7 +262,7 @@ def _pass_rows(
 
 @compiled
 def keep_positive(pairs: Any, start: Any, rows: Any, vectors: Any, is_vector: Any) -> int:
-    """Keep of pairs those whose event has positive products with the rows of its alternative; how many."""
+    """Keep the pairs whose event has positive products with the rows of its alternative; return how many."""
     kept = 0
     for i in range(len(pairs)):
         event, alternative = pairs[i, 0], pairs[i, 1]
@@ -273,7 +275,7 @@ def keep_positive(pairs: Any, start: Any, rows: Any, vectors: Any, is_vector: An
 
 @compiled
 def read_base64(is_text: Any, words: Any, text: Any, sextets: Any, out: Any) -> None:
-    """Write the bytes of each text that is base64 of as many as there is room for; clear the mark of others.
+    """Decode each text that is base64 of the expected length; clear the mark of others.
 
     Parameters
     ----------
@@ -281,7 +283,7 @@ def read_base64(is_text: Any, words: Any, text: Any, sextets: Any, out: Any) -> 
     words : int64[n]
         Start and length of each text, as in a column.
     sextets : uint8[256]
-        The six bits of each character; 255 for what is none.
+        The six bits of each character; 255 for invalid ones.
     out : uint8[n, bytes]
     """
     size = out.shape[1]

@@ -1,4 +1,4 @@
-"""The library of filters that the service cannot read: `aspe`."""
+"""The library `aspe`: encrypted filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from fieldfare.filters.encrypted import (
     decode_encrypted,
 )
 from fieldfare.filters.errors import FilterError, Problem
-from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, Tokened, Untokened
+from fieldfare.matching.aspe.index import (
+    TOKENS_GROUP,
+    AlternativesWithoutTokens,
+    AlternativesWithTokens,
+    AspeIndex,
+)
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed, Library
 
@@ -28,7 +33,7 @@ class AspeLibrary:
     Attributes
     ----------
     tokens
-        The library that finds events by their tokens.
+        The library that indexes the tokens.
     """
 
     tokens: Library
@@ -51,17 +56,19 @@ class AspeLibrary:
             for name, array in arrays.items()
             if name.startswith(TOKENS_GROUP)
         }
-        tokened = Tokened(
+        tokened = AlternativesWithTokens(
             self.tokens.open(meta["tokens"], of_tokens),
             *(arrays[f"aspe.tokened_{name}"] for name in ("place", "start", "rows")),
         )
-        untokened = Untokened(*(arrays[f"aspe.{name}"] for name in ("groups", "place", "rows")))
+        untokened = AlternativesWithoutTokens(
+            *(arrays[f"aspe.{name}"] for name in ("groups", "place", "rows"))
+        )
         return AspeIndex(meta["dimensions"], untokened, tokened)
 
 
 @dataclass(frozen=True, slots=True)
-class _OnTokens:
-    """What an alternative asks of tokens, as the library that knows these takes it."""
+class _TokenCondition:
+    """An alternative's condition on tokens, as the token library accepts it."""
 
     compiled: bytes
     text: str
@@ -69,7 +76,7 @@ class _OnTokens:
 
 
 class AspeBuilder:
-    """Takes in encrypted filters, some at a time. See ``library.Builder``."""
+    """A builder of an `AspeIndex`. See ``library.Builder``."""
 
     def __init__(self, tokens: Library) -> None:
         self._tokens = tokens.builder()
@@ -83,11 +90,11 @@ class AspeBuilder:
         on_tokens = []
         for each in filters:
             if not isinstance(each.compiled, bytes):
-                raise ValueError("an encrypted filter is compiled to bytes")
+                raise ValueError("the compiled form of an encrypted filter must be bytes")
             for found in decode_encrypted(each.compiled):
                 self._check(found)
                 if found.text:
-                    on_tokens.append(_OnTokens(found.compiled, found.text))
+                    on_tokens.append(_TokenCondition(found.compiled, found.text))
                     places, ends, rows = self._tokened
                     places.append(self._count)
                     rows += found.rows
@@ -104,8 +111,8 @@ class AspeBuilder:
             self._dimensions = self._dimensions or len(row) // 8
             if len(row) != 8 * self._dimensions:
                 raise ValueError(
-                    f"encrypted filters of {self._dimensions} and of {len(row) // 8} dimensions"
-                    " do not go together"
+                    f"filters encrypted with {self._dimensions} and with {len(row) // 8} dimensions"
+                    " cannot be in one index"
                 )
 
     def finish(self, order: NDArray[np.int64]) -> AspeIndex:
@@ -114,13 +121,13 @@ class AspeBuilder:
         place_of[order] = np.arange(len(order), dtype=np.int32)
         lanes = sorted(self._lanes.items())
         groups = [(epoch, depth, len(places)) for (epoch, depth), (places, _) in lanes]
-        untokened = Untokened(
+        untokened = AlternativesWithoutTokens(
             read_only(np.array(groups, np.int64).reshape(-1, 3)),
             read_only(place_of[np.array([place for _, (places, _) in lanes for place in places], np.int64)]),
             read_only(self._numbers([row for _, (_, rows) in lanes for row in rows])),
         )
         places, ends, rows = self._tokened
-        tokened = Tokened(
+        tokened = AlternativesWithTokens(
             self._tokens.finish(np.arange(len(places))),
             read_only(place_of[places]),
             read_only(np.array(ends, np.int64)),
@@ -130,7 +137,7 @@ class AspeBuilder:
         return AspeIndex(self._dimensions, untokened, tokened)
 
     def _numbers(self, rows: list[bytes]) -> NDArray[np.float64]:
-        """Rows, each of length 1: [n, D]."""
+        """Convert rows to numbers, normalized to length 1: [n, D]."""
         numbers = np.frombuffer(b"".join(rows), np.float64).reshape(-1, max(1, self._dimensions))
         found: NDArray[np.float64] = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
         return found

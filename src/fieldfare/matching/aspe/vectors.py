@@ -1,4 +1,4 @@
-"""The vectors of a batch of events, read out of their columns; all in one piece of memory."""
+"""The encrypted vectors of a batch of events, decoded from their columns into one array."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class EventVectors(NamedTuple):
     """The vectors of n events."""
 
     epochs: NDArray[np.int64]
-    """[n]: of the key that each was encrypted with; 0 for an event without a vector of these dimensions."""
+    """[n]: the epoch of each event's key; 0 for an event without a vector of these dimensions."""
     numbers: NDArray[np.float64]
     """[n, D], each of length 1."""
 
 
 def vectors_of(columns: ColumnBatch, dimensions: int) -> EventVectors:
-    """The vectors of a batch of events; they are kept with it."""
+    """Return the vectors of a batch of events; cached in the batch."""
     key = ("aspe", dimensions)
     found: EventVectors | None = columns.kept.get(key)
     if found is None:
@@ -43,7 +43,7 @@ def _read(columns: ColumnBatch, dimensions: int) -> EventVectors:
     read_base64(good, vector.words, columns.text, _SEXTETS, numbers.view(np.uint8))
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("nd,nd->n", numbers, numbers))
-        good &= (lengths >= LENGTHS[0]) & (lengths <= LENGTHS[1])  # false also for what is no number
+        good &= (lengths >= LENGTHS[0]) & (lengths <= LENGTHS[1])  # false for NaN, too
         numbers /= np.where(good, lengths, 1.0)[:, None]
     numbers[~good] = 0.0
     return EventVectors(np.where(good, epoch.words, 0), numbers)

@@ -1,7 +1,7 @@
-"""The compiled loop over addresses of the Internet.
+"""Kernel for IP addresses.
 
-An address is its version (0 for none) and two uint64, of which the first is 0 in version 4. The meaning is
-that of Python's ``ipaddress``, as ``filters.functions.networks`` uses it.
+An address is its version (0 for none) and two uint64, the first of which is 0 in version 4. The semantics are
+those of Python's ``ipaddress`` as used by ``filters.functions.networks``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONE, _GROUP, _REST = np.uint64(0), np.uint64(16), np.uint64(48)
 
 @inlined
 def _octets(text: Any, i: Any, end: Any) -> Any:
-    """An address of version 4 as a number, or -1."""
+    """Parse a version 4 address; return it as a number, or -1."""
     address, octet, digits, octets = np.int64(0), np.int64(0), 0, 1
     for k in range(i, end):
         byte = text[np.uint64(k)]
@@ -39,7 +39,7 @@ def _octets(text: Any, i: Any, end: Any) -> Any:
 
 @inlined
 def _hexadecimal(byte: Any) -> Any:
-    """What a hexadecimal digit stands for, or -1."""
+    """Return the value of a hexadecimal digit, or -1."""
     digit, letter = np.int64(byte) ^ 0x30, (np.int64(byte) | 0x20) - 0x61
     if digit < 10:
         return digit
@@ -48,13 +48,13 @@ def _hexadecimal(byte: Any) -> Any:
 
 @inlined
 def _pushed(high: Any, low: Any, group: Any) -> Any:
-    """128 bits with 16 more at their end."""
+    """Shift 128 bits left by 16, and append 16 bits."""
     return high << _GROUP | low >> _REST, low << _GROUP | np.uint64(group)
 
 
 @inlined
 def _groups(text: Any, i: Any, end: Any) -> Any:
-    """(version, high, low) of an address of version 6."""
+    """Parse a version 6 address; return (version, high, low)."""
     none = (np.int64(0), _NONE, _NONE)
     high, low, count = _NONE, _NONE, 0
     high_before, low_before, before, has_gap = _NONE, _NONE, 0, False
@@ -65,7 +65,7 @@ def _groups(text: Any, i: Any, end: Any) -> Any:
         while i < end and i - start <= 4 and _hexadecimal(text[np.uint64(i)]) >= 0:
             group = group << 4 | _hexadecimal(text[np.uint64(i)])
             i += 1
-        if i < end and text[np.uint64(i)] == _POINT:  # the last 32 bits, as version 4 writes them
+        if i < end and text[np.uint64(i)] == _POINT:  # the last 32 bits, in version 4 notation
             address = _octets(text, start, end)
             if address < 0:
                 return none
@@ -96,7 +96,7 @@ def _groups(text: Any, i: Any, end: Any) -> Any:
 
 @inlined
 def _address(text: Any, start: Any, end: Any) -> Any:
-    """(version, high, low)."""
+    """Parse an address; return (version, high, low)."""
     for k in range(start, end):
         if text[np.uint64(k)] == _COLON:
             return _groups(text, start, end)
@@ -106,7 +106,7 @@ def _address(text: Any, start: Any, end: Any) -> Any:
 
 @inlined
 def _block(text: Any, start: Any, end: Any) -> Any:
-    """(version, high, low, how many of the bits vary) of a block."""
+    """Parse a block; return (version, high, low, number of varying bits)."""
     slash = start
     while slash < end and text[np.uint64(slash)] != _SLASH:
         slash += 1
@@ -123,7 +123,7 @@ def _block(text: Any, start: Any, end: Any) -> Any:
 
 @inlined
 def _same_but_for(high: Any, low: Any, bits: Any) -> Any:
-    """Whether of 128 bits no others are set than so many at the end."""
+    """Whether at most the lowest `bits` of 128 bits are set."""
     if bits >= 128:
         return True
     if bits >= 64:

@@ -1,4 +1,4 @@
-"""The functions that look into an array, by columns: its count of elements, and the one at a place."""
+"""Array functions by columns: the number of elements, and the element at an index."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK
 from fieldfare.matching.evaluation.operands import Operand, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.values import either
-from fieldfare.matching.evaluation.view import NO_WORDS, Key, Values, View, readable
+from fieldfare.matching.evaluation.view import NO_WORDS, Key, Rows, Values, View, readable
 from fieldfare.matching.events.columns import KIND_EXACT, KIND_INT, KIND_MISSING, KIND_NULL, KIND_OTHER
 from fieldfare.model import Path
 
 Read = Callable[..., Values]
-"""``read(known, elements, *operands)``: what is known, and with it what a function gives for more arrays."""
+"""``read(known, elements, rows, which, *operands)``: what is known, and with it what a function gives for the
+rows that have one of the arrays; which of them it is."""
 
 
 class ArrayOperand:
-    """What a function gives for an attribute's arrays; null for what is neither array nor object.
+    """The result of a function of an attribute's arrays; null for values that are neither array nor object.
 
     Parameters
     ----------
     read
         The function: `cardinality` or `element_at`.
     operands
-        What it takes beside the array.
+        The function's other operands.
     key
-        Names it, where other filters may compute the same.
+        Identifies the result, if other filters may compute it too; None if it cannot be shared.
     """
 
     def __init__(self, read: Read, path: Path, operands: Sequence[Operand], key: Key | None) -> None:
@@ -47,35 +48,41 @@ class ArrayOperand:
         is_open = spread(view.operand(self.path), view.size).kinds == KIND_OTHER
         kinds: Any = np.where(is_open, np.uint8(KIND_ANY), np.uint8(KIND_NULL))
         known = filled(kinds, np.zeros(view.size, np.int64))
-        rows = np.flatnonzero(view.arrays(self.path))
-        if len(rows):
+        owner, owners = view.owner(self.path)
+        arrays = np.flatnonzero(owner.arrays(self.path))
+        if len(arrays):
             given = [spread(operand.values(view), view.size) for operand in self.operands]
-            for found in shared_elements(view, self.path, rows, [()]):
-                known = self.read(known, found, *given)
+            for found in shared_elements(owner, self.path, arrays, [()]):
+                which = np.full(owner.size, -1)
+                which[found.rows] = np.arange(len(found.rows))
+                which = which if owners is None else which[owners]
+                rows = np.flatnonzero(which >= 0)
+                known = self.read(known, found, rows, which[rows], *given)
         return known
 
 
-def cardinality(known: Values, found: Elements) -> Values:
+def cardinality(known: Values, found: Elements, rows: Rows, which: Rows) -> Values:
     """CARDINALITY(array)."""
     kinds, words = known.kinds.copy(), known.words.copy()
-    kinds[found.rows], words[found.rows] = KIND_INT, found.counts
+    kinds[rows], words[rows] = KIND_INT, found.counts[which]
     return filled(kinds, words)
 
 
-def element_at(known: Values, found: Elements, places: Values) -> Values:
+def element_at(known: Values, found: Elements, rows: Rows, which: Rows, places: Values) -> Values:
     """ELEMENT_AT(array, place)."""
-    place, counts = places.words[found.rows], found.counts
+    place, counts = places.words[rows], found.counts[which]
     at = np.where(place > 0, place - 1, np.where(place < 0, place + counts, -1))
-    is_told = places.kinds[found.rows] == KIND_INT
+    is_told = places.kinds[rows] == KIND_INT
     is_there = is_told & (at >= 0) & (at < counts)
     known_kinds = known.kinds.copy()
-    known_kinds[found.rows[is_told]] = KIND_NULL
+    known_kinds[rows[is_told]] = KIND_NULL
     known = known._replace(kinds=frozen(known_kinds))
     batch, path = found.batches[()]
     column = batch.columns.get(path)
     if column is None or not is_there.any():
         return known
-    rows, chosen = found.rows[is_there], (np.cumsum(counts) - counts + at)[is_there]
+    starts = np.cumsum(found.counts) - found.counts
+    rows, chosen = rows[is_there], (starts[which] + at)[is_there]
     kinds = np.maximum(column.kinds[chosen], np.uint8(KIND_NULL))
     kinds[kinds == KIND_EXACT] = KIND_ASK
     of_rows, words = np.zeros(len(known_kinds), np.uint8), np.zeros(len(known_kinds), np.int64)
@@ -85,4 +92,4 @@ def element_at(known: Values, found: Elements, places: Values) -> Values:
 
 
 ARRAYS: dict[str, Read] = {"CARDINALITY": cardinality, "ELEMENT_AT": element_at}
-"""By name."""
+"""The array functions, by name."""

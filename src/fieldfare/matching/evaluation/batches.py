@@ -1,4 +1,4 @@
-"""A filter over batches of events, found by columns: many times faster than one event after the other."""
+"""A filter evaluated over batches of events, by columns: many times faster than event by event."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Batch: TypeAlias = ColumnBatch | pa.RecordBatch | Sequence[Mapping[str, Any]]
 
 
 class BatchFilter:
-    """A filter, prepared for batches of events. Needs ``pip install 'fieldfare[matching]'``.
+    """A filter, prepared for batches of events. Requires ``pip install 'fieldfare[matching]'``.
 
     Parameters
     ----------
     filter
-        What ``compile_filter`` gives.
+        A filter returned by ``compile_filter``.
     """
 
     def __init__(self, filter: Filter) -> None:
@@ -34,17 +34,17 @@ class BatchFilter:
         self._evaluator = ColumnEvaluator(filter.expression)
 
     def matches(self, batch: Batch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """Which events of a batch match.
+        """Return which events of a batch match.
 
         Parameters
         ----------
         batch
-            n events, as columns (with one for every path of ``filter.paths`` that some event has, better of
-            ``filter.column_paths``), as an Arrow batch, or as parsed JSON objects. Of many filters over the
-            same events it is cheaper to make the columns once: ``columns_of_events``, ``decode_json_lines``
-            and ``columns_from_arrow`` in ``matching.events``.
+            n events: as columns (for every path of ``filter.paths``, or better of ``filter.column_paths``,
+            that some event has), as an Arrow batch, or as parsed JSON objects. To evaluate many filters over
+            one batch, make the columns only once: ``columns_of_events``, ``decode_json_lines`` and
+            ``columns_from_arrow`` in ``matching.events``.
         rows : int64[k]
-            Look at these events only.
+            Evaluate only these events.
 
         Returns
         -------
@@ -56,12 +56,12 @@ class BatchFilter:
         return fitting(columns, self._filter.work, rows, self.decides)
 
     def decides(self, columns: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """The same for columns, of a filter whose work was counted already."""
+        """Like `matches`, for columns and a filter whose work has been counted already."""
         return self._evaluator.matches(columns, rows)
 
 
 def columns_of(batch: Batch, paths: Iterable[Path]) -> ColumnBatch:
-    """A batch of events as columns of at least these attributes."""
+    """Convert a batch of events to columns of at least these attributes."""
     if isinstance(batch, ColumnBatch):
         return batch
     if isinstance(batch, pa.RecordBatch):

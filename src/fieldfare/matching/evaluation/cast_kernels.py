@@ -1,4 +1,4 @@
-"""The compiled loops of SQL's casts."""
+"""Kernels for SQL casts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fieldfare.matching.evaluation.exact_numbers import (
     second_of,
 )
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_NEAR, KIND_RATIO
-from fieldfare.matching.evaluation.number_kernels import MOST_NUMERAL_BYTES, digits_of, without_space
+from fieldfare.matching.evaluation.number_kernels import NUMERAL_BYTES_MAX, digits_of, without_space
 from fieldfare.matching.evaluation.text_kernels import fetch_ahead
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
@@ -35,7 +35,7 @@ from fieldfare.matching.events.columns import (
 
 @inlined
 def _cut(kind: Any, word: Any, second: Any) -> Any:
-    """(whether it is known, a number cut towards zero)."""
+    """Truncate a number towards zero; return (whether the result is known, result)."""
     if kind == KIND_INT:
         return True, word
     if kind == KIND_RATIO:
@@ -43,7 +43,7 @@ def _cut(kind: Any, word: Any, second: Any) -> Any:
         return True, whole + (whole < 0 and whole * second != word)
     value, away = near_of(kind, word, second)
     away += abs(value) * (4.0 * ROUNDING)
-    if kind == KIND_FLOAT:  # one below WHOLE is cut like the decimal that it prints as
+    if kind == KIND_FLOAT:  # below WHOLE a float truncates like the decimal that it prints as
         away = 0.0
     low, high = np.trunc(value - away), np.trunc(value + away)
     if low == high and abs(low) < WHOLE:
@@ -53,7 +53,7 @@ def _cut(kind: Any, word: Any, second: Any) -> Any:
 
 @inlined
 def _whole_numeral(text: Any, start: Any, end: Any) -> Any:
-    """(kind, word) of the whole number that a text writes with digits only; null if it writes none."""
+    """Parse a text of digits only; return (kind, word) of the integer, null if it is not one."""
     start, end = without_space(text, start, end)
     if start == end:
         return KIND_NULL, np.int64(0)
@@ -69,7 +69,8 @@ def _whole_numeral(text: Any, start: Any, end: Any) -> Any:
 
 @compiled
 def cut_values(given: Any, reach: Any, kinds: Any, words: Any) -> None:
-    """Write numbers cut towards zero, from ``-reach - 1`` to ``reach``, and those that texts write."""
+    """Write numbers truncated towards zero, and parsed texts; results outside [-reach - 1, reach] are
+    null."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     given_seconds, step = borrowed(given.seconds), given.step
     kinds, words = borrowed(kinds), borrowed(words)
@@ -80,7 +81,7 @@ def cut_values(given: Any, reach: Any, kinds: Any, words: Any) -> None:
         if kind == KIND_STRING:
             start, length = word >> 32, word & 0xFFFFFFFF
             kinds[i] = KIND_ASK
-            if length <= MOST_NUMERAL_BYTES:
+            if length <= NUMERAL_BYTES_MAX:
                 kinds[i], words[i] = _whole_numeral(text, start, start + length)
         elif KIND_FALSE <= kind <= KIND_TRUE:
             kinds[i], words[i] = KIND_INT, kind == KIND_TRUE
@@ -102,7 +103,7 @@ _LONGEST = 5
 
 @inlined
 def _truth_of_text(text: Any, start: Any, end: Any) -> Any:
-    """The kind of the truth that a text writes; null if it writes none."""
+    """Parse a text as a truth value; return its kind, or null."""
     start, end = without_space(text, start, end)
     if end - start > _LONGEST:
         return KIND_NULL
@@ -111,7 +112,7 @@ def _truth_of_text(text: Any, start: Any, end: Any) -> Any:
         byte = np.uint64(text[np.uint64(i)])
         if byte == 0:
             return KIND_NULL
-        if 0x41 <= byte <= 0x5A:  # no letter beyond ASCII has one of these as its small letter
+        if 0x41 <= byte <= 0x5A:  # no character beyond ASCII has one of these as its lowercase letter
             byte |= np.uint64(0x20)
         word = word << np.uint64(8) | byte
     if word in (_TRUE, _T, _YES, _Y, _ONE):
@@ -121,7 +122,7 @@ def _truth_of_text(text: Any, start: Any, end: Any) -> Any:
 
 @inlined
 def _truth_of_number(kind: Any, word: Any, second: Any) -> Any:
-    """The kind that says whether a number is not 0."""
+    """Return the kind of the truth value "the number is not 0"."""
     if kind in (KIND_EXACT, KIND_ASK, KIND_ANY):
         return KIND_ANY
     if kind == KIND_NEAR:
@@ -131,7 +132,7 @@ def _truth_of_number(kind: Any, word: Any, second: Any) -> Any:
 
 @compiled
 def read_truths(given: Any, most_bytes: Any, kinds: Any) -> None:
-    """Write truths as they are, those that texts write, and whether numbers are not 0."""
+    """Write truth values unchanged, texts parsed, and for numbers whether they are not 0."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     given_seconds, kinds, step = borrowed(given.seconds), borrowed(kinds), given.step
     for i in range(kinds.size):
@@ -147,16 +148,17 @@ def read_truths(given: Any, most_bytes: Any, kinds: Any) -> None:
             kinds[i] = _truth_of_number(kind, word, second_of(kind, given_seconds, i * step))
 
 
-MOST_BYTES = 22
-"""The bytes of a number of 19 digits, with its sign, a point, and a zero before it."""
-_MOST_PLACES = 18
+BYTES_MAX = 22
+"""Maximum bytes of a number of 19 digits with its sign, a point, and a leading zero."""
+_PLACES_MAX = 18
 
 
 @inlined
 def _decimal_of(top: Any, bottom: Any) -> Any:
-    """(whether it is known, digits, how many of them are after the point) of a fraction."""
+    """Convert a fraction to a decimal: return (whether it is known, digits, number of digits after the
+    point)."""
     places = np.int64(0)
-    while places < _MOST_PLACES and WHOLE_POWERS[places] % bottom != 0:
+    while places < _PLACES_MAX and WHOLE_POWERS[places] % bottom != 0:
         places += 1
     digits, fits = product_of(top, WHOLE_POWERS[places] // bottom)
     if not fits or WHOLE_POWERS[places] % bottom != 0:
@@ -169,7 +171,7 @@ def _decimal_of(top: Any, bottom: Any) -> Any:
 
 @inlined
 def _write_decimal(digits: Any, places: Any, out: Any, start: Any) -> Any:
-    """Write a number of so many digits after the point; gives where it ends."""
+    """Write a number with `places` digits after the point; return the end of the output."""
     rest, ten = np.uint64(-digits if digits < 0 else digits), np.uint64(10)
     count, left = np.int64(1), rest
     while left >= ten:
@@ -191,9 +193,9 @@ def _write_decimal(digits: Any, places: Any, out: Any, start: Any) -> Any:
 
 @compiled
 def write_numbers(given: Any, kinds: Any, words: Any, out: Any) -> Any:
-    """Write numbers that are short decimals, to one text: gives where it ends.
+    """Write numbers that are short decimals to one text; return its end.
 
-    Other numbers are of any value; all else is null.
+    Other numbers become KIND_ANY, all other values null.
     """
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step = borrowed(given.seconds), given.step

@@ -1,4 +1,4 @@
-"""SQL's casts by columns (``filters.functions.casts``)."""
+"""SQL casts by columns (``filters.functions.casts``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.filters.functions.casts import MAX_PRECISION
-from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.functions.casts import PRECISION_MAX
+from fieldfare.filters.functions.table import CHARACTERS_MAX
 from fieldfare.matching.evaluation import cast_kernels
 from fieldfare.matching.evaluation.kinds import KIND_ASK, KIND_RATIO
 from fieldfare.matching.evaluation.numbers import fresh, read, rounded, step_of
@@ -22,7 +22,7 @@ _WORDS = constants(["false", "true"], 1)
 
 
 def whole(bits: int) -> Compute:
-    """INT(value), BIGINT(value): of so many bits."""
+    """INT(value), BIGINT(value): an integer of `bits` bits."""
 
     def compute(size: int, given: Values) -> Values:
         kinds, words, _ = fresh(size)
@@ -35,14 +35,14 @@ def whole(bits: int) -> Compute:
 def truth(size: int, given: Values) -> Values:
     """BOOLEAN(value)."""
     kinds: Any = np.empty(size, np.uint8)
-    cast_kernels.read_truths(given, MAX_CHARACTERS, kinds)
+    cast_kernels.read_truths(given, CHARACTERS_MAX, kinds)
     return filled(kinds, np.zeros(size, np.int64), step=given.step)
 
 
 def text(size: int, given: Values) -> Values:
     """STRING(value)."""
     kinds, words, _ = fresh(size)
-    written: Any = np.empty(size * cast_kernels.MOST_BYTES, np.uint8)
+    written: Any = np.empty(size * cast_kernels.BYTES_MAX, np.uint8)
     end = cast_kernels.write_numbers(given, kinds, words, written)
     step, given = given.step, spread(given, size)
     numbers = filled(kinds, words, NO_WORDS, frozen(written[:end].copy()))
@@ -53,7 +53,7 @@ def text(size: int, given: Values) -> Values:
 
 
 def _number(given: Values) -> Values:
-    """What NUMBER gives, and 1 for true, 0 for false."""
+    """Convert as NUMBER does, and true to 1, false to 0."""
     found = read(len(given.kinds), given)
     is_truth = (given.kinds == KIND_FALSE) | (given.kinds == KIND_TRUE)
     if not is_truth.any():
@@ -69,7 +69,7 @@ def decimal(size: int, given: Values, precision: Values, scale: Values) -> Value
     given, precision, scale = (spread(each, size) for each in (given, precision, scale))
     whole_digits = precision.words - scale.words
     is_told = (precision.kinds == KIND_INT) & (scale.kinds == KIND_INT)
-    is_told &= (precision.words >= 0) & (precision.words <= MAX_PRECISION) & (whole_digits >= 0)
+    is_told &= (precision.words >= 0) & (precision.words <= PRECISION_MAX) & (whole_digits >= 0)
     bounds = _POWERS[np.clip(whole_digits, 0, 18)]
     seconds = np.where(found.kinds == KIND_RATIO, found.seconds, 1)
     fits = (np.abs(found.words) // seconds < bounds) | (whole_digits > 18)

@@ -1,4 +1,4 @@
-"""CESQL's operators and functions by columns, for values that need no cast; casts are left to Python."""
+"""CESQL's operators and functions by columns, for values that need no cast; Python does the casts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.filters.cesql.builtins import MAX_RESULT_CHARACTERS
+from fieldfare.filters.cesql.builtins import RESULT_CHARACTERS_MAX
 from fieldfare.matching.evaluation import cesql_kernels, strings, texts
 from fieldfare.matching.evaluation.numbers import cast, step_of
 from fieldfare.matching.evaluation.operands import Compute, filled, spread
@@ -19,12 +19,12 @@ as_boolean = cast(KIND_FALSE, KIND_TRUE)
 
 
 def of_strings(compute: Compute) -> Compute:
-    """A function of strings."""
+    """Make a function of strings."""
     return lambda size, *given: compute(size, *[_cast(as_string, each) for each in given])
 
 
 def of_string_and_count(compute: Compute) -> Compute:
-    """A function of a string and an integer."""
+    """Make a function of a string and an integer."""
     return lambda size, text, count: compute(size, _cast(as_string, text), _cast(as_integer, count))
 
 
@@ -33,7 +33,8 @@ def _cast(casting: Compute, given: Values) -> Values:
 
 
 def calculated(operator: int) -> Compute:
-    """An operator of integers of 32 bits (a constant of ``cesql_kernels``); of one, the second is ignored."""
+    """An operator of 32-bit integers (a constant of ``cesql_kernels``); for unary ones the second is
+    ignored."""
 
     def compute(size: int, left: Values, right: Values | None = None) -> Values:
         right = left if right is None else right
@@ -60,7 +61,7 @@ def negated(size: int, given: Values) -> Values:
 
 
 def is_in(size: int, given: Values, *items: Values) -> Values:
-    """CESQL_IN(value, item, ...): the first item that is equal decides, or one that is an error."""
+    """CESQL_IN(value, item, ...): the first item that is equal, or an error, decides."""
     kinds: Any = np.full(size, KIND_FALSE, np.uint8)
     for item in items:
         found = spread(equal(size, item, given), size).kinds
@@ -72,4 +73,4 @@ def is_in(size: int, given: Values, *items: Values) -> Values:
 length = of_strings(texts.length)
 lower = of_strings(texts.case_changed(str.lower))
 upper = of_strings(texts.case_changed(str.upper))
-concatenated = of_strings(strings.joined(MAX_RESULT_CHARACTERS))
+concatenated = of_strings(strings.joined(RESULT_CHARACTERS_MAX))

@@ -1,4 +1,4 @@
-"""The compiled loops of CESQL's operators, over values of the types that they are for."""
+"""Kernels for CESQL's operators, for operands of the expected types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _fits(word: Any) -> Any:
 
 @inlined
 def _result(operator: Any, a: Any, b: Any) -> Any:
-    """(whether there is a result, before its size is looked at; the result)."""
+    """Compute (whether there is a result, the result), before the range check."""
     if operator == ADD:
         return True, a + b
     if operator == SUBTRACT:
@@ -51,7 +51,7 @@ def _result(operator: Any, a: Any, b: Any) -> Any:
 
 @compiled
 def calculate_integers(operator: Any, left: Any, right: Any, kinds: Any, words: Any) -> None:
-    """Write what an operator gives for integers of 32 bits; null where it is an error."""
+    """Write an operator's results for 32-bit integers; null for errors."""
     left_kinds, left_words = borrowed(left.kinds), borrowed(left.words)
     right_kinds, right_words = borrowed(right.kinds), borrowed(right.words)
     kinds, words = borrowed(kinds), borrowed(words)
@@ -72,7 +72,7 @@ def calculate_integers(operator: Any, left: Any, right: Any, kinds: Any, words: 
 
 @compiled
 def equal_values(left: Any, right: Any, kinds: Any) -> None:
-    """Write whether values of the same type are equal."""
+    """Write whether values of equal type are equal."""
     left_kinds, left_words, text = borrowed(left.kinds), borrowed(left.words), borrowed(left.text)
     right_kinds, right_words, other_text = borrowed(right.kinds), borrowed(right.words), borrowed(right.text)
     kinds = borrowed(kinds)
@@ -96,7 +96,7 @@ def equal_values(left: Any, right: Any, kinds: Any) -> None:
 
 @compiled
 def negate_values(given: Any, kinds: Any) -> None:
-    """Write the opposites of booleans; null for numbers."""
+    """Write the negations of booleans; null for numbers."""
     given_kinds, kinds, step = borrowed(given.kinds), borrowed(kinds), given.step
     for row in range(kinds.size):
         kind = given_kinds[row * step]

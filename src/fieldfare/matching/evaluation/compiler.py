@@ -1,4 +1,4 @@
-"""From an expression to conditions by columns."""
+"""Compilation of expressions to conditions by columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
+from fieldfare.filters.work import LEVELS_MAX
 from fieldfare.matching.evaluation.arrays import ARRAYS, ArrayOperand
 from fieldfare.matching.evaluation.conditions import (
     ByTable,
@@ -56,8 +58,7 @@ from fieldfare.matching.evaluation.conditions import (
     Tested,
     accepted,
 )
-from fieldfare.matching.evaluation.elements import are_readable
-from fieldfare.matching.evaluation.exact_numbers import MOST_LEAVES
+from fieldfare.matching.evaluation.exact_numbers import LEAVES_MAX
 from fieldfare.matching.evaluation.functions import VECTORS, Vector
 from fieldfare.matching.evaluation.numbers import arithmetic
 from fieldfare.matching.evaluation.operands import (
@@ -69,19 +70,17 @@ from fieldfare.matching.evaluation.operands import (
 )
 from fieldfare.matching.evaluation.quantifiers import ELEMENT, OverElements
 from fieldfare.matching.evaluation.tables import table_of
-from fieldfare.matching.evaluation.texts import Fits, pieces_of
+from fieldfare.matching.evaluation.texts import PiecePattern, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
 from fieldfare.matching.evaluation.view import Key, PieceParameter, RowByRow, View, has_parameters
 from fieldfare.matching.events.columns import ColumnBatch
 
 CHUNK_ROWS = 1 << 15
-"""Rows evaluated at once, at most: what is computed for them stays in the cache."""
+"""Maximum rows evaluated at a time, so that intermediate results stay in the cache."""
 
-_MOST_LEVELS = 2
-"""More quantifiers within one another are left to Python."""
 _EXACT = Context(prec=4_000)
-_MOST_COMPARISONS = 64
-"""An IN of something calculated and more constants than this is left to Python, which looks into a set."""
+_COMPARISONS_MAX = 64
+"""Maximum constants of an IN of a computed value; with more, Python evaluates it by a set lookup."""
 
 _ACCEPTED = {
     "=": accepted(False, True, False),
@@ -94,13 +93,13 @@ _ACCEPTED = {
 
 
 class ColumnEvaluator:
-    """An expression, ready to be evaluated over batches of events."""
+    """An expression compiled for evaluation over batches of events."""
 
     def __init__(self, expression: Expression) -> None:
         self.condition = condition_of(expanded(expression))
 
     def matches(self, batch: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """For each event, or each of some rows: whether the expression is true."""
+        """Return for each event, or for each of `rows`, whether the expression is true."""
         size = batch.size if rows is None else len(rows)
         if size <= CHUNK_ROWS:
             matches: NDArray[np.bool_] = self.condition.truths(View(batch, rows), False) == TRUE
@@ -114,7 +113,7 @@ class ColumnEvaluator:
 
 
 def expanded(e: Expression) -> Expression:
-    """The expression with every call that says the same as simpler parts replaced by them."""
+    """Replace every call that is equivalent to simpler parts by these."""
     if isinstance(e, Call):
         function = FUNCTIONS[e.function]
         simpler = function.expand(e.operands) if function.expand else None
@@ -126,7 +125,7 @@ def expanded(e: Expression) -> Expression:
 
 
 def _constant(e: Call) -> Expression:
-    """A call of constants as what it gives, if that can be written as a literal."""
+    """Evaluate a call of constants, if the result can be written as a literal."""
     value = Compiler(lambda path: lambda row: None).value(e)(None)
     if isinstance(value, Fraction):
         value = _decimal(value)
@@ -135,7 +134,7 @@ def _constant(e: Call) -> Expression:
 
 
 def _decimal(value: Fraction) -> int | Decimal | None:
-    """A fraction as a decimal, if it is one that is not long."""
+    """Convert a fraction to a decimal, if it is a short one."""
     if value.denominator == 1:
         return int(value)
     digits = next((digits for digits in range(1, 19) if 10**digits % value.denominator == 0), None)
@@ -143,17 +142,17 @@ def _decimal(value: Fraction) -> int | Decimal | None:
 
 
 def condition_of(e: Expression) -> Condition:
-    """The condition that an expression is."""
+    """Compile an expression to a condition."""
     compile_condition = _CONDITIONS.get(type(e))
     if compile_condition is None:
         return InPython(RowByRow(e))
-    if not attribute_paths(e):
+    if not any(isinstance(part, Attribute) for part in walk(e)):  # a constant expression: evaluate it once
         return ConstantCondition(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
     return compile_condition(e)
 
 
 def operand_of(e: Expression) -> Operand | None:
-    """The values of an expression; None if there is no kernel for it."""
+    """Compile an expression to an operand; None if there is no kernel for it."""
     if isinstance(e, Literal):
         return LiteralOperand(e.value)
     if isinstance(e, Attribute):
@@ -161,10 +160,10 @@ def operand_of(e: Expression) -> Operand | None:
     if isinstance(e, CONDITIONS):
         return TruthOperand(condition_of(e))
     if isinstance(e, Negate):
-        e = Arithmetic("-", Literal(0), e.operand)  # minus a number is what is left of 0
+        e = Arithmetic("-", Literal(0), e.operand)  # -x is 0 - x
     if isinstance(e, Arithmetic):
         leaves = sum(isinstance(part, Literal | Attribute) for part in walk(e))
-        vector = Vector(arithmetic(e.operator, leaves <= MOST_LEAVES), 20)
+        vector = Vector(arithmetic(e.operator, leaves <= LEAVES_MAX), 20)
         return _computed(e, vector, [operand_of(e.left), operand_of(e.right)])
     if isinstance(e, Call) and e.function in ARRAYS:
         return _of_array(e)
@@ -203,9 +202,9 @@ def _computed(e: Expression, vector: Vector, operands: list[Operand | None]) -> 
 
 
 def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
-    """The condition that a predicate on one value is (in its field ``place``), if a table tells it.
+    """Compile a predicate on one value (its field ``place``) to a table lookup; None if that is impossible.
 
-    Python is asked about ``e``.
+    ``e`` is the expression that Python evaluates where the table cannot decide.
     """
     value = getattr(predicate, place)
     if isinstance(value, Literal) or (operand := operand_of(value)) is None:
@@ -214,7 +213,7 @@ def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
 
 
 def _told(operand: Operand, predicate: Expression, e: Expression) -> Condition | None:
-    """The same for a predicate on an attribute, in whose place the operand stands."""
+    """Like `_by_table`, for a predicate on a placeholder attribute, whose value is that of the operand."""
     sets_of = SETS[type(predicate)]
     true, false = sets_of(predicate, True), sets_of(predicate, False)
     if true is None or false is None or not (true[2] and false[2]):
@@ -256,7 +255,7 @@ def _in(e: In) -> Condition:
     if constants:
         only = replace(e, items=constants)
         found = _by_table(only, "operand", only)
-        if found is None and len(constants) > _MOST_COMPARISONS:
+        if found is None and len(constants) > _COMPARISONS_MAX:
             return InPython(RowByRow(e))
         if found is None:
             others += [Comparison("=", e.operand, constant) for constant in constants]
@@ -272,7 +271,11 @@ def _like(e: Like) -> Condition:
         if condition is not None:
             return condition
     operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
-    return InPython(RowByRow(e)) if operand is None or pieces is None else Fits(operand, pieces, RowByRow(e))
+    return (
+        InPython(RowByRow(e))
+        if operand is None or pieces is None
+        else PiecePattern(operand, pieces, RowByRow(e))
+    )
 
 
 def _is_null(e: IsNull) -> Condition:
@@ -294,20 +297,19 @@ def _quantified(e: Quantified) -> Condition:
     inside = with_element(e.condition, e.variable, Attribute(place))
     paths = attribute_paths(inside) | attribute_paths(without_quantifiers(inside))
     inner = sorted({(), *(path[2:] for path in paths if path[:2] == place)}, key=repr)
-    goes_through = are_readable(inner) and _levels(e) <= _MOST_LEVELS
     return OverElements(
         e.array.path,
         TRUE if e.quantifier == "ANY" else FALSE,
         condition_of(value),
         attribute_paths(value),
-        (condition_of(inside), place) if goes_through else None,
+        (partial(condition_of, inside), place) if _levels(e) <= LEVELS_MAX else None,
         inner,
         RowByRow(e),
     )
 
 
 def _levels(e: Expression) -> int:
-    """How many quantifiers are within one another."""
+    """Return the nesting depth of quantifiers."""
     return isinstance(e, Quantified) + max(map(_levels, parts_of(e)), default=0)
 
 

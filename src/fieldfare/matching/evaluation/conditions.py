@@ -1,8 +1,7 @@
-"""Conditions by columns: each gives one truth value for each row of a view.
+"""Conditions by columns: each computes one truth value for each row of a view.
 
-``truths(view, exactly)`` may give FALSE for UNKNOWN and the other way round unless ``exactly`` is asked
-for: at the top of a filter, and below AND and OR there, only what is true counts. The array that it
-gives is the caller's to change.
+``truths(view, exactly)`` may return FALSE for UNKNOWN and vice versa unless ``exactly`` is true: at the top
+of a filter, and below AND and OR there, only TRUE matters. The caller may modify the returned array.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from fieldfare.matching.evaluation.view import RowByRow, Truths, View
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL
 
 TAKE_NS = 6_000
-"""What it costs to go on with fewer rows, and for each of them."""
+"""Estimated cost in ns of continuing with fewer rows; `_TAKE_ROW_NS` is the cost per remaining row."""
 _TAKE_ROW_NS = 8.0
 
 
 class Condition(Protocol):
-    """Something that is true, false or unknown for each row."""
+    """A condition that is true, false or unknown for each row."""
 
     cost_ns: float
-    """What a row costs, roughly."""
+    """Estimated cost per row, in ns."""
 
     def truths(self, view: View, exactly: bool) -> Truths: ...
 
 
 class ConstantCondition:
-    """The same for every row."""
+    """A condition with equal truth for all rows."""
 
     cost_ns = 0.0
 
@@ -48,7 +47,7 @@ class ConstantCondition:
 
 
 class ByTable:
-    """A predicate on one value that a table tells."""
+    """A predicate on one value, decided by a table."""
 
     def __init__(self, operand: Operand, table: Table, asked: RowByRow) -> None:
         self.operand = operand
@@ -68,7 +67,7 @@ class ByTable:
 
 
 class Compared:
-    """Two values compared."""
+    """A comparison of two values."""
 
     def __init__(self, left: Operand, right: Operand, accepted: NDArray[np.uint8], asked: RowByRow) -> None:
         self.left = left
@@ -86,7 +85,7 @@ class Compared:
 
 
 class HasNoValue:
-    """IS NULL of something computed."""
+    """IS NULL of a computed value."""
 
     def __init__(self, operand: Operand, asked: RowByRow) -> None:
         self.operand = operand
@@ -105,7 +104,7 @@ class HasNoValue:
 
 
 class InPython:
-    """A condition that no kernel knows."""
+    """A condition without a kernel, evaluated in Python."""
 
     cost_ns = 1_000.0
 
@@ -141,9 +140,9 @@ class Tested:
 
 
 class Joined:
-    """AND and OR: what decides, decides; rows that are decided are left out where that pays.
+    """AND and OR with short-circuit evaluation: decided rows are skipped where that pays off.
 
-    Nothing here fails and nothing is changed, so the operands are taken in the order of their cost.
+    Operands have no errors or side effects, so they are evaluated in the order of their cost.
     """
 
     def __init__(self, operands: Sequence[Condition], decisive: int) -> None:
@@ -157,7 +156,7 @@ class Joined:
         return self._fold(0, view, exactly)
 
     def _fold(self, first: int, view: View, exactly: bool) -> Truths:
-        """The operands from ``first`` on."""
+        """Evaluate the operands from ``first`` on."""
         truths = self.operands[first].truths(view, exactly)
         for place in range(first + 1, len(self.operands)):
             still_open = self._open(truths, exactly)
@@ -173,7 +172,7 @@ class Joined:
         return truths
 
     def _open(self, truths: Truths, exactly: bool) -> NDArray[np.bool_]:
-        """The rows that another operand may change."""
+        """Return the rows whose truth another operand may change."""
         rows: NDArray[np.bool_]
         if self.decisive == TRUE:
             rows = truths != TRUE
@@ -188,7 +187,8 @@ class Joined:
 
 
 class InOrder:
-    """AND THEN, OR ELSE: from left to right, the first that does not go on decides, also if unknown."""
+    """AND THEN, OR ELSE: from left to right; the first operand whose truth is not `goes_on` decides, even
+    UNKNOWN."""
 
     def __init__(self, operands: Sequence[Condition], goes_on: int) -> None:
         self.operands = operands
@@ -214,7 +214,8 @@ class InOrder:
 
 
 def accepted(below: bool, equal: bool, above: bool) -> NDArray[np.uint8]:
-    """What ``Compared`` needs to know of an operator."""
+    """Return the truth values of an operator for a smaller, an equal and a greater left side, for
+    ``Compared``."""
     array = np.array([TRUE if order else FALSE for order in (below, equal, above)], np.uint8)
     array.flags.writeable = False
     return array

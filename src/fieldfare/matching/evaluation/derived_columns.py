@@ -1,4 +1,4 @@
-"""Derived columns (``filters.derived``), computed for events once, whoever needs them."""
+"""Derived columns (``filters.derived``), computed once per batch of events for all users."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from fieldfare.matching.events.event_columns import cells_of_values
 from fieldfare.model import Path
 
 PYTHON_NS = 2_000.0
-"""What a value costs that no kernel computes."""
+"""Estimated cost of a value computed in Python, in ns."""
 _FEW = 0.75
-"""Where fewer of the events have what it takes, only these are looked at."""
+"""If less than this share of the events have the needed attributes, only these events are computed."""
 _KEPT = 1_024
 _WORD = 1 << 62
 FEW_EVENTS = 4
-"""Columns of so few events are computed in Python."""
+"""Maximum events for which derived columns are computed in Python."""
 
 
 class Computed(NamedTuple):
-    """Values of one or of several columns in n events: kinds, words and text as of a ``ColumnBatch``.
+    """Values of one or several columns for n events; kinds, words and text as in a ``ColumnBatch``.
 
-    There are the kinds KIND_RATIO and KIND_NEAR, too, with a second word (``evaluation.kernels``). What
-    KIND_EXACT is only `DerivedColumn.value` tells.
+    Kinds may also be KIND_RATIO and KIND_NEAR, with a second word (``evaluation.kinds``). Values of
+    KIND_EXACT are returned by `DerivedColumn.value` only.
     """
 
     kinds: NDArray[np.uint8]
@@ -68,7 +68,7 @@ class DerivedColumn:
     bases
         The attributes that it reads.
     cost_ns
-        What it costs an event, roughly.
+        The estimated cost per event, in ns.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +81,7 @@ class DerivedColumn:
         self.cost_ns = PYTHON_NS if self._operand is None else self._operand.cost_ns
 
     def of(self, columns: ColumnBatch, start: int, end: int) -> Computed:
-        """Its values in the events [start, end), each unknown one null."""
+        """Return the column's values for the events [start, end), with unknown values as null."""
         known = _of_window(columns, start, end)
         found: Computed | None = known.get(self.path)
         if found is None:
@@ -90,11 +90,11 @@ class DerivedColumn:
         return found
 
     def value(self, columns: ColumnBatch, event: int) -> Any:
-        """Its value in one event, exactly, as Python computes it."""
+        """Return the column's value for one event, exactly, as Python computes it."""
         return self._by_python(columns, np.array([event]))[0]
 
     def values(self, columns: ColumnBatch, start: int, end: int) -> list[Any]:
-        """The same in the events [start, end), which are few."""
+        """Like `value`, for the events [start, end), which should be few."""
         known = _of_window(columns, start, end)
         bases = []
         for path in self.bases:
@@ -108,10 +108,11 @@ class DerivedColumn:
         ]
 
     def _many(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.bool_]:
-        """Where an array that it looks into has more than FEW_ELEMENTS: nobody asks for it there.
+        """Return where an array that the column reads has more than FEW_ELEMENTS elements; values there are
+        unused.
 
-        For such an array no filter is decided by a column (``counted.decided_by_work``), and it can hold
-        a million elements.
+        No filter with such an array is decided by a column (``counted.decided_by_work``), and the array may
+        have a million elements.
         """
         many = np.zeros(end - start, bool)
         for path in self._beyond_few:
@@ -122,7 +123,7 @@ class DerivedColumn:
     def _compute(self, columns: ColumnBatch, start: int, end: int, known: dict[Any, Any]) -> Computed:
         rows = self._rows(columns, start, end)
         if rows is None:
-            view = known.setdefault(View, View(columns, slice(start, end)))  # shares what it computes, too
+            view = known.setdefault(View, View(columns, slice(start, end)))  # shares the view's results, too
             return self._computed(columns, view, np.arange(start, end))
         size = end - start
         kinds, words = np.full(size, KIND_NULL, np.uint8), np.zeros(size, np.int64)
@@ -134,7 +135,7 @@ class DerivedColumn:
         return Computed(kinds, words, seconds, text)
 
     def _rows(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int64] | None:
-        """The events where it may have a value; None if these are nearly all."""
+        """Return the events where the column may have a value; None for nearly all."""
         if any(path not in columns.columns for path in self._needed):
             return np.zeros(0, np.int64)
         many = self._many(columns, start, end)
@@ -166,15 +167,15 @@ class DerivedColumn:
 
 
 _WINDOW = "window"
-"""Where a batch's ``kept`` has what was computed for its last window."""
+"""The key in a batch's ``kept`` of the values computed for its last window."""
 WINDOW_BYTES = 1 << 28
-"""So much memory, roughly, may be taken by what is remembered of a window."""
+"""Approximate maximum memory for the remembered values of a window; with more, all are forgotten."""
 _BYTES = "bytes"
-"""Where the window has how many values of its view were counted, and what all takes."""
+"""The key in the window of (number of the view's values counted, total bytes)."""
 
 
 def _of_window(columns: ColumnBatch, start: int, end: int) -> dict[Any, Any]:
-    """Where to remember what is computed of the events [start, end): of those asked for last only."""
+    """Return the cache for values of the events [start, end); only the last window's is kept."""
     window, known = columns.kept.get(_WINDOW, (None, None))
     if window != (start, end):
         columns.kept[_WINDOW] = (start, end), (known := dict[Any, Any]())
@@ -183,7 +184,7 @@ def _of_window(columns: ColumnBatch, start: int, end: int) -> dict[Any, Any]:
 
 
 def _forget_what_is_too_much(known: dict[Any, Any], found: Computed, text: NDArray[np.uint8]) -> None:
-    """Forget what is remembered of a window if it takes too much memory: short texts can become long ones."""
+    """Clear a window's cache if it takes too much memory: short texts can become long ones."""
     memo = known[View].memo if View in known else {}
     counted, size_bytes = known.get(_BYTES, (0, 0))
     for values in islice(reversed(memo.values()), len(memo) - counted):
@@ -196,7 +197,7 @@ def _forget_what_is_too_much(known: dict[Any, Any], found: Computed, text: NDArr
 
 
 def _cells(values: list[Any]) -> Computed:
-    """What Python computed."""
+    """Convert values computed in Python to columns."""
     kinds, words, text, exact = cells_of_values(values)
     seconds = np.zeros(len(kinds), np.int64)
     for place in np.flatnonzero(kinds == KIND_EXACT).tolist():
@@ -207,7 +208,7 @@ def _cells(values: list[Any]) -> Computed:
 
 
 def _settled(found: Computed, rows: NDArray[np.int64], asked: Computed) -> Computed:
-    """The same with what Python says in some rows."""
+    """Replace the values in some rows by those computed in Python."""
     kinds, words, seconds = found.kinds.copy(), found.words.copy(), found.seconds.copy()
     kinds[rows], seconds[rows] = asked.kinds, asked.seconds
     words[rows] = asked.words + np.where(asked.kinds == KIND_STRING, len(found.text) << 32, 0)
@@ -217,11 +218,13 @@ def _settled(found: Computed, rows: NDArray[np.int64], asked: Computed) -> Compu
 def computed_together(
     wanted: Sequence[DerivedColumn], columns: ColumnBatch, start: int, end: int
 ) -> Iterator[tuple[list[int], Computed]]:
-    """Columns in the events [start, end): the places of some that have one text, and their values [D, n].
+    """Yield columns for the events [start, end): the indices of columns with one text, and their values [D,
+    n].
 
-    Those with strings come one by one, as soon as they are computed: all their texts can be far too much.
+    Columns with strings are yielded one by one, as soon as they are computed: all their texts may be too
+    large.
     """
-    if end - start <= FEW_EVENTS:  # a kernel's call takes longer than Python does
+    if end - start <= FEW_EVENTS:  # for a few events, a kernel's call takes longer than Python
         cells = _cells([value for column in wanted for value in column.values(columns, start, end)])
         shape = len(wanted), end - start
         kinds, words = cells.kinds.reshape(shape), cells.words.reshape(shape)
@@ -240,7 +243,7 @@ def computed_together(
 
 
 def _stacked(columns: Sequence[Computed]) -> Computed:
-    """Columns that have one text, or no strings."""
+    """Stack columns that share one text, or have no strings."""
     return Computed(
         np.stack([each.kinds for each in columns]),
         np.stack([each.words for each in columns]),
@@ -251,12 +254,12 @@ def _stacked(columns: Sequence[Computed]) -> Computed:
 
 @lru_cache(_KEPT)
 def derived_column(path: Path) -> DerivedColumn:
-    """A derived column by its path."""
+    """Return the derived column with this path; cached."""
     return DerivedColumn(path)
 
 
 def _needed(e: Expression) -> frozenset[Path]:
-    """Attributes without which the value is unknown."""
+    """Return the attributes without which the value is unknown."""
     if isinstance(e, Attribute):
         return frozenset((e.path,))
     if isinstance(e, Call):

@@ -1,4 +1,4 @@
-"""The compiled loops over the elements of JSON arrays."""
+"""Kernels for the elements of JSON arrays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from fieldfare.matching.events.json_numbers import KIND_UNREAD
 
 @compiled
 def read_elements(arrays: Any, text: Any, counts: Any, kinds: Any, words: Any) -> Any:
-    """Write how many elements each array has, and their kinds and words, one array after the other.
+    """Write the number of elements of each array, and their kinds and words, array by array.
 
-    ``arrays`` says where each is in the text. One that has an element of KIND_UNREAD, or is odd, gets the
-    count -1 and no elements. Gives how many there are, and the bytes of strings with escapes.
+    ``arrays`` has the place of each in the text. An array that has an element of KIND_UNREAD, or is
+    malformed, gets the count -1 and no elements. Returns the number of elements, and the bytes of strings
+    with escapes.
     """
     arrays, text, counts = borrowed(arrays), borrowed(text), borrowed(counts)
     kinds, words = borrowed(kinds), borrowed(words)
@@ -36,7 +37,7 @@ def read_elements(arrays: Any, text: Any, counts: Any, kinds: Any, words: Any) -
         while byte_at(text, i) != CLOSE_ARRAY:
             i, kind, word = read_value(text, i)
             if i < 0 or kind == KIND_UNREAD:
-                i = np.int64(-1)  # else one that is the last would not be noticed
+                i = np.int64(-1)  # otherwise an unread last element would go unnoticed
                 break
             kinds[end], words[end] = kind, word
             escaped_bytes += word & 0xFFFFFFFF if kind == KIND_ESCAPED else 0
@@ -54,24 +55,33 @@ def read_elements(arrays: Any, text: Any, counts: Any, kinds: Any, words: Any) -
     return end, escaped_bytes
 
 
+MEMBER = np.frombuffer(b'{"":', np.uint8)
+LINE_BYTES = MEMBER.size + 2
+"""Bytes of a line of `gather_lines` beside the piece of text."""
+
+
 @compiled
 def gather_lines(places: Any, text: Any, out: Any) -> None:
-    """Copy pieces of a text, each as a line."""
+    """Copy pieces of a text, each as the member of an object without a name, in a line."""
     places, text, out = borrowed(places), borrowed(text), borrowed(out)
     end = np.int64(0)
     for row in range(places.size):
         start, length = places[row] >> 32, places[row] & 0xFFFFFFFF
+        for k in range(MEMBER.size):
+            out[np.uint64(end + k)] = MEMBER[k]
+        end += MEMBER.size
         for k in range(length):
             out[np.uint64(end + k)] = text[np.uint64(start + k)]
-        out[np.uint64(end + length)] = 0x0A
-        end += length + 1
+        out[np.uint64(end + length)] = 0x7D
+        out[np.uint64(end + length + 1)] = 0x0A
+        end += length + 2
 
 
 @compiled
 def join_elements(truths: Any, counts: Any, decisive: Any, joined: Any) -> None:
     """Write for each array the greatest truth of its elements if TRUE is decisive, else the least.
 
-    The truth of no elements is the one that does not decide.
+    The truth of an empty array is the one that is not decisive.
     """
     truths, counts, joined = borrowed(truths), borrowed(counts), borrowed(joined)
     end = np.int64(0)

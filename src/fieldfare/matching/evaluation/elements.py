@@ -12,38 +12,38 @@ from numpy.typing import NDArray
 from fieldfare.matching.evaluation import element_kernels
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.view import Rows, View, readable
-from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, LENGTH_BITS, Column, ColumnBatch
 from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines, unescaped
 from fieldfare.model import Path
 
 GROUP_BYTES = 1 << 22
-"""The text of the arrays that are read together, at most, unless it is one array."""
-_MOST_UNESCAPED = 8 * GROUP_BYTES
-"""Unescaping copies the whole text: of a larger one, arrays with escapes are left to Python."""
+"""Maximum text of the arrays that are read together, in bytes, unless it is a single array."""
+_UNESCAPED_MAX = 8 * GROUP_BYTES
+"""Maximum text size, in bytes, for arrays with escapes, as unescaping copies the complete text; those in
+larger texts are read in Python."""
 _GROUP_ROWS = 1 << 12
 _GROUP_ELEMENTS = 1 << 20
-"""Elements of arrays that several rows share, at most, unless it is one array."""
+"""Maximum elements per group of arrays that several rows share, unless it is a single array."""
 _SHARED_GROUPS = 4
-"""So many groups are remembered, and more not: the text that is held at once is bounded."""
-_LENGTH_BITS = 0xFFFFFFFF
+"""Maximum groups that a view remembers; more are read again each time, to bound memory."""
 
 
 class Elements(NamedTuple):
-    """The elements of some arrays, one array after the other."""
+    """The elements of some arrays, array by array."""
 
     rows: Rows
-    """Whose arrays they are."""
+    """The row of each array."""
     counts: NDArray[np.int64]
-    """How many each has."""
+    """The number of elements of each array."""
     batches: dict[Path, tuple[ColumnBatch, Path]]
-    """For each path into an element that was asked for: a batch of all elements, and the path there."""
+    """For each requested path into an element: a batch of all elements, and the path in this batch."""
 
 
 class _Groups(list[Elements]):
     """Elements that a view remembers."""
 
     def size_bytes(self, text: NDArray[np.uint8]) -> int:
-        """The memory that they take beside a text, of which theirs may be a view."""
+        """The memory taken in addition to a text, of which the elements' text may be a view."""
         size = 0
         for found in self:
             for batch, _ in found.batches.values():
@@ -53,7 +53,7 @@ class _Groups(list[Elements]):
 
 
 def shared_elements(view: View, path: Path, rows: Rows, inner: Sequence[Path]) -> Iterable[Elements]:
-    """`elements_of` an attribute in all rows of a view where it is an array, for whoever asks."""
+    """Return `elements_of` an attribute in all rows of a view where it is an array; cached in the view."""
     key = path, *inner
     known: _Groups | None = view.memo.get(key)
     if known is None:
@@ -69,19 +69,19 @@ def shared_elements(view: View, path: Path, rows: Rows, inner: Sequence[Path]) -
 def elements_of(
     batch: ColumnBatch, path: Path, rows: Rows, events: Rows, inner: Sequence[Path]
 ) -> Iterator[Elements]:
-    """The elements of an attribute that is an array in some events, in groups; an event is read once.
+    """Yield the elements of an attribute that is an array in some events, in groups; each event is read once.
 
     Parameters
     ----------
     rows, events : int64[n]
-        What the rows are called, and where they are in the batch.
+        The numbers of the rows, and their indices in the batch.
     inner
         Paths into the elements; () is the element itself.
 
     Yields
     ------
     Elements
-        Not of all rows: an array that is odd is left out.
+        The elements of all rows except those with a malformed array.
     """
     unlike, which = np.unique(events, return_inverse=True)
     if len(unlike) == len(events):
@@ -92,7 +92,7 @@ def elements_of(
 
 
 def _repeated(found: Elements, which: NDArray[np.int64], rows: Rows) -> Iterator[Elements]:
-    """The elements of arrays for rows that share them; row i has the array whose row ``which[i]`` is."""
+    """Yield the elements for rows that share arrays; row i has the array of row ``which[i]``."""
     place = np.full(int(which.max()) + 1, -1)
     place[found.rows] = np.arange(len(found.rows))
     mine = np.flatnonzero(place[which] >= 0)
@@ -111,7 +111,7 @@ def _repeated(found: Elements, which: NDArray[np.int64], rows: Rows) -> Iterator
 def _read(
     batch: ColumnBatch, path: Path, rows: Rows, events: Rows, inner: Sequence[Path]
 ) -> Iterator[Elements]:
-    """`elements_of` events none of which comes twice."""
+    """Like `elements_of`, for distinct events."""
     words = batch.columns[path].words[events]
     in_text = words != 0
     for part in _groups(np.flatnonzero(in_text), words):
@@ -127,9 +127,9 @@ def _read(
 
 
 def _groups(places: Rows, words: NDArray[np.int64]) -> Iterator[Rows]:
-    """The places of arrays, so many together as their text allows."""
+    """Yield the places of arrays, in groups limited by the size of their text."""
     if len(places):
-        ends = np.cumsum(words[places] & _LENGTH_BITS)
+        ends = np.cumsum(words[places] & LENGTH_BITS)
         cuts = np.flatnonzero(np.diff(ends // GROUP_BYTES)) + 1
         yield from np.split(places, cuts)
 
@@ -138,13 +138,13 @@ def _from_text(
     batch: ColumnBatch, rows: Rows, places: NDArray[np.int64], inner: Sequence[Path]
 ) -> Elements | None:
     text = readable(batch.text)
-    most = int((places & _LENGTH_BITS).sum()) // 2 + 1
+    most = int((places & LENGTH_BITS).sum()) // 2 + 1
     kinds: Any = np.empty(most, np.uint8)
     words: Any = np.empty(most, np.int64)
     counts: Any = np.empty(len(places), np.int64)
     size, escaped = element_kernels.read_elements(frozen(places), text, counts, kinds, words)
     kinds, words = kinds[:size], words[:size]
-    if escaped and text.size > _MOST_UNESCAPED:
+    if escaped and text.size > _UNESCAPED_MAX:
         return None
     if escaped:
         text = unescaped(text, int(escaped), kinds, words)
@@ -157,31 +157,28 @@ def _from_text(
         parts = _members(whole, members)
         if parts is None:
             return None
-        batches |= {each: (parts, each) for each in members}
+        batches |= {each: (parts, ("", *each)) for each in members}
     return Elements(rows, counts, batches)
 
 
 def _members(whole: ColumnBatch, paths: Sequence[Path]) -> ColumnBatch | None:
-    """What is in elements that are objects; None if only Python reads them."""
+    """Decode what is in elements that are objects or arrays; None if only Python can read it."""
     column = whole.columns[()]
-    objects = np.flatnonzero(column.kinds == KIND_OTHER)
-    objects = objects[whole.text[column.words[objects] >> 32] == ord("{")]
-    places = column.words[objects]
-    lines: Any = np.empty(int((places & _LENGTH_BITS).sum()) + len(places), np.uint8)
+    compound = np.flatnonzero(column.kinds == KIND_OTHER)
+    places = column.words[compound]
+    size_bytes = int((places & LENGTH_BITS).sum()) + element_kernels.LINE_BYTES * len(places)
+    lines: Any = np.empty(size_bytes, np.uint8)
     element_kernels.gather_lines(frozen(places), whole.text, lines)
     try:
-        found = decode_json_lines(lines, len(objects), list(paths))
+        found = decode_json_lines(lines, len(compound), [("", *path) for path in paths])
     except DecodeError:
         return None
     columns = {}
     for path, part in found.columns.items():
         kinds = np.full(whole.size, KIND_MISSING, np.uint8)
         words = np.zeros(whole.size, np.int64)
-        kinds[objects], words[objects] = part.kinds, part.words
+        kinds[compound], words[compound] = part.kinds, part.words
         columns[path] = Column(frozen(kinds), frozen(words))
-    return ColumnBatch(whole.size, columns, found.text, found.exact, None, frozenset(paths))
-
-
-def are_readable(paths: Iterable[Path]) -> bool:
-    """Whether paths into elements lead through objects first: elements of elements are read by Python."""
-    return all(not path or isinstance(path[0], str) for path in paths)
+    return ColumnBatch(
+        whole.size, columns, found.text, found.exact, None, frozenset(("", *path) for path in paths)
+    )

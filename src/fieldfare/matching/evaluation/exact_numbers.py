@@ -1,4 +1,4 @@
-"""Numbers inside of kernels: what a kind, a word and a second word stand for, exactly or within a bound."""
+"""Numbers in kernels: the value of a kind, a word and a second word, exactly or within a bound."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from fieldfare.matching.events.columns import KIND_EXACT, KIND_FLOAT, KIND_INT
 
 LEAST = -(2**63)
 WHOLE = 2.0**53
-"""Whole floats up to this are the whole numbers that they print as."""
-_MOST_MANTISSA = 1e15
-"""Two decimals of at most 15 digits are never the same float64, so such a one is what it prints as."""
+"""Up to this magnitude, integral floats equal the integers that they print as."""
+_MANTISSA_MAX = 1e15
+"""No two decimals of at most 15 digits have equal nearest float64, so such a float equals what it prints
+as."""
 _POWERS = 10.0 ** np.arange(16)
 WHOLE_POWERS = 10 ** np.arange(19)
 ROUNDING = 2.0**-52
 TINY = 1e-300
-"""More than what rounding to a subnormal number can be off."""
+"""Upper bound of the error of rounding to a subnormal number."""
 _SMALL, _LARGE = 1e-30, 1e30
-MOST_LEAVES = 9
-"""A result of arithmetic over more numbers is only kept if it is kept exactly.
+LEAVES_MAX = 9
+"""Maximum numbers in an arithmetic expression whose result may be kept inexactly.
 
-For it has no value where a fraction exceeds 2,048 bits (``filters.exact.MAX_BITS``). No float between
-``_SMALL`` and ``_LARGE`` has more than 220 as a fraction, and an operation at most adds up those of its
-operands.
+With more, only exact results are kept, because a result whose fraction exceeds 2,048 bits
+(``filters.exact.BITS_MAX``) is no value. No float between ``_SMALL`` and ``_LARGE`` has more than 220 bits as
+a fraction, and an operation at most adds up the bits of its operands.
 """
 _WORD = np.uint64(32)
 
 
 @inlined
 def as_float(word: Any) -> Any:
-    """The float64 whose bits a word is."""
+    """Return the float64 with the bits of a word."""
     return np.int64(word).view(np.float64)
 
 
 @inlined
 def as_word(value: Any) -> Any:
-    """The bits of a float64."""
+    """Return the bits of a float64."""
     return np.float64(value).view(np.int64)
 
 
 @inlined
 def _is_decimal(size: Any, digits: Any) -> Any:
-    """Whether a positive float prints as a decimal of so many digits after the point, and few in all."""
+    """Whether a positive float prints as a decimal of `digits` digits after the point, and at most 15 in
+    all."""
     mantissa = np.rint(size * _POWERS[digits])
-    return mantissa < _MOST_MANTISSA and mantissa / _POWERS[digits] == size
+    return mantissa < _MANTISSA_MAX and mantissa / _POWERS[digits] == size
 
 
 @inlined
 def _decimal_of(value: Any, guess: Any) -> Any:
-    """A float as the decimal it prints as: (numerator, digits after the point), or (0, -1) if it is long.
+    """Convert a float to the decimal it prints as: (numerator, digits after the point), or (0, -1) if it is
+    long.
 
-    ``guess`` is how many digits the one before had: with more digits than needed it is the same number.
+    ``guess`` is the previous number's digits after the point; more digits than needed give an equal number.
     """
     size = abs(value)
-    if size >= _MOST_MANTISSA:  # a whole number, since there are no others of this size
+    if size >= _MANTISSA_MAX:  # an integer, since all floats of this size are
         return (np.int64(value), np.int64(0)) if size <= WHOLE else (np.int64(0), np.int64(-1))
     digits = guess
     if not _is_decimal(size, digits):
         most = 15
-        while most > 0 and size * _POWERS[most] >= _MOST_MANTISSA - 0.5:
+        while most > 0 and size * _POWERS[most] >= _MANTISSA_MAX - 0.5:
             most -= 1
-        if not _is_decimal(size, most):  # with fewer digits neither
+        if not _is_decimal(size, most):  # fewer digits fail, too
             return np.int64(0), np.int64(-1)
         digits = np.int64(0)
         while not _is_decimal(size, digits):
@@ -75,7 +78,7 @@ def _decimal_of(value: Any, guess: Any) -> Any:
 
 @inlined
 def fraction_of(kind: Any, word: Any, denominator: Any, guess: Any) -> Any:
-    """(numerator, denominator) of a number; the denominator is 0 if it is not known exactly."""
+    """Return (numerator, denominator, next guess) of a number; denominator 0 if not known exactly."""
     if kind == KIND_INT and word != LEAST:
         return word, np.int64(1), guess
     if kind == KIND_RATIO:
@@ -89,13 +92,13 @@ def fraction_of(kind: Any, word: Any, denominator: Any, guess: Any) -> Any:
 
 @inlined
 def near_of(kind: Any, word: Any, second: Any) -> Any:
-    """(a float, how far at most the number is away from it); (NaN, NaN) where that is not known."""
+    """Return (a float, the maximum distance of the number from it); (NaN, NaN) if unknown."""
     if kind == KIND_INT:
         value = float(word)
         return value, abs(value) * ROUNDING
     if kind == KIND_FLOAT:
         value = as_float(word)
-        return value, abs(value) * ROUNDING + TINY  # the number is the decimal that it prints as
+        return value, abs(value) * ROUNDING + TINY  # the number is the decimal that the float prints as
     if kind == KIND_RATIO:
         value = float(word) / float(second)
         return value, abs(value) * (4.0 * ROUNDING)
@@ -106,7 +109,7 @@ def near_of(kind: Any, word: Any, second: Any) -> Any:
 
 @inlined
 def near_for_arithmetic(kind: Any, word: Any, second: Any) -> Any:
-    """The same, for numbers that are short when written as a fraction; see ``MOST_LEAVES``."""
+    """Like `near_of`, but unknown for floats that are long as a fraction; see ``LEAVES_MAX``."""
     if kind == KIND_FLOAT:
         size = abs(as_float(word))
         if size != 0.0 and not _SMALL <= size <= _LARGE:
@@ -116,13 +119,13 @@ def near_for_arithmetic(kind: Any, word: Any, second: Any) -> Any:
 
 @inlined
 def product_of(a: Any, b: Any) -> Any:
-    """(a * b, whether it surely is in the range)."""
+    """Return (a * b, whether the product is certainly in range)."""
     return a * b, abs(float(a) * float(b)) < 9.2e18
 
 
 @inlined
 def _upper_half(a: Any, b: Any) -> Any:
-    """The upper 64 bits of the product of two uint64."""
+    """Return the upper 64 bits of the product of two uint64."""
     mask = np.uint64(0xFFFFFFFF)
     a_low, a_high, b_low, b_high = a & mask, a >> _WORD, b & mask, b >> _WORD
     cross, other = a_low * b_high, a_high * b_low
@@ -132,7 +135,7 @@ def _upper_half(a: Any, b: Any) -> Any:
 
 @inlined
 def order_of_fractions(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The order of a / b and c / d, for positive b and d, by products of 128 bits."""
+    """Return the order of a / b and c / d, for positive b and d, by 128-bit products."""
     if b == d:
         return np.int64(a > c) - np.int64(a < c)
     if (a < 0) != (c < 0):
@@ -149,14 +152,14 @@ def order_of_fractions(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 OPEN = 2
-"""No order: it takes more than the kernel knows."""
+"""The order is unknown: the kernel cannot determine it."""
 
 
 @inlined
 def order_of_numbers(
     kind: Any, word: Any, second: Any, other_kind: Any, other_word: Any, other_second: Any, guess: Any
 ) -> Any:
-    """(-1, 0, 1, or OPEN; the next guess)."""
+    """Return (-1, 0, 1, or OPEN; the next guess)."""
     if kind == KIND_INT and other_kind == KIND_INT:
         return np.int64(word > other_word) - np.int64(word < other_word), guess
     value, away = near_of(kind, word, second)
@@ -181,7 +184,7 @@ def is_number(kind: Any) -> Any:
 
 @inlined
 def second_of(kind: Any, seconds: Any, i: Any) -> Any:
-    """The second word of a number, if its kind has one."""
+    """Return the second word of a number, 0 if its kind has none."""
     return seconds[i] if KIND_RATIO <= kind <= KIND_NEAR else np.int64(0)
 
 
@@ -201,14 +204,14 @@ def is_zero(kind: Any, word: Any) -> Any:
 
 @inlined
 def floor_of(kind: Any, word: Any, second: Any) -> Any:
-    """(whether it is known, the greatest whole number that is not above a number)."""
+    """Return (whether the floor is known, the floor of a number)."""
     if kind == KIND_INT:
         return True, word
     if kind == KIND_RATIO:
         return True, word // second
     value, away = near_of(kind, word, second)
     if kind == KIND_FLOAT:
-        # A float below WHOLE lies between the same whole numbers as the decimal that it prints as.
+        # A float below WHOLE lies between the same integers as the decimal that it prints as.
         return abs(value) <= WHOLE, np.int64(np.floor(value)) if abs(value) <= WHOLE else np.int64(0)
     away += abs(value) * (4.0 * ROUNDING)
     low, high = np.floor(value - away), np.floor(value + away)
@@ -222,7 +225,7 @@ NOT_WHOLE, IS_WHOLE, PERHAPS_WHOLE = 0, 1, 2
 
 @inlined
 def whole_of(kind: Any, word: Any, second: Any) -> Any:
-    """(NOT_WHOLE for what is no whole number, or IS_WHOLE, or PERHAPS_WHOLE; the number)."""
+    """Return (NOT_WHOLE, IS_WHOLE or PERHAPS_WHOLE; the integer if IS_WHOLE)."""
     if kind == KIND_INT:
         return np.int64(IS_WHOLE), word
     if kind == KIND_RATIO:

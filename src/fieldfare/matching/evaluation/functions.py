@@ -1,4 +1,4 @@
-"""The functions that are computed by columns: what computes each, and what a row costs."""
+"""The functions that are computed by columns, with their kernels and costs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fieldfare.filters.cesql.builtins import WHITESPACE
 from fieldfare.filters.expression import Scalar
-from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.functions.table import CHARACTERS_MAX
 from fieldfare.matching.evaluation import (
     casts,
     cesql,
@@ -24,20 +24,20 @@ from fieldfare.matching.evaluation.operands import Compute
 
 
 class Vector(NamedTuple):
-    """How a function is computed for many rows at once.
+    """The vectorized implementation of a function.
 
     Attributes
     ----------
     compute
-        Takes so many operands.
+        The implementation; takes `takes` operands.
     cost_ns
-        What a row costs, roughly, beside its operands.
+        The estimated cost per row in ns, without the operands.
     defaults
-        What stands for operands that are left out, the last ones.
+        The defaults of the last operands.
     takes
-        How many operands it then has.
+        The number of operands, including those with defaults.
     folds
-        Whether it takes two operands, and more one after the other: ``f(f(a, b), c)``.
+        Whether `compute` takes two operands, and more are folded: ``f(f(a, b), c)``.
     """
 
     compute: Compute
@@ -81,7 +81,7 @@ VECTORS: dict[str, Vector] = {
     "SUBSTRING": Vector(strings.cut(string_kernels.SUBSTRING), 20),
     "LEFT": Vector(strings.cut(string_kernels.LEFT), 15),
     "RIGHT": Vector(strings.cut(string_kernels.RIGHT), 15),
-    "CONCAT": Vector(strings.joined(MAX_CHARACTERS), 40),
+    "CONCAT": Vector(strings.joined(CHARACTERS_MAX), 40),
     "REPLACE": Vector(strings.replaced, 80),
     "POSITION": Vector(strings.position, 25),
     "STARTS_WITH": Vector(strings.searched(string_kernels.STARTS), 10),
@@ -108,4 +108,4 @@ VECTORS: dict[str, Vector] = {
     "CESQL_LEFT": Vector(cesql.of_string_and_count(strings.cut(string_kernels.LEFT)), 15),
     "CESQL_RIGHT": Vector(cesql.of_string_and_count(strings.cut(string_kernels.RIGHT)), 15),
 }
-"""By name."""
+"""The implementations, by the function's name."""

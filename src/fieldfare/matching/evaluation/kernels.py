@@ -1,4 +1,4 @@
-"""The compiled loops of the evaluation by columns that end in truth values (``truth``)."""
+"""Kernels of evaluation by columns that compute truth values (``truth``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fieldfare.matching.events.columns import KIND_FALSE, KIND_FLOAT, KIND_INT, 
 from fieldfare.matching.events.json_bytes import load_part
 
 LOOK = 4
-"""In a table's truth by kind: it depends on the value."""
+"""Marks a kind in a table's truth by kind: the truth depends on the value."""
 
 _LINEAR = 8
 _BYTE, _SHORT, _WORD = np.uint64(8), np.uint64(16), np.uint64(32)
@@ -34,7 +34,7 @@ _BYTES, _SHORTS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 @inlined
 def _reached(thresholds: Any, value: Any) -> Any:
-    """How many of the ascending thresholds are at most the value."""
+    """Return how many of the ascending thresholds are at most the value."""
     if thresholds.size <= _LINEAR:
         count = 0
         for k in range(thresholds.size):
@@ -52,7 +52,8 @@ def _reached(thresholds: Any, value: Any) -> Any:
 
 @inlined
 def head_of(text: Any, start: Any, length: Any) -> Any:
-    """The first eight bytes of a string as a number, so that the order of two is the strings' if unlike."""
+    """Return a string's first eight bytes as a number; if two numbers differ, their order is that of the
+    strings."""
     word = load_part(text, start, min(length, 8))
     word = ((word >> _BYTE) & _BYTES) | ((word & _BYTES) << _BYTE)
     word = ((word >> _SHORT) & _SHORTS) | ((word & _SHORTS) << _SHORT)
@@ -61,7 +62,7 @@ def head_of(text: Any, start: Any, length: Any) -> Any:
 
 @inlined
 def _order_of_tails(a: Any, i: Any, length: Any, b: Any, j: Any, other_length: Any) -> Any:
-    """The order of two strings whose heads are the same."""
+    """Return the order of two strings with equal heads."""
     shared = min(length, other_length)
     for k in range(8, shared):
         x, y = a[np.uint64(i + k)], b[np.uint64(j + k)]
@@ -72,7 +73,8 @@ def _order_of_tails(a: Any, i: Any, length: Any, b: Any, j: Any, other_length: A
 
 @inlined
 def _string_cell(text: Any, word: Any, strings: Any, starts: Any, heads: Any) -> Any:
-    """Twice the place of a string among ascending ones; plus one if it is that one, not before it."""
+    """Return twice a string's insertion index among ascending ones, plus one if it is equal to the one
+    there."""
     start, length = word >> 32, word & 0xFFFFFFFF
     head = head_of(text, start, length)
     low, high = 0, heads.size
@@ -96,7 +98,7 @@ def _string_cell(text: Any, word: Any, strings: Any, starts: Any, heads: Any) ->
 
 @compiled
 def fill_heads(strings: Any, starts: Any, heads: Any) -> None:
-    """The heads of strings that lie one after the other."""
+    """Write the heads of concatenated strings."""
     for i in range(heads.size):
         heads[i] = head_of(strings, starts[i], starts[i + 1] - starts[i])
 
@@ -105,7 +107,7 @@ def fill_heads(strings: Any, starts: Any, heads: Any) -> None:
 def _cell_of_fraction(
     kind: Any, word: Any, second: Any, real: Any, tops: Any, bottoms: Any, after: Any
 ) -> Any:
-    """The cell of a number that is no int64 and no float64; -1 if it takes more than the kernel knows."""
+    """Return the cell of a number that is neither int64 nor float64; -1 if the kernel cannot determine it."""
     value, away = near_of(kind, word, second)
     away += abs(value) * (4.0 * ROUNDING) + TINY  # a float's threshold stands for the decimal it prints as
     cell, last = _reached(real, value - away), _reached(real, value + away)
@@ -120,9 +122,9 @@ def _cell_of_fraction(
 
 @compiled
 def test_values(values: Any, table: Any, truths: Any) -> Any:
-    """The truth of a predicate on one value, for each of ``Values``; and how many are ASK.
+    """Write the truth of a predicate on one value, for each of ``Values``; return how many are ASK.
 
-    ``table`` (``tables.Table``) says it by kind, by cell between numbers, and by cell between strings.
+    ``table`` (``tables.Table``) gives it by kind, by cell between numbers, and by cell between strings.
     """
     kinds, words, seconds = borrowed(values.kinds), borrowed(values.words), borrowed(values.seconds)
     text, truths = borrowed(values.text), borrowed(truths)
@@ -161,9 +163,9 @@ def _order_of_strings(text: Any, word: Any, other_text: Any, other_word: Any) ->
 
 @compiled
 def compare_values(a: Any, b: Any, accepted: Any, truths: Any) -> Any:
-    """The truth of ``a <operator> b`` for each pair of ``Values``; and how many are ASK.
+    """Write the truth of ``a <operator> b`` for each pair of ``Values``; return how many are ASK.
 
-    ``accepted`` is the truth if a is below, equal to, or above b.
+    ``accepted`` has the truth if a is less than, equal to, or greater than b.
     """
     kinds, words, seconds = borrowed(a.kinds), borrowed(a.words), borrowed(a.seconds)
     other_kinds, other_words = borrowed(b.kinds), borrowed(b.words)

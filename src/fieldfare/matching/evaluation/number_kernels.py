@@ -1,4 +1,4 @@
-"""The compiled loops over numbers: arithmetic, and the functions of numbers."""
+"""Kernels for numbers: arithmetic, and functions of numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER = 0, 1, 2, 3, 4
 
 @inlined
 def _sum(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """a / b + c / d: (numerator, denominator), the latter 0 if they do not fit."""
+    """Return a / b + c / d as (numerator, denominator); denominator 0 on overflow."""
     if b != d:
         if b == 1:
             a, fits = product_of(a, d)
@@ -60,7 +60,7 @@ def _sum(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @inlined
 def _remainder(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """a / b % (c / d), with the sign of a: (numerator, denominator), the latter 0 if they do not fit."""
+    """Return a / b % (c / d), with the sign of a, as (numerator, denominator); denominator 0 on overflow."""
     a, fits = product_of(a, d)
     c, also = product_of(c, b)
     b, too = product_of(b, d)
@@ -72,7 +72,7 @@ def _remainder(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @inlined
 def _calculate_exactly(operator: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """a / b <operator> c / d: (numerator, denominator), the latter 0 if they do not fit."""
+    """Return a / b <operator> c / d as (numerator, denominator); denominator 0 on overflow."""
     if operator == ADD:
         return _sum(a, b, c, d)
     if operator == SUBTRACT:
@@ -88,7 +88,7 @@ def _calculate_exactly(operator: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @inlined
 def _calculate_nearly(operator: Any, a: Any, away: Any, b: Any, other_away: Any) -> Any:
-    """(a result, how far at most it is off); infinite or NaN where too little is known."""
+    """Return (a result, its maximum error); infinite or NaN if too little is known."""
     if operator == ADD:
         value, off = a + b, away + other_away
     elif operator == SUBTRACT:
@@ -114,7 +114,7 @@ def _calculated(
     other_second: Any,
     guess: Any,
 ) -> Any:
-    """(kind, word, second word) of a result, and the next guess."""
+    """Return (kind, word, second word) of a result, and the next guess."""
     nothing = np.int64(0)
     if not has_arithmetic(kind, word) or not has_arithmetic(other, other_word):
         return KIND_NULL, nothing, nothing, guess
@@ -142,7 +142,7 @@ def calculate_values(
 ) -> None:
     """Write ``a <operator> b`` for each pair of ``Values``: kinds, words, second words.
 
-    Without ``nearly``, what is not known exactly is not known.
+    Without ``nearly``, inexact results are unknown (KIND_ASK).
     """
     left_kinds, left_words, left_seconds = borrowed(a.kinds), borrowed(a.words), borrowed(a.seconds)
     right_kinds, right_words, right_seconds = borrowed(b.kinds), borrowed(b.words), borrowed(b.seconds)
@@ -162,7 +162,7 @@ def calculate_values(
 
 @compiled
 def absolute_values(given: Any, kinds: Any, words: Any, seconds: Any) -> None:
-    """Write the numbers without their signs."""
+    """Write the absolute values of numbers."""
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step = borrowed(given.seconds), given.step
     kinds, words, seconds = borrowed(kinds), borrowed(words), borrowed(seconds)
@@ -182,7 +182,7 @@ def absolute_values(given: Any, kinds: Any, words: Any, seconds: Any) -> None:
 
 @compiled
 def keep_numbers(given: Any, kinds: Any) -> None:
-    """Write the kinds of numbers; null for what is none."""
+    """Write the kinds of numbers; null for other values."""
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     kinds, step = borrowed(kinds), given.step
     for i in range(kinds.size):
@@ -194,9 +194,9 @@ def keep_numbers(given: Any, kinds: Any) -> None:
 
 @compiled
 def cast_values(given: Any, least: Any, most: Any, reach: Any, kinds: Any) -> None:
-    """Keep values whose kind is from ``least`` to ``most``; the rest is null or, if there is one, KIND_ANY.
+    """Keep values of the kinds ``least`` to ``most``; other values become KIND_ANY, missing ones null.
 
-    Whole numbers are kept from ``-reach - 1`` to ``reach``.
+    Integers outside [-reach - 1, reach] become KIND_ANY, too.
     """
     given_kinds, given_words, step = borrowed(given.kinds), borrowed(given.words), given.step
     kinds = borrowed(kinds)
@@ -213,7 +213,7 @@ def cast_values(given: Any, least: Any, most: Any, reach: Any, kinds: Any) -> No
 
 @compiled
 def floor_values(given: Any, up: Any, kinds: Any, words: Any) -> None:
-    """Write the next whole numbers that are not above; with ``up``, not below."""
+    """Write the floors of numbers; with ``up``, their ceilings."""
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step = borrowed(given.seconds), given.step
     kinds, words = borrowed(kinds), borrowed(words)
@@ -236,7 +236,8 @@ def floor_values(given: Any, up: Any, kinds: Any, words: Any) -> None:
 
 @inlined
 def _rounded_units(top: Any, bottom: Any, digits: Any) -> Any:
-    """(whether it is known, a number of units of so many digits that a positive fraction is nearest to)."""
+    """Round a positive fraction to `digits` digits: return (whether it is known, number of units in the last
+    digit)."""
     power = WHOLE_POWERS[abs(digits)]
     if digits >= 0:
         top, fits = product_of(top, power)
@@ -249,7 +250,7 @@ def _rounded_units(top: Any, bottom: Any, digits: Any) -> Any:
 
 @inlined
 def _rounded_nearly(value: Any, away: Any, digits: Any) -> Any:
-    """The same for a number that is near a positive one."""
+    """Like `_rounded_units`, for a positive number known approximately."""
     power = float(WHOLE_POWERS[abs(digits)])
     units = value * power if digits >= 0 else value / power
     off = (away * power if digits >= 0 else away / power) + units * (8.0 * ROUNDING) + TINY
@@ -259,12 +260,12 @@ def _rounded_nearly(value: Any, away: Any, digits: Any) -> Any:
     return False, np.int64(0)
 
 
-_MOST_ROUNDED_DIGITS = 15
+_ROUNDED_DIGITS_MAX = 15
 
 
 @compiled
 def round_values(given: Any, digits: Any, kinds: Any, words: Any, seconds: Any) -> None:
-    """Write numbers rounded to so many digits after the point, a half away from zero."""
+    """Write numbers rounded to a number of digits after the point, half away from zero."""
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step = borrowed(given.seconds), given.step
     digit_kinds, digit_words = borrowed(digits.kinds), borrowed(digits.words)
@@ -281,7 +282,7 @@ def round_values(given: Any, digits: Any, kinds: Any, words: Any, seconds: Any) 
         if not has_arithmetic(kind, word) or whole == NOT_WHOLE:
             continue
         kinds[i] = KIND_ASK
-        if whole != IS_WHOLE or abs(places) > _MOST_ROUNDED_DIGITS:
+        if whole != IS_WHOLE or abs(places) > _ROUNDED_DIGITS_MAX:
             continue
         top, bottom, guess = fraction_of(kind, word, second, guess)
         known, units, is_negative = False, np.int64(0), top < 0
@@ -302,8 +303,8 @@ def round_values(given: Any, digits: Any, kinds: Any, words: Any, seconds: Any) 
                 kinds[i], words[i] = KIND_INT, word
 
 
-MOST_NUMERAL_BYTES = 1_000
-_MOST_SIGNIFICANT = 10**17
+NUMERAL_BYTES_MAX = 1_000
+_SIGNIFICANT_MAX = 10**17
 
 
 @inlined
@@ -313,7 +314,7 @@ def _is_space(byte: Any) -> Any:
 
 @inlined
 def without_space(text: Any, start: Any, end: Any) -> Any:
-    """(start, end) of a text without the white space around a numeral."""
+    """Return (start, end) of a text without surrounding white space."""
     while start < end and _is_space(text[np.uint64(start)]):
         start += 1
     while start < end and _is_space(text[np.uint64(end - 1)]):
@@ -323,12 +324,12 @@ def without_space(text: Any, start: Any, end: Any) -> Any:
 
 @inlined
 def digits_of(text: Any, i: Any, end: Any, mantissa: Any) -> Any:
-    """(where digits end, the number that they continue, -1 if it is too long)."""
+    """Return (end of the digits, the mantissa continued by them; -1 if it is too long)."""
     while i < end:
         digit = np.int64(text[np.uint64(i)]) ^ 0x30
         if digit >= 10:
             break
-        if mantissa >= _MOST_SIGNIFICANT:
+        if mantissa >= _SIGNIFICANT_MAX:
             mantissa = np.int64(-1)
         if mantissa >= 0:
             mantissa = 10 * mantissa + digit
@@ -338,7 +339,7 @@ def digits_of(text: Any, i: Any, end: Any, mantissa: Any) -> Any:
 
 @inlined
 def _scaled(mantissa: Any, exponent: Any) -> Any:
-    """(kind, word, second word) of a positive decimal."""
+    """Return (kind, word, second word) of a positive decimal."""
     if mantissa == 0:
         return KIND_INT, np.int64(0), np.int64(0)
     while exponent < 0 and mantissa % 10 == 0:
@@ -355,7 +356,7 @@ def _scaled(mantissa: Any, exponent: Any) -> Any:
 
 @inlined
 def _numeral(text: Any, start: Any, end: Any) -> Any:
-    """(kind, word, second word) of the number that a text writes; null if it writes none."""
+    """Parse a number; return (kind, word, second word), null if the text is not a number."""
     null = (KIND_NULL, np.int64(0), np.int64(0))
     start, end = without_space(text, start, end)
     if start == end:
@@ -386,7 +387,7 @@ def _numeral(text: Any, start: Any, end: Any) -> Any:
 
 @compiled
 def read_numbers(given: Any, kinds: Any, words: Any, seconds: Any) -> None:
-    """Write numbers as they are, and those that texts write."""
+    """Write numbers unchanged, and texts parsed as numbers."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     given_seconds, step = borrowed(given.seconds), given.step
     kinds, words, seconds = borrowed(kinds), borrowed(words), borrowed(seconds)
@@ -395,7 +396,7 @@ def read_numbers(given: Any, kinds: Any, words: Any, seconds: Any) -> None:
         kind, word = given_kinds[i * step], given_words[i * step]
         if kind == KIND_STRING:
             start, length = word >> 32, word & 0xFFFFFFFF
-            if length <= MOST_NUMERAL_BYTES:
+            if length <= NUMERAL_BYTES_MAX:
                 kinds[i], words[i], seconds[i] = _numeral(text, start, start + length)
             else:
                 kinds[i], words[i], seconds[i] = KIND_ASK, 0, 0

@@ -21,17 +21,17 @@ OPERATORS = {
 
 
 def fresh(size: int) -> tuple[Any, Any, Any]:
-    """Kinds, words and second words to be written."""
+    """Allocate kinds, words and second words for output."""
     return np.empty(size, np.uint8), np.empty(size, np.int64), np.empty(size, np.int64)
 
 
 def step_of(*given: Values) -> int:
-    """The step of what is computed of values."""
+    """Return the step of a result computed from these values."""
     return max(each.step for each in given)
 
 
 def arithmetic(operator: str, nearly: bool) -> Compute:
-    """``left <operator> right``; without ``nearly``, only what is exact in 64 bits."""
+    """Make ``left <operator> right``; without ``nearly``, only results that are exact in 64 bits."""
 
     def compute(size: int, left: Values, right: Values) -> Values:
         out = fresh(size)
@@ -49,7 +49,7 @@ def absolute(size: int, given: Values) -> Values:
 
 
 def numbers_only(size: int, given: Values) -> Values:
-    """A number as it is, null for what is none."""
+    """Keep numbers, and replace other values by null."""
     kinds: Any = np.empty(size, np.uint8)
     number_kernels.keep_numbers(given, kinds)
     return filled(kinds, given.words, given.seconds, step=given.step)
@@ -81,14 +81,14 @@ def read(size: int, given: Values) -> Values:
 
 
 def cast(least: int, most: int, bits: int = 64) -> Callable[[int, Values], Values]:
-    """A value that stays as it is if it is of some kinds, and small enough; else Python casts it.
+    """Make a cast that keeps values of the right kinds and range, and leaves other values to Python.
 
     Parameters
     ----------
     least, most
-        The kinds from the least to the most. (Null and missing values stay null.)
+        The first and the last kind to keep. (Null and missing values become null.)
     bits
-        How many bits a whole number has at most, with its sign.
+        Maximum bits of an integer, with its sign.
     """
 
     def compute(size: int, given: Values) -> Values:

@@ -1,4 +1,4 @@
-"""Values by columns: attributes, constants, what is computed of them, and conditions used as values."""
+"""Values by columns: attributes, constants, computed values, and conditions used as values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def spread(values: Values, size: int) -> Values:
-    """The values with one for each row, also of a constant."""
+    """Repeat a constant for each row; other values are returned unchanged."""
     if values.step:
         return values
     kinds, words = np.repeat(values.kinds[:1], size), np.repeat(values.words[:1], size)
@@ -36,10 +36,10 @@ def spread(values: Values, size: int) -> Values:
 
 
 class Operand(Protocol):
-    """Something that has a value for each row."""
+    """An expression with a value for each row."""
 
     cost_ns: float
-    """What a row costs, roughly."""
+    """Estimated cost per row, in ns."""
 
     def values(self, view: View) -> Values: ...
 
@@ -69,7 +69,7 @@ class LiteralOperand:
 
 
 def constants(given: Sequence[Scalar], step: int) -> Values:
-    """Constants as values."""
+    """Convert constants to values."""
     kinds: list[int] = []
     words: list[int] = []
     seconds: list[int] = []
@@ -90,7 +90,7 @@ def constants(given: Sequence[Scalar], step: int) -> Values:
 
 
 def joined(first: Values, second: Values) -> Values:
-    """Values with a row of their own each, one after the other."""
+    """Concatenate values that have one row each."""
     behind = np.where(second.kinds == KIND_STRING, len(first.text) << 32, 0)
     kinds = np.concatenate((first.kinds, second.kinds))
     words = np.concatenate((first.words, second.words + behind))
@@ -100,7 +100,7 @@ def joined(first: Values, second: Values) -> Values:
 
 
 def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
-    """Kind, word and second word of a constant that is no string."""
+    """Return (kind, word, second word) of a constant that is not a string."""
     if type(value) is int:
         return (KIND_INT, value, 0) if _LEAST <= value <= _MOST else (KIND_EXACT, 0, 0)
     if value is None:
@@ -116,16 +116,17 @@ def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
 
 
 Compute = Callable[..., Values]
-"""``compute(size, *operands)``: so many results of a function, or one for all rows from constants only."""
+"""``compute(size, *operands)`` returns `size` results of a function, or one for all rows if all operands are
+constants."""
 
 
 class ComputedOperand:
-    """What a function gives for the values of other operands.
+    """The result of a function of other operands.
 
     Parameters
     ----------
     key
-        Names it, where other filters may compute the same.
+        Identifies the result, if other filters may compute it too; None if it cannot be shared.
     """
 
     def __init__(
@@ -145,12 +146,12 @@ class ComputedOperand:
 
 
 def filled(kinds: Any, words: Any, seconds: Any = NO_WORDS, text: Any = NO_TEXT, step: int = 1) -> Values:
-    """New values, from now on read-only."""
+    """Make values from new arrays, which become read-only."""
     return Values(frozen(kinds), frozen(words), frozen(seconds), readable(text), step)
 
 
 class TruthOperand:
-    """A condition as a value: true, false, or none."""
+    """A condition as a value: true, false, or null."""
 
     _KINDS = np.zeros(3, np.uint8)
     _KINDS[[FALSE, UNKNOWN, TRUE]] = KIND_FALSE, KIND_NULL, KIND_TRUE

@@ -1,4 +1,4 @@
-"""The compiled loop over places on the Earth."""
+"""Kernels for geographic places."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_NEAR, K
 from fieldfare.matching.events.columns import KIND_EXACT, KIND_NULL
 
 _MILLIMETRES = 1_000_000
-"""In a kilometre: what a distance is rounded to."""
-_SURE_DEGREES = 1e-13
+"""Millimetres per kilometre: the precision to which a distance is rounded."""
 _DOUBT_MM, _DOUBT_FAR_MM = 1e-3, 1e-4
-"""More than two computations of a distance differ by, and what grows towards the antipodes."""
+"""Upper bound of the difference between two computations of a distance, and its growth towards the
+antipodes."""
 
 _NO_NUMBER, KNOWN, _OPEN = 0, 1, 2
 
 
 @inlined
 def _degrees(kinds: Any, words: Any, seconds: Any, place: Any, most: Any) -> Any:
-    """(whether there is a latitude or longitude, or that is open; the degrees)."""
+    """Return (whether there is a latitude or longitude, or _OPEN if unknown; the degrees)."""
     kind, word = kinds[place], words[place]
     if not has_arithmetic(kind, word):
         return np.int64(_NO_NUMBER), 0.0
@@ -38,7 +38,7 @@ def _degrees(kinds: Any, words: Any, seconds: Any, place: Any, most: Any) -> Any
 
 @inlined
 def _distance_mm(phi: Any, phi_2: Any, across: Any) -> Any:
-    """(a distance in millimetres, how far two computations of it may be apart)."""
+    """Return (a distance in millimetres, the maximum difference between two computations of it)."""
     south, east = math.sin((phi_2 - phi) / 2.0), math.sin(across / 2.0)
     h = min(1.0, south * south + math.cos(phi) * math.cos(phi_2) * east * east)
     distance = 2.0 * RADIUS_KM * _MILLIMETRES * math.asin(math.sqrt(h))
@@ -47,7 +47,7 @@ def _distance_mm(phi: Any, phi_2: Any, across: Any) -> Any:
 
 @compiled
 def read_degrees(given: Any, most: Any, states: Any, degrees: Any) -> None:
-    """Write for each latitude or longitude whether it is one; if none or open, for the row for good."""
+    """Write latitudes or longitudes; a missing or unknown one sets the row's state permanently."""
     kinds, words, seconds = borrowed(given.kinds), borrowed(given.words), borrowed(given.seconds)
     states, degrees, step = borrowed(states), borrowed(degrees), given.step
     for row in range(states.size):
@@ -60,7 +60,7 @@ def read_degrees(given: Any, most: Any, states: Any, degrees: Any) -> None:
 def measure_distances(states: Any, degrees: Any, out: Any) -> None:
     """Write the distances of places in kilometres, to a millimetre: kinds, words, second words.
 
-    ``degrees`` are the latitudes and the longitudes of one place, and of the other.
+    ``degrees`` has the latitudes and longitudes of the first place, then of the second.
     """
     kinds, words, seconds = borrowed(out[0]), borrowed(out[1]), borrowed(out[2])
     states, latitudes, longitudes = borrowed(states), borrowed(degrees[0]), borrowed(degrees[1])

@@ -1,4 +1,4 @@
-"""Places on the Earth and addresses of the Internet, by columns."""
+"""Geographic places and IP addresses, by columns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""ANY and ALL: a condition over the elements of arrays, which are rows of a view of their own."""
+"""ANY and ALL: conditions over the elements of arrays, evaluated as rows of a separate view."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fieldfare.model import Path
 
 
 class _Element:
-    """The first step of a path into an element; the second is the quantifier's variable."""
+    """The first step of a path into an element; the second step is the quantifier's variable."""
 
     def __repr__(self) -> str:
         return "ELEMENT"
@@ -44,18 +45,18 @@ class OverElements:
     Parameters
     ----------
     path
-        What is quantified over.
+        The attribute.
     decisive
-        The truth of one element that decides.
+        The truth of one element that decides the quantifier.
     of_value
-        The condition with the attribute itself in the place of the element: for a value that is no array.
+        The condition on the attribute itself, for values that are not arrays.
     value_paths
-        The attributes that it reads.
+        The attributes that `of_value` reads.
     of_element
-        The condition with ``ELEMENT`` and a name in the place of the element, and this place; None if Python
-        goes through arrays.
+        Makes the condition with ``ELEMENT`` and a name in the place of the element, when an array is met
+        first; and this place. None if Python goes through arrays.
     inner
-        The paths into an element that it reads, and ().
+        The paths into an element that the condition reads, and ().
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class OverElements:
         decisive: int,
         of_value: Condition,
         value_paths: frozenset[Path],
-        of_element: tuple[Condition, Path] | None,
+        of_element: tuple[Callable[[], Condition], Path] | None,
         inner: Sequence[Path],
         asked: RowByRow,
     ) -> None:
@@ -72,12 +73,10 @@ class OverElements:
         self.decisive = decisive
         self.of_value = of_value
         self.value_paths = value_paths
-        self.of_element = of_element
+        self.of_element = None if of_element is None else (cache(of_element[0]), of_element[1])
         self.inner = inner
         self.asked = asked
-        self.cost_ns = (
-            of_value.cost_ns + 10 + (1_000 if of_element is None else 3 * of_element[0].cost_ns + 200)
-        )
+        self.cost_ns = of_value.cost_ns + 10 + (1_000 if of_element is None else 3 * of_value.cost_ns + 200)
 
     def truths(self, view: View, exactly: bool) -> Truths:
         arrays = view.arrays(self.path)
@@ -99,7 +98,8 @@ class OverElements:
 
     def _go_through(self, view: View, rows: Rows, truths: Truths, exactly: bool) -> None:
         assert self.of_element is not None
-        condition, place = self.of_element
+        make, place = self.of_element
+        condition = make()
         for found in shared_elements(view, self.path, rows, self.inner):
             elements = ElementView(found, place, view)
             joined: Any = np.empty(len(found.rows), np.uint8)
@@ -109,7 +109,7 @@ class OverElements:
 
 
 class ElementView(View):
-    """Rows that are elements of arrays; each also has the attributes of the row that its array is of."""
+    """Rows that are elements of arrays; each also has the attributes of its array's row."""
 
     __slots__ = ("found", "outer", "owners", "place")
 
@@ -122,7 +122,8 @@ class ElementView(View):
         self.owners: Any = frozen(np.repeat(found.rows, found.counts))
 
     def _inner(self, path: Path) -> tuple[ColumnBatch, Path] | None:
-        """Where a path into the element is read; None for an attribute of the row around."""
+        """Return the batch and the path of a path into the element; None for an attribute of the outer
+        row."""
         if path[:2] != self.place:
             return None
         return self.found.batches.get(path[2:], (self.found.batches[()][0], path))
@@ -132,6 +133,12 @@ class ElementView(View):
         if inner is None:
             return self.outer.source(path, self.owners[rows])
         return (*inner, self._events(rows))
+
+    def owner(self, path: Path) -> tuple[View, Rows | None]:
+        if path[:2] == self.place:
+            return self, None
+        view, rows = self.outer.owner(path)
+        return view, self.owners if rows is None else rows[self.owners]
 
     def column(self, path: Path) -> Column | None:
         try:

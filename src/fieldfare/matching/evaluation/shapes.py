@@ -1,15 +1,16 @@
-"""Filters that differ in their constants only are evaluated together.
+"""Evaluation of filters that differ in their constants only, together.
 
-The *shape* of an expression is itself with a parameter in the place of each constant. Many filters of a
-service are written by few programs, so they have few shapes. Then pairs of events and filters are
-evaluated over rows of which each has the constants of its own filter, as further columns: what a single
-filter with few candidates would pay for every kernel's call is paid once for all.
+The *shape* of an expression is the expression with each constant replaced by a parameter. Most filters of a
+service are written by few programs, so there are few shapes. Pairs of events and filters are evaluated over
+rows that have the constants of their own filter as additional columns: the cost of each kernel call, which a
+filter with few candidates would pay alone, is shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from fieldfare.filters.expression import (
     with_parts,
 )
 from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, expanded
+from fieldfare.matching.evaluation.conditions import Condition
 from fieldfare.matching.evaluation.operands import constants, joined
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.texts import ONE, pieces_as_arrays, pieces_of
@@ -35,16 +37,17 @@ from fieldfare.matching.evaluation.view import PARAMETER, Part, PieceParameter, 
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 
-_MOST_ITEMS = 16
-"""A longer list of IN stays as it is: it is looked up, not compared one by one."""
+_ITEMS_MAX = 16
+"""Maximum items of an IN that become parameters; a longer list stays constant, and is looked up in a
+table."""
 
 
 Constant: TypeAlias = "Scalar | bytes"
-"""What the filters of a shape differ in: values, and pieces of patterns, as bytes."""
+"""A difference between filters of one shape: a value, or a piece of a pattern as bytes."""
 
 
 def shape_of(expression: Expression) -> tuple[Expression, tuple[Constant, ...]]:
-    """An expression's shape, and the constants that make it this expression."""
+    """Return an expression's shape, and its constants."""
     found: list[Constant] = []
 
     def change(e: Expression) -> Expression:
@@ -53,7 +56,7 @@ def shape_of(expression: Expression) -> tuple[Expression, tuple[Constant, ...]]:
                 return e
             found.append(e.value)
             return Attribute((PARAMETER, len(found) - 1))
-        if isinstance(e, In) and len(e.items) > _MOST_ITEMS:
+        if isinstance(e, In) and len(e.items) > _ITEMS_MAX:
             return e
         return like(e) if isinstance(e, Like) else with_parts(e, change)
 
@@ -79,10 +82,10 @@ def shape_of(expression: Expression) -> tuple[Expression, tuple[Constant, ...]]:
 
 
 class Shape:
-    """The filters of one shape: their constants, and how they are evaluated together."""
+    """The filters of one shape: their constants, and their common condition."""
 
     def __init__(self, expression: Expression) -> None:
-        self.condition = condition_of(expression)
+        self._expression = expression
         self._rows: list[tuple[Constant, ...]] = []
         self._parameters: dict[int, Values] = {}
         self._pieces: dict[tuple[Part, ...], Pieces] = {}
@@ -90,14 +93,20 @@ class Shape:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @cached_property
+    def condition(self) -> Condition:
+        """The compiled condition, made on first use: compiling takes longer than a few evaluations in
+        Python."""
+        return condition_of(self._expression)
+
     def add(self, given: tuple[Constant, ...]) -> int:
-        """Take a filter in by its constants; gives its place."""
+        """Add a filter's constants; return its number."""
         self._rows.append(given)
         self._pieces.clear()
         return len(self._rows) - 1
 
     def parameter(self, number: int) -> Values:
-        """The constants that all filters have in the place of a parameter."""
+        """Return the constants of all filters for one parameter."""
         known = self._parameters.get(number)
         count = len(known.kinds) if known is not None else 0
         if known is None or count < len(self._rows):
@@ -106,7 +115,7 @@ class Shape:
         return known
 
     def pieces(self, parts: Sequence[Part]) -> Pieces:
-        """The pieces of a pattern of all filters."""
+        """Return the pieces of a pattern for all filters."""
         key = tuple(parts)
         known = self._pieces.get(key)
         if known is None:
@@ -120,14 +129,15 @@ class Shape:
     def matches(
         self, batch: ColumnBatch, events: Rows, filters: Rows
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether each event matches its filter; and where that is not known, so that it must be asked.
+        """Return whether each event matches its filter, and where that is unknown and Python must evaluate
+        it.
 
         Parameters
         ----------
         events : int64[n]
-            Places in the batch.
+            Indices into the batch.
         filters : int64[n]
-            Places of filters as given by `add`.
+            Numbers of filters as returned by `add`.
         """
         matches, doubtful = np.zeros(len(events), bool), np.zeros(len(events), bool)
         for start in range(0, len(events), CHUNK_ROWS):
@@ -141,7 +151,8 @@ class Shape:
 class _PairView(View):
     """Rows that are pairs of an event and a filter of one shape.
 
-    What only Python could tell is noted as doubtful: then the filter itself is asked, not its shape.
+    Rows that only Python can decide are marked as doubtful; then the filter itself is evaluated, not its
+    shape.
     """
 
     __slots__ = ("doubtful", "filters", "places", "shape")

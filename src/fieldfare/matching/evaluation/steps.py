@@ -1,26 +1,48 @@
 """The steps of filters (``filters.work``) for events as columns.
 
-Most events are far from any limit, and the lengths of their texts tell that much: only where these allow too
-many steps are they counted one by one.
+Most events are far from any limit, as the lengths of their texts show; the exact number of steps is counted
+only where these lengths allow too many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters.work import STEPS_MAX, TEXT_CHARACTERS, VALUES_A_STEP, Loop, Reading, Work
-from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, KIND_STRING, ColumnBatch
+from fieldfare.filters.functions.numbers import NUMERAL_CHARACTERS_MAX
+from fieldfare.filters.functions.table import CHARACTERS_MAX
+from fieldfare.filters.measuring import MeasuredEvent
+from fieldfare.filters.weights import TEXT_CHARACTERS
+from fieldfare.filters.work import (
+    LONG_NUMERAL,
+    NUMERAL_STEPS,
+    STEPS_MAX,
+    VALUES_A_STEP,
+    Loop,
+    Reading,
+    Work,
+)
+from fieldfare.matching.events.columns import (
+    KIND_MISSING,
+    KIND_OTHER,
+    KIND_STRING,
+    REMEMBERED,
+    ColumnBatch,
+)
 from fieldfare.model import Path
+
+_MEASURED = "measured"
+"""The key in a batch's ``kept`` of the measures of events."""
 
 Rows = NDArray[np.int64]
 Steps = NDArray[np.float64]
 
 
 def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
-    """A number of steps for each of some rows that is never exceeded: float64[n]."""
+    """Return an upper bound of the number of steps for each row: float64[n]."""
     sizes: dict[Path, Steps] = {}
 
     def size(path: Path) -> Steps:
@@ -29,10 +51,18 @@ def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
         return sizes[path]
 
     def read(readings: tuple[Reading, ...]) -> Steps:
-        return sum((size(each.of.root) * each.weight / TEXT_CHARACTERS for each in readings), none)
+        return sum(map(text, readings), none)
+
+    def text(each: Reading) -> Steps:
+        characters = size(each.of.root)
+        if each.growth > 1:
+            characters = np.maximum(characters, np.minimum(characters * each.growth, CHARACTERS_MAX))
+        cast = 0 if each.word is None else NUMERAL_STEPS * (1 + NUMERAL_CHARACTERS_MAX // LONG_NUMERAL)
+        return characters * each.weight / TEXT_CHARACTERS + cast
 
     def loop(each: Loop) -> Steps:
-        element = each.parts + read(each.readings) + sum(map(loop, each.loops), none)
+        once = each.parts + each.extra + each.calculation.most_steps
+        element = once + read(each.readings) + sum(map(loop, each.loops), none)
         return 1 + np.maximum(1, size(each.array.root) / 2) * element
 
     none = np.zeros(len(rows))
@@ -46,7 +76,7 @@ def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
 
 
 def _may_be_many(batch: ColumnBatch, work: Work, rows: Rows) -> NDArray[np.bool_]:
-    """Where some array may have more elements than those that take no steps."""
+    """Return where some array may have more elements than those that take no steps."""
     many = np.zeros(len(rows), bool)
     for root, steps in work.through:
         beyond = (*root, *steps, work.few)
@@ -58,7 +88,7 @@ def _may_be_many(batch: ColumnBatch, work: Work, rows: Rows) -> NDArray[np.bool_
 
 
 def _bytes(batch: ColumnBatch, path: Path, rows: Rows) -> Steps:
-    """How long the text of a string, an array or an object is; 0 for all else."""
+    """Return the size in bytes of the text of strings, arrays and objects; 0 for other values."""
     column = batch.columns.get(path)
     if column is None:
         return np.zeros(len(rows))
@@ -72,10 +102,21 @@ def _bytes(batch: ColumnBatch, path: Path, rows: Rows) -> Steps:
     return lengths
 
 
+def measured(batch: ColumnBatch, event: int) -> MeasuredEvent:
+    """Return the measures of an event of a batch; those of the last few events are kept for other filters."""
+    known: dict[int, MeasuredEvent] = batch.kept.setdefault(_MEASURED, {})
+    if event not in known:
+        if len(known) == REMEMBERED:
+            known.pop(next(iter(known)))
+        source = replace(batch)  # without ``kept``: the batch must not refer to itself
+        known[event] = MeasuredEvent(lambda path: source.value(path, event))
+    return known[event]
+
+
 def count_steps(batch: ColumnBatch, work: Work, rows: Rows) -> NDArray[np.int64]:
-    """The steps for each of some rows, STEPS_MAX + 1 for more: int64[n]. Each event is counted once."""
+    """Count the steps for each row, STEPS_MAX + 1 for more: int64[n]. Each event is counted once."""
     events, place = np.unique(rows, return_inverse=True)
-    steps = [work.steps(lambda path, event=event: batch.value(path, event)) for event in events.tolist()]  # type: ignore[misc]
+    steps = [work.steps(measured(batch, event)) for event in events.tolist()]
     return np.array(steps, np.int64)[place] if steps else np.zeros(0, np.int64)
 
 
@@ -85,7 +126,7 @@ def fitting(
     rows: Rows | None,
     matches: Callable[[ColumnBatch, Rows | None], NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
-    """What a filter says of the rows for which it is not too much work; the others do not match."""
+    """Evaluate a filter for the rows within the work limit; the others do not match."""
     chosen = np.arange(batch.size) if rows is None else rows
     large = np.flatnonzero(most_steps(batch, work, chosen) > STEPS_MAX)
     if not len(large):

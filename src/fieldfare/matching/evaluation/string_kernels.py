@@ -1,7 +1,7 @@
-"""The compiled loops of the functions that cut strings, join them, and look for one in another.
+"""Kernels for substrings, concatenation and search in strings.
 
-A character is a code point: a byte that does not continue one begins one. Parts of a string stay where they
-are; only what is joined is written anew.
+A character is a code point: each byte that is not a UTF-8 continuation byte begins one. Substrings are not
+copied; only concatenated strings are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.evaluation.exact_numbers import IS_WHOLE, NOT_WHOLE, second_of, whole_of
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK
-from fieldfare.matching.evaluation.text_kernels import MOST_PIECE_BYTES, fetch_ahead, find_piece
+from fieldfare.matching.evaluation.text_kernels import PIECE_BYTES_MAX, fetch_ahead, find_piece
 from fieldfare.matching.events.columns import KIND_FALSE, KIND_INT, KIND_NULL, KIND_STRING, KIND_TRUE
 from fieldfare.matching.events.json_bytes import same_bytes
 
@@ -21,6 +21,8 @@ LEFT_END, RIGHT_END, BOTH_ENDS = 1, 2, 3
 SUBSTRING, LEFT, RIGHT = 0, 1, 2
 STARTS, ENDS, CONTAINS, EQUALS_FOLDED, STARTS_FOLDED, ENDS_FOLDED = range(6)
 
+TRIMMED_BYTES_MAX = 24
+"""Maximum bytes to trim that each character is compared with; Python looks up more."""
 LEFT_OUT = 255
 _FAR = 1 << 40
 """More characters than any string has."""
@@ -33,7 +35,7 @@ def _continues(text: Any, i: Any) -> Any:
 
 @inlined
 def _next(text: Any, i: Any, end: Any) -> Any:
-    """Where the character after the one at a place begins."""
+    """Return the start of the next character."""
     i += 1
     while i < end and _continues(text, i):
         i += 1
@@ -42,7 +44,7 @@ def _next(text: Any, i: Any, end: Any) -> Any:
 
 @inlined
 def _before(text: Any, i: Any, start: Any) -> Any:
-    """Where the character before a place begins."""
+    """Return the start of the previous character."""
     i -= 1
     while i > start and _continues(text, i):
         i -= 1
@@ -51,7 +53,7 @@ def _before(text: Any, i: Any, start: Any) -> Any:
 
 @inlined
 def _forward(text: Any, i: Any, end: Any, count: Any) -> Any:
-    """The place so many characters after another, or the end."""
+    """Return the offset `count` characters after `i`, or the end."""
     while count > 0 and i < end:
         i = _next(text, i, end)
         count -= 1
@@ -68,7 +70,7 @@ def count_characters(text: Any, start: Any, length: Any) -> Any:
 
 @inlined
 def _no_string(kind: Any, other: Any) -> Any:
-    """The kind of a result if one of two operands is no string."""
+    """Return the kind of a result if one of two operands is not a string."""
     if (kind in (KIND_STRING, KIND_ANY)) and (other in (KIND_STRING, KIND_ANY)):
         return np.uint8(KIND_ANY)
     return np.uint8(KIND_NULL)
@@ -76,7 +78,7 @@ def _no_string(kind: Any, other: Any) -> Any:
 
 @inlined
 def _is_among(text: Any, i: Any, end: Any, characters: Any, at: Any, length: Any) -> Any:
-    """Whether the character text[i:end] is one of some."""
+    """Whether the character text[i:end] occurs in a string."""
     k = np.int64(0)
     while k < length:
         if k + end - i <= length and same_bytes(text, i, characters, at + k, end - i):
@@ -87,7 +89,7 @@ def _is_among(text: Any, i: Any, end: Any, characters: Any, at: Any, length: Any
 
 @compiled
 def trim_values(given: Any, characters: Any, ends: Any, kinds: Any, words: Any) -> None:
-    """Write strings without some characters at their ends."""
+    """Write strings without the given characters at their ends."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     other_kinds, other_words = borrowed(characters.kinds), borrowed(characters.words)
     other, step, other_step = borrowed(characters.text), given.step, characters.step
@@ -102,7 +104,7 @@ def trim_values(given: Any, characters: Any, ends: Any, kinds: Any, words: Any) 
             continue
         start, end = word >> 32, (word >> 32) + (word & 0xFFFFFFFF)
         at, length = other_word >> 32, other_word & 0xFFFFFFFF
-        if length > MOST_PIECE_BYTES:
+        if length > TRIMMED_BYTES_MAX:
             kinds[row] = KIND_ANY
             continue
         while ends & LEFT_END and start < end:
@@ -120,10 +122,10 @@ def trim_values(given: Any, characters: Any, ends: Any, kinds: Any, words: Any) 
 
 @compiled
 def cut_values(part: Any, given: Any, first: Any, second: Any, kinds: Any, words: Any) -> None:
-    """Write parts of strings by numbers of characters.
+    """Write substrings, by numbers of characters.
 
-    ``part`` is SUBSTRING (``first`` the place, ``second`` the count), LEFT or RIGHT (``first`` the count).
-    A count of the kind LEFT_OUT is none.
+    ``part`` is SUBSTRING (``first`` is the start, ``second`` the count), LEFT or RIGHT (``first`` is the
+    count). The kind LEFT_OUT stands for an omitted count.
     """
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     kinds, words, step = borrowed(kinds), borrowed(words), given.step
@@ -170,7 +172,7 @@ def cut_values(part: Any, given: Any, first: Any, second: Any, kinds: Any, words
 
 @compiled
 def find_values(part: Any, given: Any, kinds: Any, places: Any) -> None:
-    """Write the places, counted from 1, at which parts are first in strings; 0 if they are not."""
+    """Write the positions, counted from 1, of the first occurrences of parts in strings; 0 for none."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     part_kinds, part_words, pieces = borrowed(part.kinds), borrowed(part.words), borrowed(part.text)
     kinds, places, step, part_step = borrowed(kinds), borrowed(places), given.step, part.step
@@ -183,7 +185,7 @@ def find_values(part: Any, given: Any, kinds: Any, places: Any) -> None:
             kinds[row] = KIND_ASK if _no_string(kind, part_kind) == KIND_ANY else KIND_NULL
             continue
         start, length = word >> 32, part_word & 0xFFFFFFFF
-        if length > MOST_PIECE_BYTES:
+        if length > PIECE_BYTES_MAX:
             kinds[row] = KIND_ASK
             continue
         end = find_piece(text, start, start + (word & 0xFFFFFFFF), pieces, part_word >> 32, length)
@@ -194,7 +196,7 @@ def find_values(part: Any, given: Any, kinds: Any, places: Any) -> None:
 
 @inlined
 def _same_folded(text: Any, i: Any, part: Any, at: Any, length: Any) -> Any:
-    """(whether the part is of ASCII, whether bytes equal it but for the case of 26 letters)."""
+    """Return (whether the part is ASCII, whether the bytes equal it up to the case of ASCII letters)."""
     same = True
     for k in range(length):
         wanted, byte = part[np.uint64(at + k)], text[np.uint64(i + k)]
@@ -216,11 +218,11 @@ def _all_ascii(part: Any, at: Any, length: Any) -> Any:
 
 @inlined
 def _held(test: Any, text: Any, word: Any, part: Any, part_word: Any) -> Any:
-    """The kind of a test's truth, KIND_ANY if it is left to Python."""
+    """Return the kind of a test's truth value; KIND_ANY leaves it to Python."""
     start, size = word >> 32, word & 0xFFFFFFFF
     at, length = part_word >> 32, part_word & 0xFFFFFFFF
     if test == CONTAINS:
-        if length > MOST_PIECE_BYTES:
+        if length > PIECE_BYTES_MAX:
             return np.uint8(KIND_ANY)
         held = find_piece(text, start, start + size, part, at, length) >= 0
         return np.uint8(KIND_TRUE if held else KIND_FALSE)
@@ -242,7 +244,7 @@ def _held(test: Any, text: Any, word: Any, part: Any, part_word: Any) -> Any:
 
 @compiled
 def search_values(test: Any, given: Any, part: Any, kinds: Any) -> None:
-    """Write whether strings start with, end with or contain parts; some tests regardless of case."""
+    """Write whether strings start with, end with, contain or equal parts; some tests ignore case."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     part_kinds, part_words, pieces = borrowed(part.kinds), borrowed(part.words), borrowed(part.text)
     kinds, step, part_step = borrowed(kinds), given.step, part.step
@@ -257,7 +259,7 @@ def search_values(test: Any, given: Any, part: Any, kinds: Any) -> None:
 
 @compiled
 def add_sizes(given: Any, kinds: Any, sizes: Any, characters: Any) -> None:
-    """Add the bytes and the characters of strings to what is to be joined, as far as it is strings."""
+    """Add the bytes and characters of strings to the sizes of concatenations; mark those with non-strings."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     kinds, sizes, characters, step = borrowed(kinds), borrowed(sizes), borrowed(characters), given.step
     for row in range(kinds.size):
@@ -273,10 +275,10 @@ def add_sizes(given: Any, kinds: Any, sizes: Any, characters: Any) -> None:
 
 @compiled
 def place_strings(kinds: Any, sizes: Any, characters: Any, most: Any, most_bytes: Any, words: Any) -> Any:
-    """Give each string to be written its place, and make those null that have too many characters.
+    """Assign each output string its offset, and replace those with too many characters by null.
 
-    ``most`` has the characters that each may have. What does not fit into so many bytes is left to Python.
-    Gives how many bytes there are.
+    ``most`` has the maximum characters of each. Strings that do not fit into ``most_bytes`` are left to
+    Python. Returns the number of bytes.
     """
     kinds, sizes, characters = borrowed(kinds), borrowed(sizes), borrowed(characters)
     most, words = borrowed(most), borrowed(words)
@@ -304,7 +306,7 @@ def _copy(text: Any, start: Any, length: Any, out: Any, end: Any) -> Any:
 
 @compiled
 def append_strings(given: Any, kinds: Any, ends: Any, out: Any) -> None:
-    """Copy strings to where those before them end."""
+    """Append strings to the output strings."""
     given_words, text, step = borrowed(given.words), borrowed(given.text), given.step
     kinds, ends, out = borrowed(kinds), borrowed(ends), borrowed(out)
     for row in range(kinds.size):
@@ -315,7 +317,7 @@ def append_strings(given: Any, kinds: Any, ends: Any, out: Any) -> None:
 
 @compiled
 def measure_all(given: Any, lengths: Any) -> None:
-    """Write how many characters each string has; 0 for what is none."""
+    """Write the number of characters of each string; 0 for other values."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     lengths, step = borrowed(lengths), given.step
     for row in range(lengths.size):
@@ -327,7 +329,7 @@ def measure_all(given: Any, lengths: Any) -> None:
 
 @compiled
 def count_replaced(given: Any, old: Any, new: Any, kinds: Any, sizes: Any, characters: Any) -> None:
-    """Write how long strings become, in bytes and in characters, where one part is replaced by another."""
+    """Write the sizes of strings after replacing a part: in bytes, and the increase in characters."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     old_kinds, old_words, old_text = borrowed(old.kinds), borrowed(old.words), borrowed(old.text)
     new_kinds, new_words, new_text = borrowed(new.kinds), borrowed(new.words), borrowed(new.text)
@@ -344,7 +346,7 @@ def count_replaced(given: Any, old: Any, new: Any, kinds: Any, sizes: Any, chara
         start, size = given_words[i] >> 32, given_words[i] & 0xFFFFFFFF
         at, length = old_words[j] >> 32, old_words[j] & 0xFFFFFFFF
         put, other_length = new_words[k] >> 32, new_words[k] & 0xFFFFFFFF
-        if length > MOST_PIECE_BYTES:
+        if length > PIECE_BYTES_MAX:
             kinds[row] = KIND_ANY
             continue
         count, place, end = np.int64(0), start, start + size
@@ -356,7 +358,7 @@ def count_replaced(given: Any, old: Any, new: Any, kinds: Any, sizes: Any, chara
         longer = count_characters(new_text, put, other_length) - count_characters(old_text, at, length)
         kinds[row] = KIND_STRING
         sizes[row] = size + count * (other_length - length)
-        characters[row] = count * longer  # how many more than the text has
+        characters[row] = count * longer  # increase compared to the text
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The functions that cut strings, join them, and look for one in another, by columns."""
+"""Substrings, concatenation and search in strings, by columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.functions.table import CHARACTERS_MAX
 from fieldfare.matching.evaluation import string_kernels
 from fieldfare.matching.evaluation.numbers import step_of
 from fieldfare.matching.evaluation.operands import Compute, filled
@@ -14,8 +14,8 @@ from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.view import NO_WORDS, Values
 from fieldfare.matching.events.columns import KIND_STRING
 
-MOST_BYTES = 1 << 26
-"""What is joined for the rows of a view, at most; the rest is left to Python."""
+BYTES_MAX = 1 << 26
+"""Maximum bytes of the output strings for a view's rows; the rest is left to Python."""
 
 _NO_COUNT = filled(np.full(1, string_kernels.LEFT_OUT, np.uint8), np.zeros(1, np.int64), step=0)
 
@@ -25,7 +25,7 @@ def _cells(size: int) -> tuple[Any, Any]:
 
 
 def trimmed(ends: int) -> Compute:
-    """TRIM(text, characters) and its like."""
+    """Make TRIM(text, characters), LTRIM or RTRIM."""
 
     def compute(size: int, given: Values, characters: Values) -> Values:
         kinds, words = _cells(size)
@@ -36,7 +36,7 @@ def trimmed(ends: int) -> Compute:
 
 
 def cut(part: int) -> Compute:
-    """SUBSTRING(text, start, count), LEFT(text, count) and RIGHT(text, count)."""
+    """Make SUBSTRING(text, start, count), LEFT(text, count) or RIGHT(text, count)."""
 
     def compute(size: int, given: Values, first: Values, second: Values = _NO_COUNT) -> Values:
         kinds, words = _cells(size)
@@ -54,7 +54,7 @@ def position(size: int, part: Values, given: Values) -> Values:
 
 
 def searched(test: int) -> Compute:
-    """STARTS_WITH(text, part) and its like (``string_kernels``)."""
+    """Make STARTS_WITH(text, part) or another test of ``string_kernels``."""
 
     def compute(size: int, given: Values, part: Values) -> Values:
         kinds: Any = np.empty(size, np.uint8)
@@ -66,7 +66,7 @@ def searched(test: int) -> Compute:
 
 
 def joined(most_characters: int) -> Compute:
-    """CONCAT(text, ...)."""
+    """Make CONCAT(text, ...)."""
 
     def compute(size: int, *given: Values) -> Values:
         kinds: Any = np.full(size, KIND_STRING, np.uint8)
@@ -75,7 +75,7 @@ def joined(most_characters: int) -> Compute:
         for each in given:
             string_kernels.add_sizes(each, kinds, sizes, characters)
         most, words = np.full(size, most_characters), np.empty(size, np.int64)
-        end = string_kernels.place_strings(kinds, sizes, characters, most, MOST_BYTES, words)
+        end = string_kernels.place_strings(kinds, sizes, characters, most, BYTES_MAX, words)
         text: Any = np.empty(end, np.uint8)
         ends: Any = words >> 32
         for each in given:
@@ -93,8 +93,8 @@ def replaced(size: int, given: Values, old: Values, new: Values) -> Values:
     lengths: Any = np.zeros(size, np.int64)
     string_kernels.count_replaced(given, old, new, kinds, sizes, more)
     string_kernels.measure_all(given, lengths)
-    most = np.maximum(MAX_CHARACTERS, lengths)
-    end = string_kernels.place_strings(kinds, sizes, lengths + more, most, MOST_BYTES, words)
+    most = np.maximum(CHARACTERS_MAX, lengths)
+    end = string_kernels.place_strings(kinds, sizes, lengths + more, most, BYTES_MAX, words)
     text: Any = np.empty(end, np.uint8)
     string_kernels.write_replaced(given, old, new, kinds, words, text)
     return filled(kinds, words, NO_WORDS, frozen(text), step_of(given, old, new))

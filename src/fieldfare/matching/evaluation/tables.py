@@ -1,9 +1,9 @@
 """A predicate on one value as a table: its truth by kind, by cell between numbers and between strings.
 
-The constants of a predicate divide the numbers, and the strings, into cells of one truth each. Between
-numbers a cell begins at a threshold, one for int64 and one for float64 (which stand for their decimals),
-so that a value's cell is the count of thresholds that it reaches. Strings have two cells for each
-constant: what lies before it, and itself.
+The constants of a predicate divide the numbers, and the strings, into cells with one truth each. A cell of
+numbers begins at a threshold, one for int64 and one for float64 (which stand for their decimals), so a
+value's cell is the number of thresholds that it reaches. Each string constant has two cells: the strings
+before it, and itself.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ _ATOMS = {
 
 
 class Table(NamedTuple):
-    """The truth of a predicate on one value; see the module's text."""
+    """The truth of a predicate on one value; see the module."""
 
     by_kind: NDArray[np.uint8]  # [KINDS]: a truth, or LOOK
-    whole: NDArray[np.int64]  # [k]: ascending thresholds of int64; those that none reaches are left out
+    whole: NDArray[np.int64]  # [k]: ascending thresholds of int64; unreachable ones are left out
     real: NDArray[np.float64]  # [k]
-    tops: NDArray[np.int64]  # [k]: the constants as fractions, for numbers that are neither of the two
-    bottoms: NDArray[np.int64]  # [k]: 0 for one that does not fit
-    after: NDArray[np.int64]  # [k]: 1 if the constant itself lies below, else 0
+    tops: NDArray[np.int64]  # [k]: the constants as fractions, for numbers that are neither int64 nor float64
+    bottoms: NDArray[np.int64]  # [k]: 0 for a fraction that does not fit
+    after: NDArray[np.int64]  # [k]: 1 if the constant itself lies below the threshold, else 0
     number_truth: NDArray[np.uint8]  # [k + 1]
-    strings: NDArray[np.uint8]  # ascending, one after the other
+    strings: NDArray[np.uint8]  # ascending, concatenated
     starts: NDArray[np.int64]  # [s + 1]
     heads: NDArray[np.uint64]  # [s]
     string_truth: NDArray[np.uint8]  # [2 s + 1]
 
 
 def frozen(array: A) -> A:
-    """The array, read-only: kernels are compiled for read-only ones."""
+    """Make an array read-only, as the kernels are compiled for, and return it."""
     array.flags.writeable = False
     return array
 
 
 def table_of(true: ValueSet, false: ValueSet) -> Table:
-    """The table of a predicate that is true, and false, for these values, and else unknown."""
+    """Make the table of a predicate that is true and false for the given values, and unknown for others."""
     by_kind = np.full(KINDS, ASK, np.uint8)
     for kind, atom in _ATOMS.items():
         by_kind[kind] = TRUE if true.atoms & atom else FALSE if false.atoms & atom else UNKNOWN
@@ -116,7 +116,7 @@ def _number_cells(
 
 
 def _fractions(cuts: list[Cut]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """``tops``, ``bottoms`` and ``after`` of a table."""
+    """Return ``tops``, ``bottoms`` and ``after`` of a table."""
     fractions = [_fraction(constant) for constant, _ in cuts]
     tops, bottoms = ([each[part] for each in fractions] for part in (0, 1))
     after = [int(side != BEFORE) for _, side in cuts]
@@ -131,7 +131,7 @@ def _fraction(constant: Decimal) -> tuple[int, int]:
 
 
 def _thresholds(cut: Cut) -> tuple[int, float]:
-    """The least whole number and the least float that lie after a cut."""
+    """Return the least integer and the least float after a cut."""
     constant: Decimal = cut[0]
     whole_floor, whole_ceiling = whole_bounds(constant)
     real_floor, real_ceiling = float_bounds(constant)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Wild
+from fieldfare.filters.functions.cases import LAST_CASED
 from fieldfare.matching.evaluation import text_kernels
+from fieldfare.matching.evaluation.kinds import KIND_ANY
 from fieldfare.matching.evaluation.operands import Compute, Operand, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK
@@ -24,23 +27,24 @@ from fieldfare.matching.evaluation.view import (
     Values,
     View,
 )
-from fieldfare.matching.events.columns import KIND_STRING
+from fieldfare.matching.events.columns import KIND_NULL, KIND_STRING, LENGTH_BITS
 
-_LENGTH_BITS = 0xFFFFFFFF
+_WITH_CONTEXT = (0, 0xD800), (0xE000, 0x20000), (0xE0000, 0xE1000)
+"""Ranges of characters that may affect a capital sigma beside them; the others have no case."""
 
 ONE = bytes([text_kernels.ONE_BYTE])
-"""What stands for ONE in a piece."""
+"""Stands for ONE in a piece."""
 
 
-class Fits:
+class PiecePattern:
     """LIKE with a pattern of pieces between RUNs.
 
     Parameters
     ----------
     operand
-        What must fit.
+        The string to test.
     parts
-        The pieces; a parameter stands for one that each row has its own of.
+        The pieces; a parameter stands for a piece that differs from row to row.
     """
 
     def __init__(self, operand: Operand, parts: list[Part], asked: RowByRow) -> None:
@@ -62,7 +66,7 @@ class Fits:
 
 
 def pieces_as_arrays(patterns: Sequence[Sequence[bytes]]) -> Pieces:
-    """The pieces of patterns of equally many, one pattern after the other; for the first pattern."""
+    """Concatenate the pieces of patterns with equally many pieces; the result is for the first pattern."""
     pieces = [piece for pattern in patterns for piece in pattern]
     text = frozen(np.frombuffer(b"".join(pieces), np.uint8))
     starts = frozen(np.cumsum([0, *map(len, pieces)], dtype=np.int64))
@@ -70,9 +74,9 @@ def pieces_as_arrays(patterns: Sequence[Sequence[bytes]]) -> Pieces:
 
 
 def pieces_of(pattern: Sequence[str | Wild | PieceParameter]) -> list[Part] | None:
-    """What stands before, between and after the RUNs of a pattern; None if no kernel looks for it.
+    """Split a pattern at its RUNs; None if a piece is too long for the kernels.
 
-    Beside what a Pattern has there may be parameters, each in place of a whole piece.
+    In addition to the parts of a Pattern there may be parameters, each in place of a complete piece.
     """
     pieces: list[Part] = [b""]
     for part in pattern:
@@ -88,8 +92,8 @@ def pieces_of(pattern: Sequence[str | Wild | PieceParameter]) -> list[Part] | No
 
 
 def _is_long(piece: Part) -> bool:
-    """Whether a piece between others is too long for the kernel."""
-    return isinstance(piece, bytes) and len(piece) > text_kernels.MOST_PIECE_BYTES
+    """Whether an inner piece is too long for the kernel."""
+    return isinstance(piece, bytes) and len(piece) > text_kernels.PIECE_BYTES_MAX
 
 
 def length(size: int, given: Values) -> Values:
@@ -102,7 +106,7 @@ def length(size: int, given: Values) -> Values:
 
 
 def case_changed(change: Callable[[str], str]) -> Compute:
-    """LOWER(text), UPPER(text) or CASEFOLD(text); Python does it for strings with longer characters."""
+    """Make LOWER(text), UPPER(text) or CASEFOLD(text)."""
 
     def compute(size: int, given: Values) -> Values:
         many = spread(given, size)
@@ -112,19 +116,44 @@ def case_changed(change: Callable[[str], str]) -> Compute:
     return compute
 
 
-@cache
-def _short_cases(change: Callable[[str], str]) -> NDArray[np.int16]:
-    """For each character of at most two bytes what it becomes, of as many bytes; else -1.
+class _Cases(NamedTuple):
+    """The tables of a change of case, as ``text_kernels.change_case`` reads them."""
 
-    A capital sigma is left out: what it becomes depends on what is around it.
-    """
-    table = np.full(0x800, -1, np.int16)
-    for code in range(0x800):
-        changed = change(chr(code))
-        if len(changed) == 1 and ord(changed) < 0x800 and (ord(changed) < 0x80) == (code < 0x80):
-            table[code] = ord(changed)
-    table[ord("Σ")] = -1
-    return frozen(table)
+    table: NDArray[np.int32]
+    more: NDArray[np.int32]
+    context: NDArray[np.uint8]
+
+
+@cache
+def _cases_of(change: Callable[[str], str]) -> _Cases:
+    changed = [change(chr(code)) for code in range(LAST_CASED + 1)]
+    several = [code for code, characters in enumerate(changed) if len(characters) > 1]
+    table = np.array([ord(characters[0]) for characters in changed], np.int32)
+    table[several] = -1 - np.arange(len(several))
+    more = np.array([[len(changed[code]), *map(ord, f"{changed[code]:3}")] for code in several], np.int32)
+    context = np.zeros(1, np.uint8)
+    if change("aΣ") != change("Σa")[::-1]:
+        table[ord("Σ")] = text_kernels.SIGMA
+        context = _sigma_context()
+    return _Cases(frozen(table), frozen(more), frozen(context))
+
+
+def _sigma_context() -> NDArray[np.uint8]:
+    """Return how each character affects a capital sigma after it, as Python's ``str.lower`` has it."""
+    codes = np.concatenate([np.arange(first, end) for first, end in _WITH_CONTEXT])
+    characters = "".join(map(chr, codes)).replace("İ", "I")  # only İ has two characters
+
+    def makes_final(before: str) -> NDArray[np.bool_]:
+        text = (before + f"Σ\n{before}".join(characters) + "Σ\n").lower()
+        found = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        is_final: NDArray[np.bool_] = found.reshape(-1, len(before) + 3)[:, -2] == ord("ς")
+        return is_final
+
+    alone, behind_a_letter = makes_final(""), makes_final("a")
+    context = np.zeros(sys.maxunicode + 1, np.uint8)
+    context[codes[behind_a_letter]] = text_kernels.IGNORED
+    context[codes[alone]] = text_kernels.CASED
+    return context
 
 
 def with_case(
@@ -133,20 +162,12 @@ def with_case(
     given_text: NDArray[np.uint8],
     change: Callable[[str], str],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]]:
-    """Kinds, words and text of strings whose case was changed; of what is no string the kind is null."""
-    size = int((given_words[given_kinds == KIND_STRING] & _LENGTH_BITS).sum())
-    kinds: Any = np.empty(len(given_kinds), np.uint8)
+    """Return kinds, words and text of strings with changed case; null for other values."""
+    size = int((given_words[given_kinds == KIND_STRING] & LENGTH_BITS).sum())
     words: Any = np.empty(len(given_kinds), np.int64)
-    text: Any = np.empty(size, np.uint8)
-    text_kernels.change_case(given_kinds, given_words, given_text, _short_cases(change), kinds, words, text)
-    further = []
-    for row in np.flatnonzero(words < 0).tolist():
-        start, length = divmod(int(given_words[row]), 1 << 32)
-        string = given_text[start : start + length].tobytes().decode("utf-8", "surrogatepass")
-        changed = change(string).encode("utf-8", "surrogatepass")
-        words[row] = size << 32 | len(changed)
-        size += len(changed)
-        further.append(changed)
-    if further:
-        text = np.concatenate([text, np.frombuffer(b"".join(further), np.uint8)])
-    return frozen(kinds), frozen(words), frozen(text)
+    text: Any = np.empty(3 * size, np.uint8)
+    end = text_kernels.change_case(given_kinds, given_words, given_text, *_cases_of(change), words, text)
+    kinds = np.full(len(given_kinds), KIND_NULL, np.uint8)
+    kinds[given_kinds == KIND_STRING] = KIND_STRING
+    kinds[given_kinds == KIND_ANY] = KIND_ANY
+    return frozen(kinds), frozen(words), frozen(text[:end])

@@ -1,7 +1,7 @@
-"""The compiled loops over times: text to seconds since 1970, and the parts of an instant.
+"""Kernels for times: text to seconds since 1970, and the parts of an instant.
 
-The meaning is that of ``filters.functions.times``. An instant is a whole number of seconds, or a fraction
-whose denominator is a power of ten; what does not fit into 64 bits is asked in Python.
+The semantics are those of ``filters.functions.times``. An instant is an integer number of seconds, or a
+fraction whose denominator is a power of ten; Python computes those that do not fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
 TIME_OF_DAY, WEEKDAY, YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, DATE = range(9)
 
 _DAY_S = 86_400
-_MOST_DIGITS = 9
-"""Of a fraction of a second, zeros at its end aside."""
-_MOST_WRITTEN = 100
-"""``filters.functions.times.MAX_FRACTION_DIGITS``."""
+_DIGITS_MAX = 9
+"""Maximum digits of a fraction of a second, without trailing zeros; Python computes longer ones."""
+_WRITTEN_MAX = 100
+"""Must equal ``filters.functions.times.FRACTION_DIGITS_MAX``."""
 _DAYS_OF_MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _BAD = -1
 
 
 @inlined
 def _digit(text: Any, i: Any) -> Any:
-    """The digit at a place; at least 10 for what is none."""
+    """Return the digit at an offset; at least 10 for other characters."""
     return np.int64(text[np.uint64(i)]) ^ 0x30
 
 
@@ -49,7 +49,7 @@ def _two_digits(text: Any, i: Any) -> Any:
 
 @inlined
 def _days_before(year: Any, month: Any, day: Any) -> Any:
-    """The days from 1970 to a day of the Gregorian calendar."""
+    """Return the days from 1970-01-01 to a day of the Gregorian calendar."""
     year -= month <= 2
     cycle = year // 400
     within = year - 400 * cycle
@@ -59,7 +59,7 @@ def _days_before(year: Any, month: Any, day: Any) -> Any:
 
 @inlined
 def _offset(text: Any, start: Any, length: Any) -> Any:
-    """(whether the text is an offset from UTC, the seconds that its clock is ahead)."""
+    """Parse an offset from UTC: return (whether it is valid, seconds ahead of UTC)."""
     if length == 1:
         return (text[np.uint64(start)] | 0x20) == 0x7A, np.int64(0)
     if length != 6 or text[np.uint64(start + 3)] != 0x3A:
@@ -73,7 +73,7 @@ def _offset(text: Any, start: Any, length: Any) -> Any:
 
 @inlined
 def _fraction_end(text: Any, start: Any, end: Any) -> Any:
-    """Where the digits from a place on end."""
+    """Return the end of the digits that begin at an offset."""
     while start < end and _digit(text, start) < 10:
         start += 1
     return start
@@ -81,12 +81,12 @@ def _fraction_end(text: Any, start: Any, end: Any) -> Any:
 
 @inlined
 def _with_fraction(text: Any, start: Any, end: Any, seconds: Any) -> Any:
-    """(kind, word, second word) of seconds and the digits of a fraction."""
+    """Return (kind, word, second word) of seconds and the digits of a fraction."""
     while end > start and text[np.uint64(end - 1)] == 0x30:
         end -= 1
     if end == start:
         return KIND_INT, seconds, np.int64(0)
-    if end - start > _MOST_DIGITS:
+    if end - start > _DIGITS_MAX:
         return KIND_ASK, np.int64(0), np.int64(0)
     fraction = np.int64(0)
     for i in range(start, end):
@@ -100,7 +100,7 @@ def _with_fraction(text: Any, start: Any, end: Any, seconds: Any) -> Any:
 
 @inlined
 def _clock(text: Any, i: Any) -> Any:
-    """The seconds of ``HH:MM:SS``, a leap second too; or _BAD."""
+    """Return the seconds of ``HH:MM:SS``, including leap seconds; or _BAD."""
     if text[np.uint64(i + 2)] != 0x3A or text[np.uint64(i + 5)] != 0x3A:
         return np.int64(_BAD)
     hour, minute, second = _two_digits(text, i), _two_digits(text, i + 3), _two_digits(text, i + 6)
@@ -111,7 +111,7 @@ def _clock(text: Any, i: Any) -> Any:
 
 @inlined
 def _day(text: Any, i: Any) -> Any:
-    """(whether ``YYYY-MM-DD`` is a day, the days since 1970)."""
+    """Parse ``YYYY-MM-DD``: return (whether it is a valid day, days since 1970)."""
     century, years = _two_digits(text, i), _two_digits(text, i + 2)
     month, day = _two_digits(text, i + 5), _two_digits(text, i + 8)
     if text[np.uint64(i + 4)] != 0x2D or text[np.uint64(i + 7)] != 0x2D or century < 0 or years < 0:
@@ -127,7 +127,7 @@ def _day(text: Any, i: Any) -> Any:
 
 @inlined
 def _instant(text: Any, start: Any, length: Any) -> Any:
-    """(kind, word, second word) of a timestamp as RFC 3339 writes it, or without its offset; or of a date."""
+    """Parse an RFC 3339 timestamp, its offset optional, or a date: return (kind, word, second word)."""
     null = (KIND_NULL, np.int64(0), np.int64(0))
     if length != 10 and length < 19:
         return null
@@ -146,7 +146,7 @@ def _instant(text: Any, start: Any, length: Any) -> Any:
     if begin < end and text[np.uint64(begin)] == 0x2E:
         begin += 1
         fraction_end = _fraction_end(text, begin, end)
-        if fraction_end == begin or fraction_end - begin > _MOST_WRITTEN:
+        if fraction_end == begin or fraction_end - begin > _WRITTEN_MAX:
             return null
     ahead = np.int64(0)
     if fraction_end < end:
@@ -154,7 +154,7 @@ def _instant(text: Any, start: Any, length: Any) -> Any:
         if not known:
             return null
     seconds = days * _DAY_S + clock - ahead
-    # A leap second ends a month, in UTC.
+    # A leap second ends a month in UTC.
     if _two_digits(text, start + 17) == 60 and (seconds % _DAY_S != 0 or civil(seconds // _DAY_S)[2] != 1):
         return null
     return _with_fraction(text, begin, fraction_end, seconds)
@@ -162,7 +162,7 @@ def _instant(text: Any, start: Any, length: Any) -> Any:
 
 @inlined
 def _since_midnight(text: Any, start: Any, length: Any) -> Any:
-    """(kind, word, second word) of ``HH:MM``, ``HH:MM:SS`` or ``HH:MM:SS.fff``."""
+    """Parse ``HH:MM``, ``HH:MM:SS`` or ``HH:MM:SS.fff``: return (kind, word, second word)."""
     null = (KIND_NULL, np.int64(0), np.int64(0))
     if length < 5 or text[np.uint64(start + 2)] != 0x3A:
         return null
@@ -179,7 +179,7 @@ def _since_midnight(text: Any, start: Any, length: Any) -> Any:
     if length == 8:
         return KIND_INT, seconds, np.int64(0)
     begin, end = start + 9, start + length
-    if text[np.uint64(start + 8)] != 0x2E or begin == end or end - begin > _MOST_WRITTEN:
+    if text[np.uint64(start + 8)] != 0x2E or begin == end or end - begin > _WRITTEN_MAX:
         return null
     if _fraction_end(text, begin, end) != end:
         return null
@@ -188,7 +188,7 @@ def _since_midnight(text: Any, start: Any, length: Any) -> Any:
 
 @compiled
 def read_times(given: Any, is_instant: Any, kinds: Any, words: Any, seconds: Any) -> None:
-    """Write what texts name: instants, or intervals since midnight."""
+    """Write texts parsed as instants, or as intervals since midnight."""
     given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
     kinds, words, seconds, step = borrowed(kinds), borrowed(words), borrowed(seconds), given.step
     for i in range(kinds.size):
@@ -204,7 +204,7 @@ def read_times(given: Any, is_instant: Any, kinds: Any, words: Any, seconds: Any
 
 @inlined
 def _part(part: Any, seconds: Any) -> Any:
-    """A part of a local time that is a whole number."""
+    """Return a part of a local time that is an integer."""
     if part == HOUR:
         return seconds % _DAY_S // 3_600
     if part == MINUTE:
@@ -220,7 +220,7 @@ def _part(part: Any, seconds: Any) -> Any:
 
 @inlined
 def _rest(word: Any, denominator: Any, ahead: Any, length: Any) -> Any:
-    """(kind, word, second word) of the seconds of a local time since the last multiple of a length."""
+    """Return (kind, word, second word) of the seconds of a local time since the last multiple of `length`."""
     shift, fits = product_of(ahead, denominator)
     whole, also = product_of(length, denominator)
     if denominator == 0 or not fits or not also or not abs(float(word) + float(shift)) < 9.2e18:
@@ -231,7 +231,7 @@ def _rest(word: Any, denominator: Any, ahead: Any, length: Any) -> Any:
 
 @compiled
 def take_parts(part: Any, given: Any, offsets: Any, kinds: Any, words: Any, seconds: Any) -> None:
-    """Write a part of each instant, as a clock with an offset shows it."""
+    """Write a part of each instant, in the local time of an offset."""
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step, offset_step = borrowed(given.seconds), given.step, offsets.step
     offset_kinds, offset_words, text = (

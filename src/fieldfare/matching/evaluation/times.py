@@ -25,7 +25,8 @@ def _read(size: int, given: Values, are_instants: bool) -> Values:
 
 
 def part(number: int) -> Compute:
-    """A part of an instant (a constant of ``time_kernels``), as a clock with an offset shows it."""
+    """Make a function for a part of an instant (a constant of ``time_kernels``), in the local time of an
+    offset."""
 
     def compute(size: int, given: Values, offset: Values) -> Values:
         out = fresh(size)

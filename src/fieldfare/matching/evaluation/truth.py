@@ -1,4 +1,4 @@
-"""Truth values as bytes, ordered so that AND is the lesser of two, OR the greater, and NOT ``TRUE - x``."""
+"""Truth values as bytes, ordered so that AND is the minimum, OR the maximum, and NOT ``TRUE - x``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ FALSE = 0
 UNKNOWN = 1
 TRUE = 2
 ASK = 3
-"""Not a truth value: a kernel could not tell, and the filter itself is asked about this row."""
+"""Not a truth value: the kernel cannot decide, and Python evaluates the filter for this row."""
 
 CODES = {False: FALSE, None: UNKNOWN, True: TRUE}
-"""What the evaluator of ``fieldfare.filters`` calls them."""
+"""Maps the truth values of the evaluator of ``fieldfare.filters``."""

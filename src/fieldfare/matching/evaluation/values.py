@@ -1,4 +1,4 @@
-"""Values of any type by columns: one of several, and whether two are the same."""
+"""Values of any type by columns: choice among values, and equality."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from fieldfare.matching.evaluation.operands import Compute, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import Truths, Values
-from fieldfare.matching.events.columns import KIND_FALSE, KIND_NULL, KIND_OTHER, KIND_STRING, KIND_TRUE
+from fieldfare.matching.events.columns import (
+    KIND_FALSE,
+    KIND_NULL,
+    KIND_OTHER,
+    KIND_STRING,
+    KIND_TRUE,
+    LENGTH_BITS,
+    TEXT_BYTES_MAX,
+)
 
-_MOST_BYTES = (1 << 31) - 1
-_LENGTH_BITS = 0xFFFFFFFF
 _EQUAL = accepted(False, True, False)
 
 
@@ -86,13 +92,13 @@ def _compared(size: int, left: Values, right: Values, wanted: NDArray[np.uint8])
 
 
 def _may_be_none(values: Values) -> NDArray[np.bool_]:
-    """Where only Python can tell whether there is a value."""
+    """Return where only Python can tell whether there is a value."""
     doubtful: NDArray[np.bool_] = values.kinds >= KIND_ASK
     return doubtful
 
 
 def _but(values: Values, step: int, kinds: dict[int, NDArray[np.bool_]]) -> Values:
-    """The same values with other kinds in some rows; the last that is given holds."""
+    """Replace the kinds in some rows; later entries take precedence."""
     changed: Any = values.kinds
     for kind, rows in kinds.items():
         if rows.any():
@@ -101,7 +107,7 @@ def _but(values: Values, step: int, kinds: dict[int, NDArray[np.bool_]]) -> Valu
 
 
 def either(chooses_first: NDArray[np.bool_], first: Values, second: Values, step: int) -> Values:
-    """The first value where it is chosen, else the second."""
+    """Choose the first value where `chooses_first` is true, else the second."""
     if chooses_first.all():
         return first._replace(step=step)
     kinds: Any = np.where(chooses_first, first.kinds, second.kinds)
@@ -125,13 +131,14 @@ def either(chooses_first: NDArray[np.bool_], first: Values, second: Values, step
 def _joined(
     text: NDArray[np.uint8], other: NDArray[np.uint8], kinds: Any, words: Any, from_other: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
-    """One text for strings of two; changes the words. Strings that fit into none are of any value."""
-    total = int((words[kinds == KIND_STRING] & _LENGTH_BITS).sum())
+    """Merge the strings of two texts into one, updating the words; strings that do not fit become
+    KIND_ANY."""
+    total = int((words[kinds == KIND_STRING] & LENGTH_BITS).sum())
     if total <= text.size + other.size:
         packed: Any = np.empty(total, np.uint8)
         text_kernels.pack_strings(kinds, words, from_other, text, other, packed)
         return frozen(packed)
-    if text.size + other.size > _MOST_BYTES:
+    if text.size + other.size > TEXT_BYTES_MAX:
         kinds[from_other] = KIND_ANY
         return text
     words[from_other] += text.size << 32

@@ -1,4 +1,4 @@
-"""The rows of a batch that an evaluation looks at."""
+"""The rows of a batch over which an expression is evaluated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A = TypeVar("A", bound=NDArray[Any])
 
 
 def readable(array: A) -> A:
-    """An array as the kernels are compiled for: read-only, one value after the other."""
+    """Return an array as the kernels are compiled for: read-only and contiguous."""
     if array.flags.c_contiguous:
         if not array.flags.writeable:
             return array
@@ -35,9 +35,9 @@ def readable(array: A) -> A:
 
 
 class Values(NamedTuple):
-    """One value a row, as the kernels read them; see ``kernels`` for the kinds.
+    """One value per row, as the kernels read them; see ``kinds`` for the kinds.
 
-    Row i's are at ``i * step``, so a constant (step 0) is kept once.
+    Row i's value is at ``i * step``, so a constant (step 0) is stored once.
     """
 
     kinds: NDArray[np.uint8]
@@ -47,7 +47,7 @@ class Values(NamedTuple):
     step: int
 
     def of(self, rows: Rows | slice | None) -> Values:
-        """Those of some rows."""
+        """Return the values of some rows."""
         if rows is None or self.step == 0:
             return self
         taken: list[NDArray[Any]] = [self.kinds, self.words, self.seconds]
@@ -59,19 +59,19 @@ class Values(NamedTuple):
         return Values(kinds, words, seconds, self.text, 1)
 
     def size_bytes(self, text: NDArray[np.uint8]) -> int:
-        """The memory that they take beside a text, of which theirs may be a view."""
+        """The memory taken in addition to a text, of which the values' text may be a view."""
         own_bytes = 0 if np.may_share_memory(self.text, text) else self.text.nbytes
         return self.kinds.nbytes + self.words.nbytes + self.seconds.nbytes + own_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class PieceParameter:
-    """In the place of a piece of a pattern: the number of the parameter that it is, in a shape.
+    """A placeholder for a piece of a pattern in a shape: the number of the parameter.
 
     Attributes
     ----------
     has_ones
-        Whether it has ONEs.
+        Whether the pieces have ONEs.
     """
 
     number: int
@@ -79,11 +79,11 @@ class PieceParameter:
 
 
 Part = bytes | PieceParameter
-"""A piece of a pattern as kernels have it, or what stands for one."""
+"""A piece of a pattern, or a placeholder for one."""
 
 
 class Pieces(NamedTuple):
-    """Pieces of text to look for: those of row i begin at ``starts[owners[i * step] * count + piece]``."""
+    """Pieces of text to search for: row i's begin at ``starts[owners[i * step] * count + piece]``."""
 
     text: NDArray[np.uint8]
     starts: NDArray[np.int64]
@@ -92,7 +92,7 @@ class Pieces(NamedTuple):
 
 
 class _Parameter:
-    """The first step of a path that names a parameter of a shape; the second is its number."""
+    """The first step of a path to a parameter of a shape; the second step is its number."""
 
     def __repr__(self) -> str:
         return "PARAMETER"
@@ -102,7 +102,7 @@ PARAMETER: Any = _Parameter()
 
 
 def has_parameters(e: Expression) -> bool:
-    """Whether an expression is a part of a shape that differs from filter to filter."""
+    """Whether an expression contains parameters, which differ from filter to filter."""
     return any(path and path[0] is PARAMETER for path in attribute_paths(e))
 
 
@@ -114,7 +114,7 @@ MISSING = Values(
 
 
 class Key:
-    """Names what an expression computes: equal for equal expressions, with a hash that is at hand."""
+    """Identifies a computed expression: equal for equal expressions, with a cached hash."""
 
     __slots__ = ("_hash", "expression")
 
@@ -130,25 +130,26 @@ class Key:
 
 
 KEPT_BYTES = 1 << 26
-"""What is kept of values computed for a batch, at most."""
+"""Maximum bytes of computed values kept for a batch; after that no more are kept."""
 _BYTES = "bytes"
-"""Where a batch's ``kept`` counts them."""
+"""The key in a batch's ``kept`` of these bytes."""
 
 
 class View:
-    """Some rows of a batch, or all: their columns, gathered when first asked for.
+    """Some rows of a batch, or all: their columns, gathered on first use.
 
     Attributes
     ----------
     size
-        How many rows.
+        The number of rows.
     rows
-        Their places in the batch: int64[size], or a slice with a start and an end, or None for all.
+        Their indices in the batch: int64[size], or a slice with a start and an end, or None for all.
     memo
-        What was computed for these rows, by whoever computed it.
+        Values computed for these rows, shared by all expressions.
 
-    What several filters compute is kept in the batch's ``kept``, by its Key: once it was computed for as
-    many rows as the batch has, it is computed for all of them. Until then the count stands there.
+    Values that several filters compute are kept in the batch's ``kept``, by Key: once a value has been
+    computed for as many rows as the batch has, it is computed for all of them. Until then the number of rows
+    is stored there.
     """
 
     __slots__ = ("_arrays", "_columns", "batch", "memo", "parent", "rows", "size", "text")
@@ -167,7 +168,7 @@ class View:
         self._arrays: dict[Path, NDArray[np.bool_]] = {}
 
     def column(self, path: Path) -> Column | None:
-        """The column of an attribute; None if no row has it."""
+        """Return the column of an attribute; None if no row has it."""
         try:
             return self._columns[path]
         except KeyError:
@@ -183,7 +184,7 @@ class View:
             return column
 
     def arrays(self, path: Path) -> NDArray[np.bool_]:
-        """The rows in which an attribute is an array."""
+        """Return the rows in which an attribute is an array."""
         known = self._arrays.get(path)
         if known is None:
             known = self._arrays[path] = self._where_arrays(path)
@@ -201,21 +202,26 @@ class View:
         return frozen(arrays)
 
     def source(self, path: Path, rows: Rows) -> tuple[ColumnBatch, Path, Rows]:
-        """Where an attribute of some of the rows is: a batch, its path there, and the events there."""
+        """Locate an attribute of some rows: return a batch, the path in it, and the events in it."""
         return self.batch, path, self._events(rows)
 
+    def owner(self, _path: Path) -> tuple[View, Rows | None]:
+        """The view whose rows have an attribute, and the row there of each row here (None: the same)."""
+        return self, None
+
     def knows(self, paths: Iterable[Path]) -> bool:
-        """Whether an attribute that has no column is missing, rather than not asked for."""
+        """Whether attributes without a column are missing, rather than not decoded."""
         batch = self.batch
         return all(path in batch.columns or path in batch.asked for path in paths)
 
     def operand(self, path: Path) -> Values:
-        """The values of an attribute."""
+        """Return the values of an attribute."""
         column = self.column(path)
         return MISSING if column is None else Values(column.kinds, column.words, NO_WORDS, self.text, 1)
 
     def shared(self, key: Any, compute: Callable[[View], Values]) -> Values:
-        """What a key names, for these rows; a Key, for other filters too."""
+        """Return the values identified by a key, computing them if needed; those of a Key are shared among
+        filters."""
         known: Values | None = self.memo.get(key)
         if known is None:
             known = self._of_parent(key) or self._of_batch(key, compute)
@@ -223,7 +229,7 @@ class View:
         return known
 
     def _of_parent(self, key: Any) -> Values | None:
-        """What was computed for the rows that these were taken from."""
+        """Return the values from the view that these rows were taken from, if computed there."""
         if self.parent is None:
             return None
         whole, rows = self.parent
@@ -247,38 +253,38 @@ class View:
         return whole.of(self.rows)
 
     def pieces(self, fixed: Pieces, _parts: Sequence[Part]) -> Pieces:
-        """The pieces of a pattern for each row: the same for all."""
+        """Return the pieces of a pattern for each row, which are equal for all rows."""
         return fixed
 
     def ask(self, asked: RowByRow) -> Truths:
-        """What Python says of an expression for each row."""
+        """Evaluate an expression in Python for each row."""
         if self.doubts(slice(None)):
             return np.full(self.size, UNKNOWN, np.uint8)
         return asked.evaluate(self)
 
     def doubts(self, _rows: Rows | slice) -> bool:
-        """Whether rows that only Python can tell are noted rather than asked about."""
+        """Whether rows that only Python can decide are marked as doubtful instead of evaluated."""
         return False
 
     def take(self, rows: Rows) -> View:
-        """The view of some of this one's rows."""
+        """Return the view of some of this view's rows."""
         view = View(self.batch, self._events(rows))
         view.parent = (self, rows)
         return view
 
     def _events(self, rows: Rows) -> Rows:
-        """Where some of the rows are in the batch."""
+        """Return the indices of some rows in the batch."""
         if self.rows is None:
             return rows
         return rows + self.rows.start if isinstance(self.rows, slice) else self.rows[rows]
 
     def values(self, path: Path) -> list[Any]:
-        """The Python values of an attribute, for each row."""
+        """Return the Python values of an attribute, for each row."""
         return self.batch.values(path, self.rows)
 
 
 class RowByRow:
-    """An expression that is evaluated in Python, row by row, where no kernel does it."""
+    """An expression that is evaluated in Python, row by row, where there is no kernel."""
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
@@ -286,11 +292,12 @@ class RowByRow:
         self._condition: Condition | None = None
 
     def truths(self, view: View) -> Truths:
-        """Its truth for each row of a view, as far as the view needs to know."""
+        """Return the truth for each row of a view; UNKNOWN where the view marks the rows as doubtful
+        instead."""
         return view.ask(self)
 
     def evaluate(self, view: View) -> Truths:
-        """Its truth for each row of a view."""
+        """Return the truth for each row of a view."""
         condition = self._condition
         if condition is None:
             condition = self._condition = Compiler(self._getter).condition(self.expression)
@@ -301,7 +308,7 @@ class RowByRow:
         return np.array([codes[condition(row)] for row in zip(*columns, strict=True)], np.uint8)
 
     def settle(self, view: View, truths: Truths, code: int) -> Truths:
-        """Replace a code among truths by what Python says of these rows."""
+        """Replace a code among the truths by the truth that Python computes for these rows."""
         rows = np.flatnonzero(truths == code)
         truths[rows] = self.truths(view.take(rows))
         return truths

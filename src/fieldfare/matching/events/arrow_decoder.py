@@ -1,23 +1,23 @@
-"""Arrow batches to columns: what the matching kernels read, without copying where Arrow allows.
+"""Conversion of Arrow batches to columns, without copying where Arrow allows it.
 
-How an Arrow value is seen by filters:
+How filters see an Arrow value:
 
 =====================================  ===========================================================
-null                                   null; whatever is below a null struct, list or map is missing
-boolean, string (all layouts)          themselves; a dictionary or run-end encoding does not matter
-integers of every width                themselves
-float64, float32, float16              the shortest decimal that reads back as that very float: a
+null                                   null; values below a null struct, list or map are missing
+boolean, string (all layouts)          unchanged; dictionary and run-end encodings are transparent
+integers of every width                unchanged
+float64, float32, float16              the shortest decimal that reads back as the same float: a
                                        float32 that prints as 0.1 equals 0.1. NaN is `other`.
-decimals                               themselves
-dates, times, timestamps               their ISO 8601 text, as JSON would carry it: ``2013-01-01``,
+decimals                               unchanged
+dates, times, timestamps               their ISO 8601 text, as in JSON: ``2013-01-01``,
                                        ``05:15:00``, ``2013-01-01T05:15:00``; with a time zone in UTC:
-                                       ``2013-01-01T05:15:00+00:00``. A fraction has no zeros at its end,
-                                       whatever the unit. So such texts are equal, and in order, as the
-                                       moments are; with a ``Z`` at the end ``00.5Z`` would be below ``00Z``.
-struct, list, map                      `other`; their parts are named by paths: a struct's field and a
+                                       ``2013-01-01T05:15:00+00:00``. Fractions have no trailing zeros,
+                                       whatever the unit. Texts are therefore equal, and ordered, as the
+                                       instants are; with a final ``Z``, ``00.5Z`` would be less than ``00Z``.
+struct, list, map                      `other`; paths name their parts: a struct's field and a
                                        map's value by a string, a list's element by an integer
 binary, duration, interval, union      `other`
-extension                              as its storage
+extension                              as its storage type
 =====================================  ===========================================================
 """
 
@@ -45,33 +45,33 @@ from fieldfare.matching.events.columns import (
     KIND_NULL,
     KIND_OTHER,
     KIND_STRING,
+    TEXT_BYTES_MAX,
     Column,
     ColumnBatch,
 )
 from fieldfare.model import Path
 
-_MOST_BYTES = (1 << 31) - 1
 _EXACT_DIGITS = 15
-"""Two decimals of at most so many digits are never the same float64."""
+"""Maximum digits for which two different decimals never have equal nearest float64."""
 
 _Read = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Kinds and words of an array, of null slots too: those are replaced afterwards."""
+"""Kinds and words of an array; those of null slots are replaced afterwards."""
 
 
 def columns_from_arrow(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBatch:
-    """The attributes named by ``paths`` as columns; the module's text says what is seen as what.
+    """Convert the attributes named by ``paths`` to columns; see the module's table.
 
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-        A row is an event. Slices are fine. A string column that is the only one stays where it is;
-        several are copied to one text.
+        One row per event; may be a slice. A single string column is used in place; several are copied to one
+        text.
     paths : sequence of Path
 
     Returns
     -------
     ColumnBatch
-        Without a column for a path that the batch's schema does not have.
+        Without columns for paths that the batch's schema does not have.
 
     Raises
     ------
@@ -90,14 +90,14 @@ def columns_from_arrow(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBa
 
 
 def _scalars(values: pa.Array) -> list[Any]:
-    """The Python values of an array without lists, structs and maps."""
+    """Return the Python values of an array without lists, structs and maps."""
     shared = _Shared()
     column = _column(Cells(values, None), shared)
     return ColumnBatch(len(values), {(): column}, shared.text(), tuple(shared.exact)).values(())
 
 
 class _Shared:
-    """What all columns of a batch share: pieces of text, and exact numbers."""
+    """Data shared by all columns of a batch: pieces of text, and exact numbers."""
 
     def __init__(self) -> None:
         self.exact: list[int | Decimal] = []
@@ -105,17 +105,17 @@ class _Shared:
         self._size = 0
 
     def add_text(self, piece: NDArray[np.uint8]) -> int:
-        """Append bytes to the text: where they start in it."""
+        """Append bytes to the text; return their start."""
         start = self._size
         self._size += piece.size
-        if self._size > _MOST_BYTES:
-            raise ValueError(f"the strings of a batch are too large: at most {_MOST_BYTES} bytes")
+        if self._size > TEXT_BYTES_MAX:
+            raise ValueError(f"the strings of a batch are too large: at most {TEXT_BYTES_MAX} bytes")
         if piece.size:
             self._pieces.append(piece)
         return start
 
     def add_exact(self, numbers: Sequence[int | Decimal]) -> NDArray[np.int64]:
-        """Append exact numbers: their places."""
+        """Append exact numbers; return their indices."""
         start = len(self.exact)
         self.exact.extend(numbers)
         return np.arange(start, len(self.exact))
@@ -154,7 +154,7 @@ def _constant(size: int, kind: int) -> _Read:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    """The values as numpy sees them, 0 in the place of null."""
+    """Return the values as a numpy array, with 0 for null."""
     nulls = null_mask(values)
     numbers = numbers_of(values)
     return numbers if nulls is None else np.where(nulls, numbers.dtype.type(0), numbers)
@@ -165,12 +165,12 @@ def _read_extension(values: pa.Array, shared: _Shared) -> _Read:
 
 
 def _read_run_ends(values: pa.Array, shared: _Shared) -> _Read:
-    column = _column(Cells(pc.run_end_decode(values), None), shared)  # its nulls are below the encoding
+    column = _column(Cells(pc.run_end_decode(values), None), shared)  # nulls are inside the encoding
     return column.kinds, column.words
 
 
 def _read_dictionary(values: pa.Array, shared: _Shared) -> _Read:
-    """Read the dictionary once, then look the values up."""
+    """Read the dictionary once, then look up the values."""
     dictionary = values.dictionary
     if not len(dictionary):
         return _constant(len(values), KIND_NULL)
@@ -206,7 +206,7 @@ def _read_float(values: pa.Array, _shared: _Shared) -> _Read:
     if numbers.dtype == np.float16:
         distinct, places = np.unique(numbers, return_inverse=True)
         numbers = np.array([float(str(number)) for number in distinct])[places]
-        numbers = np.copysign(numbers, _numbers(values))  # to `unique`, -0.0 is 0.0
+        numbers = np.copysign(numbers, _numbers(values))  # for `unique`, -0.0 equals 0.0
     nans = np.isnan(numbers)
     kinds, words = np.full(len(values), KIND_FLOAT, np.uint8), numbers.view(np.int64)
     if nans.any():
@@ -231,7 +231,8 @@ def _read_string(values: pa.Array, shared: _Shared) -> _Read:
 
 
 def _read_decimal(values: pa.Array, shared: _Shared) -> _Read:
-    """Whole numbers as int64 and decimals of few digits as the float64 that prints as them, if so."""
+    """Read integers as int64, and decimals of few digits as the float64 that prints as them, where
+    possible."""
     kinds, words = _constant(len(values), KIND_EXACT)
     scale = values.type.scale
     if not pa.types.is_decimal256(values.type) and 0 <= scale <= 18:

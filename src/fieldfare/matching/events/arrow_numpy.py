@@ -1,7 +1,7 @@
-"""Arrow's arrays as numpy's and back, over the same memory.
+"""Conversion between Arrow and numpy arrays, over shared memory.
 
-pyarrow's own ways look for pandas, and load it where it is installed: 45 MB in every Python worker of a
-Spark job, which nobody uses there.
+pyarrow's own conversions import pandas if it is installed: 45 MB in every Python worker of a Spark job, where
+it is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDTHS = {
 
 
 def numbers_of(values: pa.Array) -> NDArray[Any]:
-    """The values of an array of numbers; of those that are null anything."""
+    """Return the values of an array of numbers; arbitrary ones for null."""
     dtype = np.dtype(_WIDTHS[values.type])
     buffer = values.buffers()[1]
     if buffer is None or not len(values):
@@ -32,7 +32,7 @@ def numbers_of(values: pa.Array) -> NDArray[Any]:
 
 
 def truths_of(values: pa.Array) -> NDArray[np.bool_]:
-    """The values of an array of booleans; of those that are null anything."""
+    """Return the values of an array of booleans; arbitrary ones for null."""
     buffer, start = values.buffers()[1], values.offset
     if buffer is None or not len(values):
         return np.zeros(len(values), np.bool_)
@@ -42,7 +42,7 @@ def truths_of(values: pa.Array) -> NDArray[np.bool_]:
 
 
 def array_of(numbers: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    """An array of numbers, with null where one is missing."""
+    """Return an Arrow array of numbers, with null where `missing` is true."""
     validity = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
     held = pa.py_buffer(np.ascontiguousarray(numbers))
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [validity, held])

@@ -1,4 +1,4 @@
-"""Finding the values that a path names in an Arrow batch: through structs, lists and maps."""
+"""Resolution of paths in an Arrow batch: through structs, lists and maps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fieldfare.model import Path
 
 
 class Cells(NamedTuple):
-    """The values at a path, one for each row, and in which rows the path leads to nothing."""
+    """The values at a path, one per row, and the rows where the path does not exist."""
 
     values: pa.Array
     missing: NDArray[np.bool_] | None
 
 
 def resolve(batch: pa.RecordBatch, path: Path, resolved: dict[Path, Cells | None]) -> Cells | None:
-    """The cells at a path; None if no row can have it. ``resolved`` keeps what was found already."""
+    """Return the cells at a path; None if no row can have it. ``resolved`` caches results."""
     if path not in resolved:
         if not path:
             resolved[path] = Cells(batch.to_struct_array(), None)
@@ -33,7 +33,7 @@ def resolve(batch: pa.RecordBatch, path: Path, resolved: dict[Path, Cells | None
 
 
 def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
-    """Which values are null; None if none is."""
+    """Return which values are null; None if none is."""
     if not values.null_count:
         return None
     return truths_of(values.is_null())
@@ -42,7 +42,7 @@ def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
 def numbers_in(
     buffer: pa.Buffer, first: int, count: int, width: type[np.signedinteger[Any]] = np.int64
 ) -> NDArray[Any]:
-    """So many whole numbers of a buffer, which may have some bytes more than these, and no whole ones."""
+    """Return `count` integers of a buffer, whose size need not be a multiple of their width."""
     if not count:
         return np.zeros(0, width)
     return np.frombuffer(buffer, width, count, first * np.dtype(width).itemsize)
@@ -56,7 +56,7 @@ def _descend(around: Cells, step: str | int) -> Cells | None:
             fields = kind.get_all_field_indices(step)
             if not fields:
                 return None
-            # Of fields of the same name the last counts, as in JSON.
+            # Among fields with equal names the last counts, as in JSON.
             return Cells(pc.struct_field(values, [fields[-1]]), _either(around.missing, null_mask(values)))
         if pa.types.is_map(kind) and (
             pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)
@@ -81,7 +81,7 @@ def _descend(around: Cells, step: str | int) -> Cells | None:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """The same values without an encoding around them."""
+    """Return the values without extensions, dictionaries and run-end encodings around them."""
     while True:
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
@@ -94,7 +94,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def without_views(values: pa.Array) -> pa.Array:
-    """The same values with plain strings in the place of views, also inside: Arrow cannot take these."""
+    """Replace string views by strings, also in nested types: Arrow's `take` does not support views."""
     kind = _viewless(values.type)
     return values if kind == values.type else values.cast(kind)
 
@@ -117,18 +117,19 @@ def _viewless(kind: pa.DataType) -> pa.DataType:
 
 
 def _find_in_map(values: pa.MapArray, key: str) -> NDArray[np.int64]:
-    """Where each row's item of a key is among all items (of repeated keys the last), or -1."""
+    """Return the index of each row's item with a key (the last one, if repeated) among all items, or -1."""
     found = np.full(len(values), -1, np.int64)
     offsets = numbers_of(values.offsets)
     places = np.flatnonzero(truths_of(pc.equal(values.keys, key)))
     places = places[(places >= offsets[0]) & (places < offsets[-1])]
-    # The last assignment to a row is the one that stays.
+    # With repeated keys, the last assignment to a row stays.
     found[np.searchsorted(offsets, places, side="right") - 1] = places
     return found
 
 
 def _take(items: pa.Array, places: NDArray[np.int64], around: pa.Array) -> Cells:
-    """The items at some places; where the place is -1 or what is around them is null, it is missing."""
+    """Return the items at the given indices; missing where the index is -1 or the surrounding value is
+    null."""
     missing = places < 0
     nulls = null_mask(around)
     if nulls is not None:

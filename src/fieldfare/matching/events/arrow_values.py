@@ -1,7 +1,8 @@
-"""Arrow's lists, structs and maps as Python lists and dicts, for filters that look at them as a whole.
+"""Conversion of Arrow lists, structs and maps to Python lists and dicts, for filters that use them as one
+value.
 
-Their parts read as columns of them would: a float32 as its shortest decimal, a moment as its text. What
-is `other` without parts (bytes, a duration) is a NaN here, for no filter can tell them apart.
+Their parts convert as their columns would: a float32 to its shortest decimal, a moment to its text. Values of
+kind `other` without parts (bytes, durations) become NaN, because no filter can distinguish them.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from fieldfare.matching.events.columns import UNKNOWN_BYTES, ColumnBatch, Flatte
 from fieldfare.model import Path
 
 Scalars = Callable[[pa.Array], list[Any]]
-"""The values of an array that has no parts."""
+"""Converts an array without nested types to Python values."""
 Columns = Callable[[pa.RecordBatch, Sequence[Path]], ColumnBatch]
 
 _SCALAR_BYTES = 40.0
-"""A timestamp's text has no more, and a number has none."""
+"""Upper bound of the text size of a scalar: a timestamp's text is not longer, and numbers count as 0."""
 
-_MOST_SINGLE = 16
-"""After so many questions about one attribute all its values are read at once, which is faster."""
+_SINGLE_MAX = 16
+"""Maximum single reads of an attribute; after that all its values are read together, which is faster."""
 
 
 class ArrowOthers:
-    """Reads arrays and objects of a batch, when they are asked for.
+    """Reads arrays and objects of a batch on demand.
 
     Parameters
     ----------
     resolved
-        The cells of every path that may be asked for.
+        The cells of every path that may be read.
     scalars
-        Reads what has no parts.
+        Converts arrays without nested types.
     columns
-        Reads a batch as columns.
+        Converts a batch to columns.
     """
 
     def __init__(self, resolved: Mapping[Path, Cells | None], scalars: Scalars, columns: Columns) -> None:
@@ -58,20 +59,20 @@ class ArrowOthers:
             cells = self._resolved[path]
             assert cells is not None
             asked = self._asked[path] = self._asked.get(path, 0) + 1
-            if asked <= _MOST_SINGLE:
+            if asked <= _SINGLE_MAX:
                 return nested_values(cells.values.slice(event, 1), self._scalars)[0]
             whole = self._whole[path] = nested_values(cells.values, self._scalars)
         return whole[event]
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the attribute's type is one of lists."""
+        """Return whether the attribute's type is a list type, for each event."""
         cells = self._resolved[path]
         assert cells is not None
         reader = _reader(plain(cells.values).type)
         return np.full(len(events), reader in (_lists, _list_views, _fixed_lists))
 
     def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What `text_sizes` says of them; it is asked once."""
+        """Return `text_sizes` of the attribute's values; cached."""
         whole = self._text_sizes.get(path)
         if whole is None:
             cells = self._resolved[path]
@@ -80,7 +81,7 @@ class ArrowOthers:
         return whole[events]
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
-        """The elements of lists, one list after the other, as columns."""
+        """Return the elements of lists, list by list, as columns."""
         cells = self._resolved[path]
         assert cells is not None
         lists = plain(cells.values)
@@ -94,7 +95,7 @@ class ArrowOthers:
 
 
 def text_sizes(values: pa.Array) -> NDArray[np.float64]:
-    """No fewer bytes than the texts of values have in JSON, digits apart, and two at least."""
+    """Return upper bounds of the values' JSON sizes in bytes, not counting digits; at least two."""
     values = plain(values)
     kind, size = values.type, len(values)
     sizes = np.full(size, 2.0)
@@ -124,7 +125,7 @@ def text_sizes(values: pa.Array) -> NDArray[np.float64]:
 
 
 def nested_values(values: pa.Array, scalars: Scalars) -> list[Any]:
-    """Arrow values as the Python values that a filter sees."""
+    """Convert Arrow values to the Python values that a filter sees."""
     values = plain(values)
     read = _reader(values.type)
     if read is None or not len(values):
@@ -161,7 +162,7 @@ def _structs(values: pa.StructArray, scalars: Scalars) -> list[Any]:
 
 
 def _maps(values: pa.MapArray, scalars: Scalars) -> list[Any]:
-    """Only strings name members."""
+    """Only string keys become members."""
     if not (pa.types.is_string(values.type.key_type) or pa.types.is_large_string(values.type.key_type)):
         return [{} for _ in range(len(values))]
     bounds = values.offsets.to_pylist()

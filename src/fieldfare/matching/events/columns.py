@@ -1,14 +1,14 @@
-"""A batch of events as columns: what the matching kernels read.
+"""A batch of events as columns, which the matching kernels read.
 
 A column holds one attribute of every event of a batch, without loss and without Python objects::
 
-    kinds  uint8[n]   what the value is (KIND_...)
+    kinds  uint8[n]   the type of the value (KIND_...)
     words  int64[n]   the value: an int64; the bits of a float64; `start << 32 | length` of a string's
-                      UTF-8 bytes in the batch's `text`; an index into `exact`; else 0, but for an
-                      array or an object it may be where its JSON is in `text`, as for a string
+                      UTF-8 bytes in the batch's `text`; an index into `exact`; otherwise 0, except that
+                      for an array or object it may be the place of its JSON in `text`, as for a string
     text   uint8[m]   shared by all columns of the batch (m < 2**31)
-    exact  tuple      numbers that neither an int64 nor a float64 holds: int or Decimal
-    others            reads arrays and objects whose word is 0; without it they are NaN, like a NaN
+    exact  tuple      numbers that fit neither int64 nor float64: int or Decimal
+    others            reads arrays and objects whose word is 0; without it they read as NaN
 
 The order of the kinds is the order of the regions in ``filters.values``.
 """
@@ -32,7 +32,7 @@ from fieldfare.model import Path
 KIND_MISSING = 0
 KIND_NULL = 1
 KIND_OTHER = 2
-"""An array, an object, or a NaN: it has no order and equals nothing."""
+"""An array, an object, or a NaN: it is unordered and equals nothing."""
 KIND_FALSE = 3
 KIND_TRUE = 4
 KIND_INT = 5
@@ -40,10 +40,23 @@ KIND_FLOAT = 6
 KIND_EXACT = 7
 KIND_STRING = 8
 
+LENGTH_BITS = 0xFFFFFFFF
+"""Bits of a string's word that hold its length in bytes."""
+TEXT_BYTES_MAX = (1 << 31) - 1
+"""Maximum bytes of a batch's `text`; a batch with more is refused, or computed in Python."""
+
+LARGE_BYTES = 1 << 10
+REMEMBERED = 4
+"""Arrays and objects of at least LARGE_BYTES that are kept parsed, for filters that read them in turn.
+
+At most REMEMBERED are kept at a time; further ones replace the oldest."""
+_READ = "read"
+"""The entry of a batch's ``kept`` that holds them, by their place in the text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One attribute of n events: kinds uint8[n] and words int64[n]; see the module's text."""
+    """One attribute of n events: kinds uint8[n] and words int64[n]; see the module."""
 
     kinds: NDArray[np.uint8]
     words: NDArray[np.int64]
@@ -51,10 +64,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """n events as columns, for the attributes that some filter names; others are not there.
+    """n events as columns, for the attributes that some filter names.
 
-    A path that is not in ``columns`` is missing from every event of the batch. Values come as Python
-    objects from ``value`` and ``values``, arrays and objects too: these are read only when asked for.
+    A path that is not in ``columns`` is missing from every event of the batch. ``value`` and ``values``
+    return Python objects, including arrays and objects, which are parsed only then.
     """
 
     size: int
@@ -63,14 +76,14 @@ class ColumnBatch:
     exact: tuple[int | Decimal, ...] = ()
     others: Others | None = None
     asked: frozenset[Path] = frozenset()
-    """The paths that were asked for, whether some event has them or not, as far as that is known."""
+    """The decoded paths, including those that no event has, as far as known."""
     record_sizes: NDArray[np.int64] | None = None
-    """How many events the record of each event has: int64[n]; None if they are in no records."""
+    """The number of events in each event's record: int64[n]; None if the events belong to no records."""
     kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was computed of these events and may be asked for again; see ``evaluation.view``."""
+    """A cache of values computed from these events; see ``evaluation.view``."""
 
     def value(self, path: Path, event: int) -> Any:
-        """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
+        """Return the Python value of one attribute of one event; ``ABSENT`` if it is missing."""
         column = self.columns.get(path)
         if column is None:
             return ABSENT
@@ -88,7 +101,7 @@ class ColumnBatch:
         return _ATOMS[kind]
 
     def values(self, path: Path, events: NDArray[np.int64] | slice | None = None) -> list[Any]:
-        """The Python values of one attribute of some events, or of all; ``ABSENT`` where it is missing."""
+        """Return the Python values of one attribute of some or all events; ``ABSENT`` where it is missing."""
         chosen = slice(0, self.size) if events is None else events
         column = self.columns.get(path)
         if column is None:
@@ -111,13 +124,17 @@ class ColumnBatch:
                 values[place] = _ATOMS[kind]
         for place in np.flatnonzero(kinds == KIND_FLOAT).tolist():
             values[place] = float(words[place : place + 1].view(np.float64)[0])
+        known: dict[tuple[int, int], Any] = {}  # of an array around, elements are given its value for each
         for place in np.flatnonzero(kinds == KIND_OTHER).tolist():
             event = chosen.start + place if isinstance(chosen, slice) else int(chosen[place])
-            values[place] = self._other(path, event, values[place])
+            key = (0 if values[place] else event, values[place])
+            if key not in known:
+                known[key] = self._other(path, event, values[place])
+            values[place] = known[key]
         return values
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether an attribute of some events, all of KIND_OTHER, is an array."""
+        """Return whether an attribute, of KIND_OTHER in all these events, is an array."""
         words = self.columns[path].words[events]
         arrays = np.zeros(len(events), bool)
         in_text = words != 0
@@ -129,7 +146,7 @@ class ColumnBatch:
         return arrays
 
     def take(self, events: NDArray[np.int64]) -> ColumnBatch:
-        """A batch of some of the events, in this order; it shares the texts of this one."""
+        """Return a batch of some of the events, in this order; it shares the texts of this one."""
         columns = {
             path: Column(column.kinds[events], column.words[events]) for path, column in self.columns.items()
         }
@@ -142,53 +159,62 @@ class ColumnBatch:
         return self.text[start : start + (word & 0xFFFFFFFF)].tobytes().decode("utf-8", "surrogatepass")
 
     def _other(self, path: Path, event: int, word: int) -> Any:
-        """An array, an object, or a NaN."""
-        if word:
-            start = word >> 32
-            text = self.text[start : start + (word & 0xFFFFFFFF)].tobytes()
-            try:
-                return _read_json(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                return read_odd_json(text)
-        return _NAN if self.others is None else self.others(path, event)
+        """An array, an object, or a NaN; the last large ones are remembered for other filters."""
+        if not word:
+            return _NAN if self.others is None else self.others(path, event)
+        known: dict[int, Any] = self.kept.setdefault(_READ, {})
+        if word in known:
+            return known[word]
+        start, size_bytes = word >> 32, word & 0xFFFFFFFF
+        text = self.text[start : start + size_bytes].tobytes()
+        try:
+            value = _read_json(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            value = read_odd_json(text)
+        if size_bytes >= LARGE_BYTES:
+            if len(known) == REMEMBERED:
+                known.pop(next(iter(known)))
+            known[word] = value
+        return value
 
 
 UNKNOWN_BYTES = 1e18
 
 
 class Others(Protocol):
-    """Knows the attributes that are neither number, string, boolean nor null."""
+    """A reader of attributes that are neither number, string, boolean nor null."""
 
     def __call__(self, path: Path, event: int) -> Any:
-        """The array, the object, or a NaN."""
+        """Return the array, the object, or a NaN."""
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them are arrays."""
+        """Return which of the values are arrays."""
 
     def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
-        """No fewer bytes than their texts in JSON have, digits apart; UNKNOWN_BYTES if that is not known."""
+        """Return upper bounds of the values' JSON sizes in bytes, not counting digits; UNKNOWN_BYTES if
+        unknown."""
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
-        """The elements of arrays, one array after the other; None if only Python reads them.
+        """Return the elements of arrays, array by array; None if only Python can read them.
 
         ``inner`` are paths into an element.
         """
 
 
 class Flattened(NamedTuple):
-    """Elements as columns."""
+    """Elements of arrays as columns."""
 
     counts: NDArray[np.int64]
-    """How many elements each array has."""
+    """The number of elements of each array."""
     batch: ColumnBatch
-    """All of them."""
+    """All elements."""
     paths: dict[Path, Path]
-    """For each path into an element, the batch's."""
+    """For each path into an element, the path in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TakenOthers:
-    """The others of events that were taken from a batch."""
+    """The `Others` of events taken from a batch."""
 
     whole: Others
     events: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Events as Python objects to columns, for what evaluates by columns."""
+"""Conversion of events from Python objects to columns."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from fieldfare.matching.events.columns import (
     KIND_OTHER,
     KIND_STRING,
     KIND_TRUE,
+    TEXT_BYTES_MAX,
     Column,
     ColumnBatch,
     Flattened,
 )
 from fieldfare.model import Path
 
-_MOST_BYTES = (1 << 31) - 1
-
 
 def columns_of_events(events: Sequence[Mapping[str, Any]], paths: Iterable[Path]) -> ColumnBatch:
-    """The attributes named by ``paths`` of events that are parsed JSON objects.
+    """Convert the attributes named by ``paths`` of parsed JSON objects to columns.
 
     Raises
     ------
@@ -57,7 +56,8 @@ def columns_of_events(events: Sequence[Mapping[str, Any]], paths: Iterable[Path]
 def cells_of_values(
     values: list[Any],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], tuple[Any, ...]]:
-    """Kinds and words of values of one column, and the text and the exact numbers that they point into."""
+    """Convert values of one column to kinds and words, with the text and the exact numbers that they point
+    into."""
     writer = _Writer()
     kinds, words = writer.cells(values)
     text = np.frombuffer(bytes(writer.text), np.uint8)
@@ -72,7 +72,7 @@ class EventOthers:
     events
         The events.
     getter
-        Gives the function that reads an attribute of one.
+        Returns a function that reads an attribute of an event.
     """
 
     def __init__(self, events: Sequence[Any], getter: Callable[[Path], Callable[[Any], Any]]) -> None:
@@ -84,12 +84,12 @@ class EventOthers:
         return self._getter(path)(self._events[event])
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them are sequences, but no strings or bytes."""
+        """Return which of the values are sequences other than strings and bytes."""
         get = self._getter(path)
         return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
 
     def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Each event is asked about once, whatever filters there are."""
+        """Return upper bounds of the values' JSON sizes, not counting digits; each event is measured once."""
         sizes = self._text_sizes.setdefault(path, np.full(len(self._events), np.nan))
         get = self._getter(path)
         for event in np.unique(events[np.isnan(sizes[events])]).tolist():
@@ -97,7 +97,7 @@ class EventOthers:
         return sizes[events]
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened:
-        """The elements of arrays, one array after the other, as columns."""
+        """Return the elements of arrays, array by array, as columns."""
         get = self._getter(path)
         arrays = [get(self._events[event]) for event in events.tolist()]
         paths = {each: ("element", *each) for each in inner}
@@ -107,7 +107,7 @@ class EventOthers:
 
 
 def _text_size(value: Any) -> int:
-    """No fewer than the characters of a value's text in JSON, digits apart."""
+    """Return an upper bound of the characters of a value's JSON, not counting digits."""
     size, waiting = 0, [value]
     while waiting:
         inner = waiting.pop()
@@ -122,14 +122,14 @@ def _text_size(value: Any) -> int:
 
 
 class _Writer:
-    """Collects what all columns of a batch share."""
+    """Collects the data shared by all columns of a batch."""
 
     def __init__(self) -> None:
         self.text = bytearray()
         self.exact: list[Any] = []
 
     def cells(self, values: list[Any]) -> tuple[bytes, list[int]]:
-        """The kinds and words of values."""
+        """Convert values to kinds and words."""
         kinds, words = bytearray(len(values)), [0] * len(values)
         for place, value in enumerate(values):
             kind = _KINDS.get(type(value))
@@ -157,8 +157,8 @@ class _Writer:
         characters = value.encode("utf-8", "surrogatepass")
         start = len(self.text)
         self.text += characters
-        if len(self.text) > _MOST_BYTES:
-            raise ValueError(f"the strings of a batch are too large: at most {_MOST_BYTES} bytes")
+        if len(self.text) > TEXT_BYTES_MAX:
+            raise ValueError(f"the strings of a batch are too large: at most {TEXT_BYTES_MAX} bytes")
         return start << 32 | len(characters)
 
 
@@ -179,7 +179,7 @@ _to_word = struct.Struct("<q").unpack
 
 
 def _classified(value: Any) -> tuple[int, Any]:
-    """Kind and value of what is of no plain type: a subclass of one, or of some other."""
+    """Return kind and value of a value whose type is a subclass of a JSON type, or another type."""
     if isinstance(value, str):
         return KIND_STRING, str(value)
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What values in a text begin with."""
+"""The first bytes of values in a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AHEAD = 16
 
 @compiled
 def first_bytes(text: Any, words: Any, out: Any) -> None:
-    """Write the first byte of each value; a word has its place in the upper half."""
+    """Write the first byte of each value; a word has the value's start in its upper half."""
     text, words, out = borrowed(text), borrowed(words), borrowed(out)
     for row in range(words.size):
         if row + _AHEAD < words.size:

@@ -1,12 +1,12 @@
-"""Reading JSON's tokens from bytes: the small kernels that the decoder is made of.
+"""Kernels that read JSON tokens from bytes, used by the decoder.
 
-The buffer ends in a newline, and a newline is legal nowhere inside a line's JSON; so every loop that
-stops at an unexpected byte stops at the buffer's end, without testing for it. A position returned as
-``~i`` (negative) means: no JSON from byte ``i`` on.
+The buffer ends in a newline, and a newline is not allowed inside a line's JSON, so every loop that stops at
+an unexpected byte stops at the buffer's end without testing for it. A position returned as ``~i`` (negative)
+means: invalid JSON from byte ``i`` on.
 
 Strings are searched eight bytes at a time, as one little-endian word (the usual tricks: a byte of
-``(w - 0x01...) & ~w & 0x80...`` has its top bit set if the byte of w is zero; the lowest such bit is
-always true, higher ones may be borrowed).
+``(w - 0x01...) & ~w & 0x80...`` has its top bit set if the byte of w is zero; the lowest such bit is always
+correct, higher ones may be the result of a borrow).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fieldfare.matching.events.columns import (
 from fieldfare.matching.events.json_numbers import read_number
 
 KIND_ESCAPED = 101
-"""A string as it stands in the payload, with escapes; the decoder replaces it by KIND_STRING."""
+"""A string in the payload, with escapes; the decoder replaces it by KIND_STRING."""
 
 QUOTE, BACKSLASH, COMMA, COLON, NEWLINE = 0x22, 0x5C, 0x2C, 0x3A, 0x0A
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
@@ -59,13 +59,13 @@ _UNESCAPED = _table(-1, {b'"': 0x22, b"\\": 0x5C, b"/": 0x2F, b"b": 8, b"f": 12,
 
 @inlined
 def byte_at(data: Any, i: Any) -> Any:
-    """One byte; an unsigned index spares numba's test for negative ones."""
+    """Return one byte; the unsigned index avoids numba's handling of negative ones."""
     return data[np.uint64(i)]
 
 
 @inlined
 def load_word(data: Any, i: Any) -> Any:
-    """Bytes i to i + 7 as one number (compiles to a single load)."""
+    """Return bytes i to i + 7 as one number (compiles to a single load)."""
     at = np.uint64(i)
     word = np.uint64(data[at])
     for k in range(1, 8):
@@ -75,7 +75,7 @@ def load_word(data: Any, i: Any) -> Any:
 
 @inlined
 def load_part(data: Any, i: Any, length: Any) -> Any:
-    """Bytes i to i + length - 1, at most eight, as one number."""
+    """Return bytes i to i + length - 1, at most eight, as one number."""
     if length <= 0:
         return _NO_BITS
     if i + 8 <= data.size:
@@ -109,7 +109,7 @@ def skip_space(data: Any, i: Any) -> Any:
 
 @inlined
 def _find_string_stop(data: Any, i: Any) -> Any:
-    """The next quote, backslash or control character at or after i."""
+    """Return the offset of the next quote, backslash or control character at or after i."""
     last = data.size - 8
     while i <= last:
         word = load_word(data, i)
@@ -131,7 +131,8 @@ def _find_string_stop(data: Any, i: Any) -> Any:
 
 @inlined
 def string_end(data: Any, i: Any) -> Any:
-    """From the byte after the opening quote to the closing one: (its position, has escapes)."""
+    """Scan from after the opening quote to the closing one: return (its position, whether there are
+    escapes)."""
     escaped = False
     while True:
         i = _find_string_stop(data, i)
@@ -154,7 +155,7 @@ def string_end(data: Any, i: Any) -> Any:
 
 @compiled
 def hexadecimal(data: Any, i: Any) -> Any:
-    """The number that four hexadecimal digits write, or -1."""
+    """Parse four hexadecimal digits; return the number, or -1."""
     number = np.int64(0)
     for k in range(4):
         digit = np.int64(_HEXADECIMAL[byte_at(data, i + k)])
@@ -166,9 +167,9 @@ def hexadecimal(data: Any, i: Any) -> Any:
 
 @compiled
 def unescape(data: Any, start: Any, length: Any, out: Any, end: Any) -> Any:
-    """Write a string of checked escapes to ``out`` from ``end`` on; gives the new end.
+    """Write a string with validated escapes to ``out`` from ``end`` on; return the new end.
 
-    A surrogate without its partner becomes U+FFFD. Never longer than what it reads.
+    A lone surrogate becomes U+FFFD. The output is never longer than the input.
     """
     i, stop = start, start + length
     while i < stop:
@@ -220,9 +221,9 @@ def _write_utf8(code: Any, out: Any, end: Any) -> Any:
 
 @compiled
 def skip_container(data: Any, i: Any, depth: Any) -> Any:
-    """From inside ``depth`` open brackets to after the one that closes the last of them.
+    """Scan from inside ``depth`` open brackets to after the one that closes the outermost.
 
-    What is skipped is checked for its strings and for balance, not for its grammar.
+    Strings and the balance of brackets are checked, but not the grammar.
     """
     while True:
         structure = _STRUCTURE[byte_at(data, i)]
@@ -246,7 +247,7 @@ def skip_container(data: Any, i: Any, depth: Any) -> Any:
 
 @inlined
 def skip_value(data: Any, i: Any) -> Any:
-    """To after the value that starts at i, whatever it is."""
+    """Return the position after the value that starts at i."""
     structure = _STRUCTURE[byte_at(data, i)]
     if structure == _STRING:
         i, _ = string_end(data, i + 1)
@@ -261,7 +262,7 @@ def skip_value(data: Any, i: Any) -> Any:
 
 @inlined
 def read_value(data: Any, i: Any) -> Any:
-    """The value that starts at i: (position after it, kind, word)."""
+    """Read the value that starts at i: return (position after it, kind, word)."""
     c = byte_at(data, i)
     nothing = np.int64(0)
     if c == QUOTE:

@@ -1,7 +1,7 @@
-"""JSON lines to columns: only the attributes that some filter names, everything else is skipped.
+"""Decoding of JSON lines to columns; attributes that no filter names are skipped.
 
-The payload is scanned once by a compiled kernel (``json_kernels``). Strings stay where they are, so the
-payload itself is the batch's text; only strings with escapes are unescaped, to bytes appended to it.
+A kernel scans the payload once (``json_kernels``). Strings stay in place, so the payload itself is the
+batch's text; only strings with escapes are unescaped, to bytes appended to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.events.columns import KIND_EXACT, KIND_FLOAT, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_EXACT, KIND_FLOAT, TEXT_BYTES_MAX, Column, ColumnBatch
 from fieldfare.matching.events.json_kernels import (
     ELEMENT_INDEX,
     FIRST_ELEMENT,
@@ -38,24 +38,23 @@ from fieldfare.matching.events.json_kernels import (
     unescape_strings,
 )
 from fieldfare.matching.events.json_numbers import KIND_UNREAD
+from fieldfare.matching.events.odd_json import INT_DIGITS_MAX
 from fieldfare.model import Path
 
 Payload = bytes | bytearray | memoryview | NDArray[np.uint8]
 
-_MOST_BYTES = (1 << 31) - 1
-_MOST_INT_DIGITS = 4300
 _CACHE_LINE_BYTES = 64
 _PLANS_KEPT = 64
 _PLANNED_PATHS = 1 << 16
-"""How many paths the plans that are kept have together, but for the newest: some 30 MB."""
+"""Maximum paths of all cached plans together, except the newest: about 30 MB."""
 _SCRIPT_ENTRIES = 512
 
 
 class DecodeError(ValueError):
     """A line of a payload is not a JSON object; ``line`` counts from 0.
 
-    ``byte`` is the place in the payload where it showed, if known. Line ``size`` is the one after the
-    last that was expected.
+    ``byte`` is the offset in the payload of the error, if known. Line ``size`` is the one after the last
+    expected line.
     """
 
     def __init__(self, line: int, byte: int | None = None) -> None:
@@ -66,31 +65,31 @@ class DecodeError(ValueError):
 
 
 def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> ColumnBatch:
-    """Decode events, one JSON object a line, to columns of the attributes named by ``paths``.
+    """Decode events, one JSON object per line, to columns of the attributes named by ``paths``.
 
     Parameters
     ----------
     payload : bytes-like
-        UTF-8; ``size`` lines, each ends in ``b"\\n"``. Not copied unless a string that is asked for
-        has escapes; it must not change while the batch is in use.
+        UTF-8; ``size`` lines, each ended by ``b"\\n"``. Not copied unless a requested string has escapes;
+        must not change while the batch is in use.
     size : int
-        How many lines there are.
+        The number of lines.
     paths : sequence of Path
         A string step is the member of an object, an integer step the element of an array.
 
     Returns
     -------
     ColumnBatch
-        Without a column for a path that no event has. A number without fraction and exponent is an
-        exact integer, any other a correctly rounded float64 (infinite if it is too large). An array or
-        an object is where its text is; the batch reads it when it is asked for. Of repeated keys the
-        last counts. A surrogate without its partner (``\\ud800``) is read as U+FFFD.
+        Without columns for paths that no event has. A number without fraction and exponent is an exact
+        integer, any other a correctly rounded float64 (infinite if too large). Arrays and objects stay as
+        text, which the batch parses on demand. Among repeated keys the last counts. A lone surrogate
+        (``\\ud800``) is read as U+FFFD.
 
     Raises
     ------
     DecodeError
-        A line is not a JSON object. What is skipped is checked for strings and brackets only, and
-        UTF-8 is not checked: that was done when the event was accepted.
+        A line is not a JSON object. Skipped values are checked for strings and brackets only, and UTF-8 is
+        not checked, because the gateway did so when it accepted the event.
     ValueError
         The payload has 2 GiB or more.
     """
@@ -120,7 +119,7 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
         text = _unescape(data, escaped, size, kinds, words)
     if unread.any():
         exact = _read_numbers(data, unread, size, kinds, words)
-    # As all arrays here are read-only, so that what reads a batch is compiled for one type of array.
+    # Read-only like all arrays here, so that kernels are compiled for one type of array.
     kinds.flags.writeable = words.flags.writeable = False
     columns = {
         path: Column(kinds[row, :size], words[row, :size]) for path, row in plan.rows.items() if present[row]
@@ -129,10 +128,10 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
 
 
 def _as_bytes(payload: Payload) -> NDArray[np.uint8]:
-    """The payload as a read-only array (one type, so that the kernels are compiled once)."""
+    """Return the payload as a read-only array (a single type, so that the kernels are compiled once)."""
     data = np.frombuffer(payload, np.uint8)
-    if data.size > _MOST_BYTES:
-        raise ValueError(f"a payload of {data.size} bytes is too large: at most {_MOST_BYTES}")
+    if data.size > TEXT_BYTES_MAX:
+        raise ValueError(f"a payload of {data.size} bytes is too large: at most {TEXT_BYTES_MAX}")
     if data.size and data[-1] != ord("\n"):
         raise DecodeError(bytes(data).count(b"\n"), data.size)
     data.flags.writeable = False
@@ -140,10 +139,9 @@ def _as_bytes(payload: Payload) -> NDArray[np.uint8]:
 
 
 def _padded(size: int, item_bytes: int) -> int:
-    """A row length of an odd number of cache lines.
+    """Return a row length of an odd number of cache lines.
 
-    The kernel writes to all rows at once; rows a power of two apart would share the same few places
-    of the cache.
+    The kernel writes to all rows at once; rows a power of two apart would compete for the same cache sets.
     """
     lines = -(-size * item_bytes // _CACHE_LINE_BYTES) | 1
     return lines * _CACHE_LINE_BYTES // item_bytes
@@ -156,10 +154,10 @@ def _unescape(
     kinds: NDArray[np.uint8],
     words: NDArray[np.int64],
 ) -> NDArray[np.uint8]:
-    """Unescape the strings that need it; ``escaped`` is their length in each row. Gives the new text."""
+    """Unescape the strings that need it; ``escaped`` is their size in each row. Return the new text."""
     text = np.empty(data.size + int(escaped.sum()), np.uint8)
-    if text.size > _MOST_BYTES:
-        raise ValueError(f"a text of {text.size} bytes is too large: at most {_MOST_BYTES}")
+    if text.size > TEXT_BYTES_MAX:
+        raise ValueError(f"a text of {text.size} bytes is too large: at most {TEXT_BYTES_MAX}")
     text[: data.size] = data
     end = unescape_strings(data, np.flatnonzero(escaped), size, kinds, words, text)
     text.flags.writeable = False
@@ -169,7 +167,7 @@ def _unescape(
 def unescaped(
     data: NDArray[np.uint8], escaped_bytes: int, kinds: NDArray[np.uint8], words: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """A text with strings of KIND_ESCAPED unescaped at its end; changes their kinds and words."""
+    """Append strings of KIND_ESCAPED, unescaped, to a text; update their kinds and words."""
     size, rows = len(kinds), np.array([escaped_bytes])
     return _unescape(data, rows, size, kinds.reshape(1, size), words.reshape(1, size))
 
@@ -181,7 +179,7 @@ def _read_numbers(
     kinds: NDArray[np.uint8],
     words: NDArray[np.int64],
 ) -> tuple[int | Decimal, ...]:
-    """Have Python read the numbers that the kernel left as they stand; gives the batch's ``exact``."""
+    """Parse the numbers that the kernel left unread in Python; return the batch's ``exact``."""
     exact: list[int | Decimal] = []
     for row in np.flatnonzero(unread):
         floats = words[row].view(np.float64)
@@ -189,8 +187,8 @@ def _read_numbers(
             start, length = divmod(int(words[row, event]), 1 << 32)
             token = data[start : start + length].tobytes().decode()
             if token.lstrip("-").isdigit():
-                # Python refuses to read a longer int; as a Decimal it is as exact.
-                exact.append(int(token) if length <= _MOST_INT_DIGITS else Decimal(token))
+                # Python refuses to parse a longer int; a Decimal is equally exact.
+                exact.append(int(token) if length <= INT_DIGITS_MAX else Decimal(token))
                 kinds[row, event], words[row, event] = KIND_EXACT, len(exact) - 1
             else:
                 kinds[row, event], floats[event] = KIND_FLOAT, float(token)
@@ -198,7 +196,7 @@ def _read_numbers(
 
 
 class Trie(NamedTuple):
-    """The steps of all paths as arrays; ``scan_lines`` says what they are."""
+    """The steps of all paths as arrays; see ``scan_lines``."""
 
     nodes: NDArray[np.int64]
     keys: NDArray[np.uint8]
@@ -220,7 +218,7 @@ _plans: OrderedDict[tuple[Path, ...], _Plan] = OrderedDict()
 
 
 def _plan(paths: tuple[Path, ...]) -> _Plan:
-    """The plan of some paths; those used last are kept, as far as they do not take too much memory."""
+    """Return the plan of some paths, from a cache of recently used plans that is bounded in size."""
     try:
         plan = _plans.pop(paths)
     except KeyError:
@@ -234,7 +232,7 @@ def _plan(paths: tuple[Path, ...]) -> _Plan:
 def _make_plan(paths: tuple[Path, ...]) -> _Plan:
     wanted = {path for path in paths if _can_be_present(path)}
     prefixes = {path[:length] for path in wanted | {()} for length in range(len(path) + 1)}
-    # Sorted like this, a node stands before all below it, and an array's elements stand in order.
+    # This order puts a node before all below it, and an array's elements in ascending order.
     nodes = sorted(prefixes, key=lambda path: [(isinstance(step, str), step) for step in path])
     named = np.array([node in wanted for node in nodes])
     rows = {node: row for row, node in enumerate(node for node in nodes if node in wanted)}
@@ -242,7 +240,7 @@ def _make_plan(paths: tuple[Path, ...]) -> _Plan:
 
 
 def _can_be_present(path: Path) -> bool:
-    """Whether some JSON event can have a path: no negative index, nothing that UTF-8 cannot write."""
+    """Whether a JSON event can have a path: no negative index, no string that UTF-8 cannot encode."""
     for step in path:
         if isinstance(step, str):
             try:
@@ -285,7 +283,7 @@ def _build_trie(paths: list[Path], named: NDArray[np.bool_]) -> Trie:
 def _enter_key(
     number: int, node: NDArray[np.int64], keys: NDArray[np.uint8], table: NDArray[np.int64]
 ) -> None:
-    """Put a member's node at the first free slot from where the search for it starts."""
+    """Insert a member's node at the first free slot from its hash on."""
     slot = hash_key(keys, int(node[KEY_START]), int(node[KEY_LENGTH]), int(node[PARENT]))
     while table[slot & (table.size - 1)] != NONE:
         slot += 1

@@ -1,11 +1,10 @@
 """The decoder's loop: one pass over JSON lines that stores the values of a trie of paths.
 
-Events of one stream look alike: the members of an event come in the order of the event before, with
-the same keys and the same white space. So the scan keeps a *script* of a line: for every member that
-it met, the bytes between the value before and the member's value (``,"symbol":``), and which node of
-the trie they lead to. On the following lines it compares these bytes first and then stands at the
-value; only where they differ does it read the key and look it up. A line that departs from the script
-too often is written down as the next script.
+Events of one stream are similar: an event's members come in the order of the previous event, with the same
+keys and white space. The scan therefore keeps a *script* of a line: for every member, the bytes between the
+previous value and the member's value (``,"symbol":``), and the trie's node. On the following lines it
+compares these bytes first, and is then at the value; only if they differ does it read the key and look it up.
+A line that departs from the script too often is recorded as the next script.
 """
 
 from __future__ import annotations
@@ -44,28 +43,28 @@ _END = -2
 """The container's closing bracket came instead of a member."""
 
 _LOOK_AHEAD = 3
-_MOST_DEPARTURES = 2
+_DEPARTURES_MAX = 2
 
 
-# The columns of ``nodes``. The rows of a node and of all nodes below it are _ROW to _ROW_END - 1; where
-# _NAMED, the node's own is _ROW. The numbers of nodes rise from each node to those below it.
+# The columns of ``nodes``. The rows of a node and of all nodes below it are _ROW to _ROW_END - 1; if _NAMED,
+# the node's own row is _ROW. A node's number is less than those of the nodes below it.
 PARENT, NAMED, ROW, ROW_END, HAS_BELOW, HAS_MEMBERS = 0, 1, 2, 3, 4, 5
 FIRST_ELEMENT, NEXT_ELEMENT, ELEMENT_INDEX, KEY_START, KEY_LENGTH, SEEN = 6, 7, 8, 9, 10, 11
 NODE_FIELDS = 12
 
-# The columns of ``script``: twice the node of the object, plus one for the first member (which has no
-# comma); where the bytes before the value are, and how many; the node of the member.
+# The columns of ``script``: twice the node of the object, plus one for the first member (which has no comma);
+# the start and the number of the bytes before the value; the node of the member.
 _PLACE, _START, _LENGTH, _NODE = 0, 1, 2, 3
 SCRIPT_FIELDS = 4
 
-# The columns of ``stack``, for each container around the current one: its node, whether it is an object,
-# the index of the next element, the next node among its elements, and where it starts.
+# The columns of ``stack``, for each container around the current one: its node, whether it is an object, the
+# index of the next element, the next node among its elements, and the container's start.
 STACK_FIELDS = 5
 
 
 @compiled
 def hash_key(buffer: Any, start: Any, length: Any, parent: Any) -> Any:
-    """Where the search for a key of an object starts in the trie's table."""
+    """Return the hash at which the search for an object's key starts in the trie's table."""
     head = load_part(buffer, start, min(length, 8))
     tail = load_part(buffer, start + length - 8, 8) if length > 8 else np.uint64(0)
     mixed = (head ^ np.uint64(parent + 1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -93,7 +92,7 @@ def _find_child(buffer: Any, start: Any, length: Any, parent: Any, nodes: Any, k
 
 @compiled
 def _read_key(data: Any, i: Any, parent: Any, nodes: Any, keys: Any, table: Any, scratch: Any) -> Any:
-    """From a key's opening quote to the member's value: (position, node)."""
+    """Read from a key's opening quote to the member's value: return (position, node)."""
     start = i + 1
     end, escaped = string_end(data, start)
     if end < 0:
@@ -114,7 +113,7 @@ def _read_key(data: Any, i: Any, parent: Any, nodes: Any, keys: Any, table: Any,
 def _next_member(
     data: Any, i: Any, parent: Any, first: Any, nodes: Any, keys: Any, table: Any, scratch: Any
 ) -> Any:
-    """From inside an object to the next member's value, or to after its end: (position, node)."""
+    """Read from inside an object to the next member's value, or to after its end: return (position, node)."""
     i = skip_space(data, i)
     c = byte_at(data, i)
     if c == CLOSE_OBJECT:
@@ -131,7 +130,7 @@ def _next_member(
 
 @inlined
 def _follow(data: Any, i: Any, place: Any, script: Any, expected: Any, known: Any) -> Any:
-    """The script's entry, from ``expected`` on, whose bytes stand at i; or -1."""
+    """Return the script's entry, from ``expected`` on, whose bytes are at i; or -1."""
     for entry in range(expected, min(expected + _LOOK_AHEAD, known)):
         length = script[entry, _LENGTH]
         if (
@@ -157,15 +156,15 @@ def _member(
     known: Any,
     scratch: Any,
 ) -> Any:
-    """The next member of an object, by the script if it goes on like that.
+    """Read the next member of an object, using the script if it matches.
 
-    Gives the position of the member's value, its node (or NONE, _END), the script's entry to expect
-    next, and whether the line departed from the script. With ``known`` 0 the script is written.
+    Returns the position of the member's value, its node (or NONE, _END), the script's entry to expect next,
+    and whether the line departed from the script. With ``known`` 0 the script is recorded.
     """
     place = 2 * node + first
     entry = _follow(data, i, place, script, expected, known)
     if entry >= 0:
-        # Unlike the script's line, this one may have white space before the value.
+        # This line may have white space before the value where the script's line has none.
         return skip_space(data, i + script[entry, _LENGTH]), script[entry, _NODE], entry + 1, 0
     start = i
     i, child = _next_member(data, i, node, first, nodes, keys, table, scratch)
@@ -180,7 +179,7 @@ def _member(
 
 @inlined
 def _element(data: Any, i: Any, first: Any, index: Any, wanted: Any, nodes: Any) -> Any:
-    """The next element of an array: (position, node or NONE or _END, next node to look for).
+    """Read the next element of an array: return (position, node or NONE or _END, next node to look for).
 
     After the last element that a path names, the rest of the array is skipped.
     """
@@ -201,7 +200,7 @@ def _element(data: Any, i: Any, first: Any, index: Any, wanted: Any, nodes: Any)
 
 @inlined
 def _enter(event: Any, node: Any, nodes: Any, kinds: Any, words: Any) -> Any:
-    """Note that a node with others below it has a value; it replaces one of a repeated key."""
+    """Record that a node with others below it has a value; it replaces that of a repeated key."""
     if nodes[node, SEEN] == event:
         for row in range(nodes[node, ROW], nodes[node, ROW_END]):
             kinds[row, event] = KIND_MISSING
@@ -222,7 +221,7 @@ def _opens(c: Any, node: Any, nodes: Any) -> Any:
 
 @inlined
 def _take_value(data: Any, i: Any, event: Any, node: Any, nodes: Any, kinds: Any, words: Any) -> Any:
-    """Store or skip a value that is not descended into: position after it."""
+    """Store or skip a value that is not descended into; return the position after it."""
     if node == NONE or not nodes[node, NAMED]:
         return skip_value(data, i)
     i, kind, word = read_value(data, i)
@@ -247,9 +246,9 @@ def _scan_event(
     kinds: Any,
     words: Any,
 ) -> Any:
-    """Store one object's values: (position after it or ~position, script entries, departures).
+    """Store one object's values: return (position after it or ~position, script entries, departures).
 
-    A container that a path names is stored when it ends: where its text is.
+    A container that a path names is stored as the place of its text when it ends.
     """
     if byte_at(data, i) != OPEN_OBJECT:
         return ~i, 0, 0
@@ -314,22 +313,23 @@ def scan_lines(
     data : uint8[n]
         The lines; the last byte is a newline.
     size : int
-        How many lines there must be.
+        The required number of lines.
     nodes : int64[m, NODE_FIELDS]
         The steps of all paths as a tree of nodes; node 0 is the event itself. Their SEEN is written.
     keys : uint8[k]
         The keys of all nodes.
     table : int64[power of two]
-        Open addressing by ``hash_key``: the nodes that are members.
+        A hash table (open addressing by ``hash_key``) of the nodes that are members.
     script, scratch, stack : int64[any, SCRIPT_FIELDS], uint8[6 * longest key], int64[depth, STACK_FIELDS]
-        Room to work in, of any content; the depth is that of the tree.
+        Working memory of any content; the depth is that of the tree.
     kinds, words : uint8[paths, >= size], int64[paths, >= size]
-        Zeros; only values that are there are written.
+        Zeros; only present values are written.
 
     Returns
     -------
-    (line, position) of the first line that is no JSON object, and of the byte where that showed;
-    line = -1 if there is none.
+    (line, position) of the first line that is not a JSON object, and of the byte of the error; line = -1 if
+    all lines
+    are valid.
     """
     data, nodes, keys, table = borrowed(data), borrowed(nodes), borrowed(keys), borrowed(table)
     script, scratch, stack = borrowed(script), borrowed(scratch), borrowed(stack)
@@ -350,7 +350,7 @@ def scan_lines(
         i += 1
         if known == 0:
             known = entries
-        elif departures > _MOST_DEPARTURES:
+        elif departures > _DEPARTURES_MAX:
             known = 0
     if i < data.size:
         return size, i
@@ -359,7 +359,8 @@ def scan_lines(
 
 @compiled
 def survey_kinds(kinds: Any, words: Any, size: Any) -> Any:
-    """For each row: whether any event has it, the bytes of strings with escapes, and unread numbers."""
+    """Return for each row whether any event has it, the bytes of strings with escapes, and the unread
+    numbers."""
     rows = kinds.shape[0]
     present = np.zeros(rows, np.bool_)
     escaped_bytes, unread = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -378,7 +379,7 @@ def survey_kinds(kinds: Any, words: Any, size: Any) -> Any:
 
 @compiled
 def unescape_strings(data: Any, rows: Any, size: Any, kinds: Any, words: Any, text: Any) -> Any:
-    """Unescape all strings that need it to ``text``, after the data that it begins with: its end."""
+    """Unescape all strings that need it to ``text``, after the data that it begins with; return its end."""
     end = data.size
     for row in rows:
         for event in range(size):

@@ -1,4 +1,4 @@
-"""Reading JSON's numbers: integers exactly, floats correctly rounded."""
+"""Parsing of JSON numbers: integers exactly, floats correctly rounded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.events.columns import KIND_FLOAT, KIND_INT
 
 KIND_UNREAD = 102
-"""A number as it stands in the payload, too long for the kernel; the decoder has Python read it."""
+"""A number in the payload that is too long for the kernel; Python parses it."""
 
-_MOST_DIGITS = 19
+_DIGITS_MAX = 19
 _LARGEST = np.uint64(2**63 - 1)
 _EXACT_MANTISSA = np.uint64(2**53)
 _POWERS = np.array([10.0**k for k in range(23)])
@@ -23,16 +23,16 @@ _ROUNDING_BITS = np.uint64(2**9 - 1)
 _FRACTION = np.uint64(2**52 - 1)
 _SIGN = -(2**63)
 _UNDECIDED = -1
-"""No float: the bits of a NaN."""
+"""The bits of a NaN, which no parsed number has."""
 
-_LEAST_POWER, _MOST_POWER = -342, 308
-"""A number of at most 19 digits times a power of ten beyond these is 0 or infinite."""
+_LEAST_POWER, _POWER_MAX = -342, 308
+"""A number of at most 19 digits times a power of ten outside this range is 0 or infinite."""
 
 
 def _powers_of_five() -> NDArray[np.uint64]:
-    """The first 128 bits of 5**k, cut off (rounded up for -27 <= k < 0): both halves of each."""
+    """Return the first 128 bits of 5**k, truncated (rounded up for -27 <= k < 0), as two halves each."""
     rows = []
-    for k in range(_LEAST_POWER, _MOST_POWER + 1):
+    for k in range(_LEAST_POWER, _POWER_MAX + 1):
         five = 5 ** abs(k)
         if k >= 0:
             bits = five << 128 >> five.bit_length()
@@ -52,12 +52,12 @@ def _is_digit(c: Any) -> Any:
 
 @inlined
 def _read_digits(data: Any, i: Any, mantissa: Any, digits: Any) -> Any:
-    """Append the digits from i on: (position after them, mantissa, count of significant digits)."""
+    """Append the digits from i on: return (position after them, mantissa, number of significant digits)."""
     while True:
         c = data[np.uint64(i)]
         if not _is_digit(c):
             return i, mantissa, digits
-        if digits < _MOST_DIGITS:
+        if digits < _DIGITS_MAX:
             mantissa = mantissa * _TEN + np.uint64(c - 0x30)
         if mantissa != _ZERO:
             digits += 1
@@ -66,7 +66,7 @@ def _read_digits(data: Any, i: Any, mantissa: Any, digits: Any) -> Any:
 
 @inlined
 def _read_exponent(data: Any, i: Any) -> Any:
-    """The exponent after an ``e``: (position after it, exponent up to 99,999)."""
+    """Read the exponent after an ``e``: return (position after it, exponent of magnitude up to 99,999)."""
     negative = data[i] == 0x2D
     if negative or data[i] == 0x2B:
         i += 1
@@ -82,7 +82,7 @@ def _read_exponent(data: Any, i: Any) -> Any:
 
 @inlined
 def read_number(data: Any, start: Any) -> Any:
-    """The number that starts at ``start``: (position after it or ~position, kind, word)."""
+    """Read the number that starts at ``start``: return (position after it or ~position, kind, word)."""
     i = start
     negative = data[i] == 0x2D
     if negative:
@@ -93,7 +93,7 @@ def read_number(data: Any, start: Any) -> Any:
         return ~first, 0, np.int64(0)
     c = data[i]
     if c != 0x2E and c != 0x65 and c != 0x45:
-        if digits <= _MOST_DIGITS and mantissa <= _LARGEST + np.uint64(negative):
+        if digits <= _DIGITS_MAX and mantissa <= _LARGEST + np.uint64(negative):
             word = np.int64(mantissa)
             return i, KIND_INT, -word if negative else word
         return i, KIND_UNREAD, start << 32 | (i - start)
@@ -110,7 +110,7 @@ def read_number(data: Any, start: Any) -> Any:
         if i < 0:
             return i, 0, np.int64(0)
         exponent += shift
-    bits = _round(mantissa, exponent) if digits <= _MOST_DIGITS else np.int64(_UNDECIDED)
+    bits = _round(mantissa, exponent) if digits <= _DIGITS_MAX else np.int64(_UNDECIDED)
     if bits == _UNDECIDED:
         return i, KIND_UNREAD, start << 32 | (i - start)
     return i, KIND_FLOAT, bits | np.int64(_SIGN) if negative else bits
@@ -118,25 +118,25 @@ def read_number(data: Any, start: Any) -> Any:
 
 @inlined
 def _round(mantissa: Any, exponent: Any) -> Any:
-    """The bits of the float64 nearest to mantissa * 10**exponent, or _UNDECIDED."""
+    """Return the bits of the float64 nearest to mantissa * 10**exponent, or _UNDECIDED."""
     if mantissa <= _EXACT_MANTISSA and -22 <= exponent <= 22:
-        # Both sides are exact doubles, so the one rounding of the operation is the right one (Clinger).
+        # Both operands are exact doubles, so the single rounding of the operation is correct (Clinger).
         number = np.float64(mantissa)
         number = number / _POWERS[-exponent] if exponent < 0 else number * _POWERS[exponent]
         return np.float64(number).view(np.int64)
     if mantissa == _ZERO:
         return np.int64(0)
-    if not _LEAST_POWER <= exponent <= _MOST_POWER:
+    if not _LEAST_POWER <= exponent <= _POWER_MAX:
         return np.int64(_UNDECIDED)
     return _round_by_product(mantissa, exponent)
 
 
 @compiled
 def _round_by_product(mantissa: Any, exponent: Any) -> Any:
-    """Eisel and Lemire's rounding (Lemire 2021, "Number parsing at a gigabyte per second", section 5).
+    """Round as Eisel and Lemire do (Lemire 2021, "Number parsing at a gigabyte per second", section 5).
 
-    The normalized mantissa is multiplied by 128 bits of the power of five; their upper bits decide
-    how to round but for rare cases, which are left undecided, like subnormal results.
+    The normalized mantissa is multiplied by 128 bits of the power of five; the upper bits decide the
+    rounding, except in rare cases, which are left undecided, like subnormal results.
     """
     zeros = np.int64(0)
     for step in (32, 16, 8, 4, 2, 1):
@@ -159,7 +159,7 @@ def _round_by_product(mantissa: Any, exponent: Any) -> Any:
     if binary <= 0:
         return np.int64(_UNDECIDED)
     if low <= _ONE and -4 <= exponent <= 23 and rounded & _THREE == _ONE and rounded << shift == high:
-        rounded &= ~_ONE  # just between two floats: to the even one
+        rounded &= ~_ONE  # halfway between two floats: round to even
     rounded = (rounded + (rounded & _ONE)) >> _ONE
     if rounded == _EXACT_MANTISSA:
         rounded >>= _ONE
@@ -171,7 +171,7 @@ def _round_by_product(mantissa: Any, exponent: Any) -> Any:
 
 @inlined
 def _multiply(a: Any, b: Any) -> Any:
-    """The upper and the lower 64 bits of a product."""
+    """Return the upper and the lower 64 bits of a product."""
     a_low, a_high = a & _LOWER_HALF, a >> _HALF
     b_low, b_high = b & _LOWER_HALF, b >> _HALF
     cross, other = a_low * b_high, a_high * b_low

@@ -1,4 +1,4 @@
-"""JSON that the usual parser refuses: surrogates without a partner, and numbers of any length."""
+"""Parsing of JSON that the usual parser rejects: lone surrogates, and numbers of any length."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 from decimal import Decimal
 from typing import Any
 
-MOST_INT_DIGITS = 4300
-"""Python refuses to read a longer int (it takes quadratic time); as a Decimal it is as exact."""
+INT_DIGITS_MAX = 4300
+"""Maximum digits of an int that Python parses, in quadratic time; longer ones become a Decimal, equally
+exact."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_odd_json(text: bytes) -> Any:
-    """The value that a JSON text means, as the decoder reads the parts of it that filters name.
+    """Parse a JSON text as the decoder parses the parts of it that filters name.
 
     Raises
     ------
     ValueError
-        It is no JSON.
+        The text is not JSON.
     """
     return _mended(json.loads(text.decode(), parse_int=_integer, parse_constant=_refuse))
 
@@ -35,7 +36,7 @@ def _mended(value: Any) -> Any:
 
 
 def _integer(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= MOST_INT_DIGITS else Decimal(digits)
+    return int(digits) if len(digits) <= INT_DIGITS_MAX else Decimal(digits)
 
 
 def _refuse(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What values the cells of an attribute stand for: cells back to values, for people to read."""
+"""Conversion of cells back to the values they represent, for explanations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, Arrays
 
 
 def values_of_codes(arrays: Arrays, attribute: int, first: int, last: int) -> ValueSet:
-    """The values whose codes are from `first` to `last` (see ``codes``)."""
+    """Return the values whose codes are from `first` to `last` (see ``codes``)."""
     shift = int(arrays.dictionary.code_shift[attribute])
     string_cell = int(arrays.dictionary.string_cell[attribute])
     return values_of_cells(
@@ -25,7 +25,7 @@ def values_of_codes(arrays: Arrays, attribute: int, first: int, last: int) -> Va
 
 
 def values_of_cells(arrays: Arrays, attribute: int, first: int, last: int) -> ValueSet:
-    """The values whose cells are from `first` to `last` (see ``layout``)."""
+    """Return the values whose cells are from `first` to `last` (see ``layout``)."""
     dictionary = arrays.dictionary
     atoms = sum(1 << cell for cell in range(first, min(last + 1, FIRST_NUMBER_CELL)))
     start, end = dictionary.number_start[attribute : attribute + 2].tolist()
@@ -37,7 +37,7 @@ def values_of_cells(arrays: Arrays, attribute: int, first: int, last: int) -> Va
 
 
 def number_at(arrays: Arrays, place: int) -> Decimal:
-    """A numeric constant, exactly."""
+    """Return a numeric constant exactly."""
     dictionary, texts = arrays.dictionary, arrays.texts
     odd = int(np.searchsorted(texts.number_place, place))
     if odd < len(texts.number_place) and texts.number_place[odd] == place:
@@ -49,14 +49,14 @@ def number_at(arrays: Arrays, place: int) -> Decimal:
 
 
 def string_at(arrays: Arrays, place: int) -> str:
-    """A constant that is a string."""
+    """Return a string constant."""
     offsets = arrays.dictionary.string_offset
     raw = arrays.dictionary.string_bytes[offsets[place] : offsets[place + 1]].tobytes()
     return raw.decode("utf-8", "surrogatepass")
 
 
 def _cells_of_code(code: int, shift: int, string_cell: int) -> tuple[int, int]:
-    """The first and the last cell of a code."""
+    """Return the first and the last cell of a code."""
     if code < FIRST_NUMBER_CELL:
         return code, code
     string_code = FIRST_NUMBER_CELL + 1 + ((string_cell - 1 - FIRST_NUMBER_CELL) >> shift)
@@ -68,7 +68,7 @@ def _cells_of_code(code: int, shift: int, string_cell: int) -> tuple[int, int]:
 
 
 def _ranges(base: int, constants: int, first: int, last: int, at: Callable[[int], Any]) -> Ranges:
-    """The part of a region that cells cover: it has a gap, then a point and a gap for each constant."""
+    """Return the range of a region's cells: the region is a gap, then a point and a gap for each constant."""
     low, high = max(first - base, 0), min(last - base, 2 * constants)
     if low > high:
         return Ranges()

@@ -1,7 +1,7 @@
 """Codes: cells in 16 bits, in the same order, for the vector loops over tiles.
 
-Where an attribute has few cells, a code is a cell. Otherwise it is a run of neighbouring cells, of a power
-of two; what is no number or string keeps codes of its own, and so do numbers and strings.
+If an attribute has few cells, a code is a cell. Otherwise it is a run of 2**shift adjacent cells; codes never
+mix numbers, strings, and other values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fieldfare.matching.plain.layout import CODES_MAX, FIRST_NUMBER_CELL
 
 
 def code_shifts(cell_counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """How many bits of each attribute's cells are left out of its codes."""
+    """Return the number of low bits that each attribute's codes omit from its cells."""
     shifts = np.zeros(len(cell_counts), np.int32)
     while (over := (cell_counts >> shifts) + FIRST_NUMBER_CELL + 2 >= CODES_MAX).any():
         shifts[over] += 1
@@ -25,7 +25,7 @@ def code_shifts(cell_counts: NDArray[np.int64]) -> NDArray[np.int32]:
 
 @inlined
 def code_of(cell: Any, shift: Any, string_cell: Any) -> Any:
-    """The code of a cell; never decreasing with the cell."""
+    """Return the code of a cell: a nondecreasing function of the cell."""
     if cell < FIRST_NUMBER_CELL:
         return cell
     if cell < string_cell:
@@ -40,7 +40,7 @@ def code_of(cell: Any, shift: Any, string_cell: Any) -> Any:
 
 @compiled
 def encode(shifts: Any, string_cells: Any, cells: Any, codes: Any) -> None:
-    """Write the codes of cells [A, n] into the rows of codes [A + 1, more than n], and event numbers last."""
+    """Write the codes of cells [A, n] to the rows of codes [A + 1, n or more], and the event numbers last."""
     attributes, count = cells.shape
     for a in range(attributes):
         shift, string_cell = shifts[a], string_cells[a]
@@ -52,10 +52,10 @@ def encode(shifts: Any, string_cells: Any, cells: Any, codes: Any) -> None:
 
 @inlined
 def code_piece(low: Any, high: Any, shift: Any, string_cell: Any, cell_count: Any) -> Any:
-    """Of a piece the first code and the one after the last, and whether these are exact.
+    """Return a piece's first code, the code after its last, and whether these are exact.
 
-    They are if no other cell has the same code; bit 0 says it of the first, bit 1 of the last. A piece
-    that has no end has CODES_MAX as the code after its last.
+    They are exact if no other cell has the same code: bit 0 for the first, bit 1 for the last. A piece
+    without an upper end has CODES_MAX as the code after its last.
     """
     first = np.int64(code_of(low, shift, string_cell))
     begins = low == 0 or code_of(low - 1, shift, string_cell) != first
@@ -68,7 +68,7 @@ def code_piece(low: Any, high: Any, shift: Any, string_cell: Any, cell_count: An
 
 @compiled
 def piece_codes(dictionary: Any, cell_counts: Any, attributes: Any, lows: Any, highs: Any) -> Any:
-    """What `code_piece` says of pieces of attributes, as three arrays."""
+    """Return the results of `code_piece` for pieces of attributes, as three arrays."""
     first, after = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
     exact = np.empty(len(lows), np.uint8)
     for i in range(len(lows)):
@@ -80,13 +80,13 @@ def piece_codes(dictionary: Any, cell_counts: Any, attributes: Any, lows: Any, h
 
 @inlined
 def mark_of(cell: Any, shift: Any) -> Any:
-    """A cell in a byte: never decreasing with the cell, and 0 only for a missing value."""
+    """Return a cell as one byte: a nondecreasing function of the cell, 0 only for a missing value."""
     return (cell + (1 << shift) - 1) >> shift
 
 
 @compiled
 def marks_of(cells: Any, shifts: Any) -> Any:
-    """The mark of each cell of an attribute with a shift."""
+    """Return the mark of each cell, given each one's shift."""
     marks = np.empty(len(cells), np.int64)
     for i in range(len(cells)):
         marks[i] = mark_of(np.int64(cells[i]), np.int64(shifts[i]))

@@ -1,4 +1,4 @@
-"""The compiled loops that find events' values among the constants of an attribute."""
+"""Kernels that find events' values among the constants of an attribute."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _hash(text: Any, start: Any, length: Any) -> Any:
 
 @compiled
 def hash_string(text: Any, start: int, length: int) -> Any:
-    """A hash of 32 bits, in int64 arithmetic that cannot overflow."""
+    """Return a 32-bit hash, computed in int64 arithmetic that cannot overflow."""
     return _hash(text, start, length)
 
 
 @compiled
 def grid_step(value: float, origin: float, scale: float, size: int) -> Any:
-    """The step of the grid that a value lies in: never decreasing with the value."""
+    """Return the grid step that contains a value: a nondecreasing function of the value."""
     x = (value - origin) * scale
     if not x > 0.0:
         return 0
@@ -47,7 +47,7 @@ def grid_step(value: float, origin: float, scale: float, size: int) -> Any:
 
 @inlined
 def _is_below(constants: Any, offset: Any, end: Any, text: Any, start: Any, length: Any) -> Any:
-    """Whether a constant string lies below an event's string."""
+    """Whether a constant string sorts before an event's string."""
     for i in range(min(end - offset, length)):
         x, y = constants[offset + i], text[start + i]
         if x != y:
@@ -67,7 +67,8 @@ def locate_strings(
     text: Any,
     cells: Any,
 ) -> None:
-    """Write the cells of one attribute's strings. A word that the event before had is not looked up again."""
+    """Write the cells of one attribute's strings. A word equal to the previous event's is not looked up
+    again."""
     string_offset, constants, slots = borrowed(string_offset), borrowed(string_bytes), borrowed(slots)
     kinds, words, text, cells = borrowed(kinds), borrowed(words), borrowed(text), borrowed(cells)
     count, mask = len(string_offset) - 1, len(slots) - 1
@@ -90,7 +91,7 @@ def locate_strings(
                 cell = first_cell + 2 * s + 1
                 break
             slot = (slot + 1) & mask
-        if cell < 0:  # no constant
+        if cell < 0:  # not a constant
             low, high = 0, count if ordered else 0
             while low < high:
                 middle = (low + high) >> 1

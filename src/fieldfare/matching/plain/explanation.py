@@ -1,4 +1,5 @@
-"""What an index chose: how many rows it finds by keys, by texts, in tiles, and where one filter's went."""
+"""Explanations of a plain index: the rows found by keys, by needles and in tiles, and how one filter is
+found."""
 
 from __future__ import annotations
 
@@ -12,27 +13,27 @@ from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ValueSet
 from fieldfare.matching.evaluation.derived_columns import derived_column
 from fieldfare.matching.explanation import count_of
-from fieldfare.matching.plain.build.access import keys_of
+from fieldfare.matching.plain.building.access import keys_of
 from fieldfare.matching.plain.cell_values import values_of_codes
 from fieldfare.matching.plain.layout import MORE_ALTERNATIVES, Arrays, Needles, Rows
 from fieldfare.model import Path, derived_text
 
 KEYS_SHOWN = 8
-"""The text names so many keys, those with most rows."""
+"""Maximum keys listed in the text, those with the most rows; the others are summed up."""
 COLUMNS_SHOWN = 30
-"""The text names so many derived columns."""
+"""Maximum derived columns listed in the text; the others are summed up."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """A table of rows by an event's cells of some attributes.
+    """A key: a table of rows by an event's cells of a few attributes.
 
     Attributes
     ----------
     paths
         The attributes, one to four.
     entries
-        How many rows it lists; a row that allows several values is listed once for each combination.
+        The number of table entries; a row that allows several values has one for each combination.
     """
 
     paths: tuple[Path, ...]
@@ -42,24 +43,24 @@ class KeyUse:
         return " and ".join(_names(self.paths))
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the key as JSON."""
         return {"attributes": _names(self.paths), "entries": self.entries}
 
 
 @dataclass(frozen=True, slots=True)
 class NeedleUse:
-    """A search of an attribute's strings for texts.
+    """A search for needles (texts) in the strings of an attribute.
 
     Attributes
     ----------
     path
         The attribute.
     folded
-        Whether it goes without regard to case.
+        Whether the search ignores case.
     needles
-        How many texts are looked for.
+        The number of texts searched for.
     rows
-        How many rows have one of them.
+        The number of rows found by these texts.
     """
 
     path: Path
@@ -68,23 +69,23 @@ class NeedleUse:
     rows: int
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the search as JSON."""
         (name,) = _names([self.path])
         return {"attribute": name, "ignores_case": self.folded, "texts": self.needles, "rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedUse:
-    """A column that is computed for every event, because filters compare it.
+    """A derived column, computed for every event because filters compare it.
 
     Attributes
     ----------
     path
-        Its path; as text its expression.
+        The column's path, formatted as its expression.
     rows
-        How many rows compare it.
+        The number of rows that compare it.
     cost_ns
-        What computing it costs an event, roughly.
+        The estimated cost of computing it, in ns per event.
     """
 
     path: Path
@@ -95,34 +96,35 @@ class DerivedUse:
         return f"{format_path(self.path)}: {count_of(self.rows, 'row')}, {self.cost_ns:,.0f} ns an event"
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the column as JSON."""
         return {"expression": format_path(self.path), "rows": self.rows, "cost_ns": self.cost_ns}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainExplanation:
-    """What an index chose for its rows; a row is one conjunction of a filter. See ``library.Explanation``.
+    """The structures chosen for an index's rows; a row is one conjunction of a filter. See
+    ``library.SearchExplanation``.
 
     Attributes
     ----------
     attributes
-        How many attributes its filters constrain, and derived columns.
+        The number of attributes and derived columns that the filters constrain.
     constants
-        How many constants they compare these with.
+        The number of constants that they are compared with.
     keys
-        The keys that were chosen, in the order in which they are looked up.
+        The keys, in lookup order.
     needles
-        Where texts are looked for.
+        The searches for texts.
     derived
-        Which columns are computed, those that most rows compare first.
+        The computed columns, by descending number of rows.
     rows_in_keys, rows_in_needles, rows_in_tiles
-        How many rows are found in each way.
+        The number of rows found in each way.
     tiles
-        How many tiles there are.
+        The number of tiles.
     undecided_rows
-        Rows for whose candidates the filter itself must decide.
+        The number of rows for whose candidates the filter itself must be evaluated.
     size_bytes
-        Of all arrays, by group: dictionary, rows, access (keys), needles, tiles, texts.
+        The size of all arrays, by group: dictionary, rows, access (keys), needles, tiles, texts.
     """
 
     attributes: int
@@ -142,7 +144,7 @@ class PlainExplanation:
         return self.rows_in_keys + self.rows_in_needles + self.rows_in_tiles
 
     def lines(self) -> list[str]:
-        """See ``library.Explanation``."""
+        """See ``library.SearchExplanation``."""
         on = f"{count_of(self.attributes, 'attribute')}, {count_of(self.constants, 'constant')}"
         lines = [f"{count_of(self.rows, 'row')}, {on}"]
         if self.keys:
@@ -158,7 +160,7 @@ class PlainExplanation:
                 others = count_of(len(ordered) - KEYS_SHOWN, "other key")
                 lines.append(f"    {others}: {count_of(more, 'entry', 'entries')}")
         for use in self.needles:
-            how = ", without regard to case" if use.folded else ""
+            how = ", ignoring case" if use.folded else ""
             texts = f"{count_of(use.needles, 'text')} in {format_path(use.path)}{how}"
             lines.append(f"  {count_of(use.rows, 'row')} found by {texts}")
         if self.tiles:
@@ -172,11 +174,11 @@ class PlainExplanation:
                 lines.append(f"    {count_of(len(rest), 'other')}: {cost_ns:,.0f} ns an event")
         if self.undecided_rows:
             rows = count_of(self.undecided_rows, "row")
-            lines.append(f"  {rows} undecided: for what they find the filters themselves decide")
+            lines.append(f"  {rows} undecided: the filters are evaluated for their candidates")
         return lines
 
     def document(self) -> dict[str, Any]:
-        """See ``library.Explanation``."""
+        """See ``library.SearchExplanation``."""
         return {
             "attributes": self.attributes,
             "constants": self.constants,
@@ -199,18 +201,18 @@ class RowPlace:
     Attributes
     ----------
     exact
-        Whether the index decides; if not, the filter is evaluated for the events that it finds.
+        Whether the index decides the match; if not, the filter is evaluated for the row's candidates.
     key
-        The attributes of its key, or None if it has none.
+        The attributes of its key, or None if it is not found by a key.
     entries
-        How many times the key lists it.
+        The number of the key's entries for the row.
     needle
-        The attribute and the text that its string must contain, or None if it is not found by one.
+        The attribute and the text that its string must contain, or None if it is not found by a text.
     tile, tile_rows
-        The number of its tile and how many rows that has; -1 and 0 if it is in none.
+        The number and the size of its tile; -1 and 0 if it is in no tile.
     zones
-        What an event must be to be compared with the tile's rows; all of an attribute's values if there is no
-        zone of it.
+        The values for which an event is compared with the tile's rows; attributes without a zone allow all
+        values.
     """
 
     exact: bool
@@ -222,7 +224,7 @@ class RowPlace:
     zones: tuple[tuple[Path, ValueSet], ...] = ()
 
     def __str__(self) -> str:
-        decides = "" if self.exact else "; for what it finds the filter itself decides"
+        decides = "" if self.exact else "; the filter is evaluated for its candidates"
         if self.key is not None:
             times = "" if self.entries == 1 else f", under {self.entries} combinations of values"
             return f"found by the key {' and '.join(_names(self.key))}{times}{decides}"
@@ -231,11 +233,11 @@ class RowPlace:
             return f"found by the text {text!r} in {format_path(path)}{decides}"
         others = f"with {count_of(self.tile_rows - 1, 'other row')}"
         zones = " and ".join(f"{format_path(path)} is {_in_words(values)}" for path, values in self.zones)
-        looked = f", looked at where {zones}" if zones else ", looked at for every event"
+        looked = f", compared where {zones}" if zones else ", compared with every event"
         return f"in tile {self.tile} {others}{looked}{decides}"
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the place as JSON."""
         found: dict[str, Any] = {"exact": self.exact}
         if self.key is not None:
             return {**found, "key": _names(self.key), "entries": self.entries}
@@ -247,7 +249,7 @@ class RowPlace:
 
 
 def explain_index(arrays: Arrays, paths: Sequence[Path]) -> PlainExplanation:
-    """What an index chose; `paths` are those that it compares."""
+    """Explain an index; `paths` are the attributes that it compares."""
     tiled, needled = len(arrays.tiles.row_kind), len(arrays.needles.row)
     return PlainExplanation(
         attributes=len(paths),
@@ -265,7 +267,7 @@ def explain_index(arrays: Arrays, paths: Sequence[Path]) -> PlainExplanation:
 
 
 def explain_rows(arrays: Arrays, paths: Sequence[Path], place: int) -> tuple[RowPlace, ...]:
-    """How the rows of the filter at a place are found."""
+    """Explain how the rows of the filter at a place are found."""
     owner = arrays.rows.subscription
     rows = np.flatnonzero((owner == place) | (owner == ~place)).tolist()
     return tuple(_place(arrays, paths, row, bool(owner[row] >= 0)) for row in rows)
@@ -310,13 +312,13 @@ def _needle_uses(needles: Needles, paths: Sequence[Path]) -> Iterator[NeedleUse]
 
 
 def _entries_of(needles: Needles, group: int) -> tuple[int, int]:
-    """The needles of a group: from the first up to the second."""
+    """Return the range [first, end) of a group's needles."""
     start, end = needles.slot_start[group : group + 2].tolist()
     return int(needles.slot[start]), int(needles.slot[end - 1])
 
 
 def _needle(needles: Needles, paths: Sequence[Path], row: int) -> tuple[Path, str] | None:
-    """The attribute in which a row's text is looked for, and the text; None if it is found otherwise."""
+    """Return the attribute and the text by which a row is found; None if it is not found by a text."""
     places = np.flatnonzero(needles.row == row)
     if not len(places):
         return None
@@ -329,7 +331,7 @@ def _needle(needles: Needles, paths: Sequence[Path], row: int) -> tuple[Path, st
 
 
 def _key(arrays: Arrays, paths: Sequence[Path], row: int) -> tuple[tuple[Path, ...], int]:
-    """The attributes of the key that lists a row, and how many times it does."""
+    """Return the attributes of the key that contains a row, and the number of its entries."""
     access = arrays.access
     entries = np.flatnonzero(access.row == row)
     slot = np.searchsorted(access.table, entries[0], side="right") - 1
@@ -343,6 +345,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _in_words(values: ValueSet) -> str:
-    from fieldfare.filters.help.value_words import describe_values  # what only matches needs none of it
+    from fieldfare.filters.help.value_words import describe_values  # not needed for matching
 
     return describe_values(values)

@@ -1,4 +1,4 @@
-"""How a needle is kept: an entry's bits, and the hash of its gram (``layout.Needles``)."""
+"""The bit layout of a needle's entry, and the hash of its gram (``layout.Needles``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOWER_HALF = 0xFFFFFFFF
 
 @inlined
 def hash_gram(text: Any, i: Any, size: Any) -> Any:
-    """A hash of 32 bits of text[i : i + size], in int64 arithmetic that cannot overflow."""
+    """Return a 32-bit hash of text[i : i + size], computed in int64 arithmetic that cannot overflow."""
     word = load_part(text, i, size)
     h = np.int64(word & np.uint64(LOWER_HALF)) * 0x1E3779B1
     h = (h ^ (h >> 29)) & LOWER_HALF

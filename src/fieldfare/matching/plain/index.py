@@ -1,4 +1,5 @@
-"""Filters in flat arrays (``layout`` draws them), searched a batch of events at a time."""
+"""The index of the library `plain`: filters in flat arrays (see ``layout``), searched by batches of
+events."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.derived_columns import computed_together, derived_column
 from fieldfare.matching.events.columns import Column, ColumnBatch
+from fieldfare.matching.grouping import drop_slots, repeated_slots
 from fieldfare.matching.library import Candidates, TooManyPairs
-from fieldfare.matching.plain.build.needles import NO_ROWS
+from fieldfare.matching.plain.building.needles import NO_ROWS
 from fieldfare.matching.plain.codes import encode
 from fieldfare.matching.plain.explanation import PlainExplanation, RowPlace, explain_index, explain_rows
 from fieldfare.matching.plain.layout import (
@@ -38,16 +40,19 @@ from fieldfare.matching.plain.search import (
     tile_kernels,
 )
 from fieldfare.matching.plain.search.confirm import Confirmer
-from fieldfare.matching.plain.search.row_bits import RowBitsToCome
+from fieldfare.matching.plain.search.row_bits import LazyRowBits
 from fieldfare.matching.plain.search.strings import scan_strings
 from fieldfare.matching.plain.search.vectors import LANES
 from fieldfare.model import Path, derived_text
 
 PAIRS_ROOM = 8192
-"""Room for pairs that a chunk of events starts with, if the last one did not find more."""
+"""Initial capacity for pairs of a chunk of events, unless the last chunk found more."""
+
+REPEATS_LOOKED_FOR_MAX = 1 << 20
+"""Slots per batch when searching for repeated candidates; repetitions farther apart are evaluated twice."""
 
 TILE_PAIRS_MAX = TILE_ROWS_MAX * LANES
-"""Pairs that a tile asks for room for, at most."""
+"""Maximum number of pairs for which a tile requests room."""
 
 CompileFilter = Callable[[str, str], Any]
 
@@ -62,12 +67,12 @@ _GROUPS: dict[str, Callable[..., Any]] = {
 
 
 class PlainIndex:
-    """Filters of the library `plain`, indexed; see ``library.FilterIndex``.
+    """Indexed filters of the library `plain`; see ``library.FilterIndex``.
 
     Attributes
     ----------
     indexed_paths
-        The attributes and the derived columns that the index itself compares.
+        The attributes and derived columns that the index itself compares.
     paths
         The attributes among these, those that derived columns read, and those that filters need to confirm a
         match.
@@ -95,13 +100,13 @@ class PlainIndex:
         self._compile_filter = compile_filter
         self._boundaries: dict[int, list[Decimal]] = {}
         self._pairs_room = PAIRS_ROOM
-        self._row_bits = RowBitsToCome(groups.tiles)
+        self._row_bits = LazyRowBits(groups.tiles)
 
     @classmethod
     def open(
         cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], compile_filter: CompileFilter
     ) -> Self:
-        """What `meta` and `arrays` gave, also before there were needles."""
+        """Open an index from its `meta` and `arrays`; files written before needles existed have none."""
         groups = {
             name: group(**{field_name: arrays[f"{name}.{field_name}"] for field_name in group._fields})  # type: ignore[attr-defined]
             for name, group in _GROUPS.items()
@@ -155,7 +160,29 @@ class PlainIndex:
             pairs, count = self._scan_tiles(cells, by_event, pairs, count, most, tile_ends)
         if count > most:
             raise TooManyPairs
-        return Candidates(pairs[:count], tile_ends)
+        return self._without_repeats(Candidates(pairs[:count], tile_ends))
+
+    def _without_repeats(self, found: Candidates) -> Candidates:
+        """Remove repeated candidates: a filter is found by each of its conjunctions that holds."""
+        several = self._has_several_rows
+        if several is None:
+            return found
+        repeated = repeated_slots(found.pairs, several, REPEATS_LOOKED_FOR_MAX)
+        if not len(repeated):
+            return found
+        drop_slots(found.pairs, repeated)
+        ends = found.tile_ends - np.searchsorted(repeated, found.tile_ends)
+        return Candidates(found.pairs[: len(found.pairs) - len(repeated)], ends)
+
+    @cached_property
+    def _has_several_rows(self) -> NDArray[np.bool_] | None:
+        """For each filter, whether several of its conjunctions are inexact; None if that is true of no
+        filter."""
+        if not self.confirms:
+            return None
+        subscription = self.groups.rows.subscription
+        several = np.bincount(~subscription[subscription < 0], minlength=0) > 1
+        return several if several.any() else None
 
     def _scan_needles(
         self,
@@ -167,7 +194,7 @@ class PlainIndex:
         count: int,
         most: int,
     ) -> tuple[NDArray[np.int32], int]:
-        """Append what is found by texts in strings."""
+        """Append the pairs found by needles."""
         needles, end = self.groups.needles, start + len(by_event)
         for group, attribute in enumerate(needles.attribute.tolist()):
             column = columns.columns.get(self.indexed_paths[attribute])
@@ -187,7 +214,7 @@ class PlainIndex:
         most: int,
         tile_ends: NDArray[np.int64],
     ) -> tuple[NDArray[np.int32], int]:
-        """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
+        """Append the pairs found by tiles. `pairs` grows here, because numpy requests huge pages."""
         dictionary, tiles = self.groups.dictionary, self.groups.tiles
         codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(len(by_event))), np.uint16)
         encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
@@ -205,13 +232,13 @@ class PlainIndex:
                 tile, count, needed = tile_kernels.scan_tiles(tiles, *batch)
             else:
                 tile, count, needed = few_kernels.scan_few(tiles, bits, *batch)
-        # The last tiles need room for all that they might find; memory that is not written costs nothing.
+        # The last tiles need room for all their possible matches; unwritten memory costs nothing.
         spare = TILE_PAIRS_MAX if needed > PAIRS_ROOM else 0
         self._pairs_room = max(PAIRS_ROOM, min(len(pairs) + spare, count + (count >> 2) + spare))
         return pairs, count
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
-        """The cell of every indexed attribute of events [start, end): int32[A, n]."""
+        """Return the cell of every indexed attribute of the events [start, end): int32[A, n]."""
         shape = (len(self.indexed_paths), end - start)
         kinds, words = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
         for a, path in enumerate(self.indexed_paths):
@@ -244,7 +271,7 @@ class PlainIndex:
                     cells[a, event] = self._exact_cell(a, column.value(columns, start + event))
 
     def _exact_cell(self, attribute: int, value: int | Decimal | Fraction) -> int:
-        """The cell of a number that neither an int64 nor a float64 holds."""
+        """Return the cell of a number that fits neither int64 nor float64."""
         boundaries = self._boundaries.get(attribute)
         if boundaries is None:
             boundaries = self._boundaries[attribute] = self._read_boundaries(attribute)
@@ -289,7 +316,7 @@ class PlainIndex:
 
     @cached_property
     def _filter_of(self) -> NDArray[np.int64]:
-        """The place of each filter that confirms among those that do."""
+        """For each filter that must confirm, its index among all such filters."""
         filter_place = self.groups.texts.filter_place
         places = np.zeros(filter_place[-1] + 1, np.int64)
         places[filter_place] = np.arange(len(filter_place))
@@ -297,7 +324,8 @@ class PlainIndex:
 
     @cached_property
     def _confirmer(self) -> Confirmer:
-        """What evaluates the filters. It does not know this index: a circle would keep its file mapped."""
+        """The evaluator of the filters. It does not refer to this index: a reference cycle would keep the
+        file mapped."""
         texts, compile_filter = self.groups.texts, self._compile_filter
         return Confirmer(len(texts.filter_place), lambda place: _text_at(texts, place), compile_filter)
 
@@ -311,7 +339,7 @@ class PlainIndex:
 
 
 def _text_at(texts: Texts, place: int) -> tuple[str, str]:
-    """The filter of a subscription whose normal form is not exact: its text, and its dialect."""
+    """Return the text and the dialect of a filter whose normal form is not exact."""
     raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
     dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
     return text, dialect

@@ -1,6 +1,7 @@
-"""What is worked out of a filter's text is kept.
+"""A cache for values computed from a filter's text.
 
-While subscriptions change parts are folded again and again: each new one has filters that others had before.
+Parts are folded again and again while subscriptions change, so new parts mostly contain filters of earlier
+ones.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 CompileFilter = Callable[[str, str], Any]
-"""Makes a filter of its text and dialect."""
+"""Compiles a filter from its text and dialect."""
 
 Work = Callable[[CompileFilter, str, str], T]
 
 
 def kept(count: int, characters_max: int) -> Callable[[Work[T]], Work[T]]:
-    """Keep what is worked out of so many filters with texts no longer than that: clients fill no more."""
+    """Cache results for at most `count` filters, with texts of at most `characters_max`; this bounds its
+    memory."""
 
     def keeping(work: Work[T]) -> Work[T]:
         known = lru_cache(count)(work)

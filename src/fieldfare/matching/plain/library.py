@@ -1,4 +1,4 @@
-"""The library of filters that the service can read: `plain`."""
+"""The library `plain`: filters that the service can read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fieldfare.filters import compile_filter
 from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed
-from fieldfare.matching.plain.build.arrays import Material, build_arrays, prepare
-from fieldfare.matching.plain.build.derived import with_columns
-from fieldfare.matching.plain.build.gathering import Gatherer
+from fieldfare.matching.plain.building.arrays import Material, build_arrays, prepare
+from fieldfare.matching.plain.building.derived import with_columns
+from fieldfare.matching.plain.building.gathering import Gatherer
 from fieldfare.matching.plain.index import PlainIndex
 from fieldfare.matching.plain.kept import CompileFilter
 from fieldfare.matching.plain.layout import Arrays
@@ -23,12 +23,12 @@ from fieldfare.matching.plain.layout import Arrays
 
 @dataclass(frozen=True, slots=True)
 class PlainLibrary:
-    """Filters of all dialects, by their normal forms; see ``library.Library``.
+    """Filters of all dialects, indexed by their normal forms; see ``library.Library``.
 
     Attributes
     ----------
     compile_filter
-        Makes a filter of its text and dialect.
+        Compiles a filter from its text and dialect.
     """
 
     compile_filter: CompileFilter = compile_filter
@@ -49,7 +49,7 @@ class PlainLibrary:
 
 
 class PlainBuilder:
-    """Takes in filters, some at a time; what it keeps of them is arrays. See ``library.Builder``."""
+    """A builder of a `PlainIndex`, which stores the added filters as arrays only. See ``library.Builder``."""
 
     def __init__(self, compile_filter: CompileFilter) -> None:
         self._compile_filter = compile_filter
@@ -76,10 +76,10 @@ class PlainBuilder:
 
 
 def index_of(material: Material, compile_filter: CompileFilter) -> PlainIndex:
-    """Build an index of what was gathered."""
+    """Build an index of the gathered filters."""
     material = with_columns(material)
     prepared = prepare(material)
-    del material  # a large index needs the room
+    del material  # frees memory that a large index needs
     indexed, further, arrays = build_arrays(prepared, compile_filter)
     groups: dict[str, Any] = arrays._asdict()
     frozen = Arrays(**{name: type(group)(*map(read_only, group)) for name, group in groups.items()})

@@ -1,8 +1,8 @@
 """``python -m fieldfare.runtimes.indexer --data DIR``: the indexer's process.
 
-It follows the registry of one data directory until SIGTERM (exit status 0), or until it cannot go on by
-itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either).
-It can be killed at any moment; the next one goes on from the newest manifest.
+It follows the registry of one data directory until SIGTERM (exit status 0), or until it cannot continue (1,
+with the reason in the last line of its log; `EXIT_FORMAT` if no other process could continue either). It can
+be killed at any time; the next one resumes from the newest manifest.
 """
 
 from __future__ import annotations
@@ -34,18 +34,25 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--lock-wait", type=float, default=15.0, metavar="SECONDS",
         help="how long to wait for another indexer on this directory to end (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--partitioning", default=AUTO, help="how spaces are cut (default: %(default)s)")
-    parser.add_argument("--matchers", type=int, default=1, help="into how many (default: %(default)s)")
+    parser.add_argument(
+        "--partitioning", default=AUTO, help="how spaces are partitioned into slices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--matchers",
+        type=int,
+        default=1,
+        help="number of slices of a partitioned space (default: %(default)s)",
+    )
     parser.add_argument(
         "--slices", action="append", default=[], metavar="SPACE=PARTITIONING:MATCHERS",
-        help="how one space is cut; may be given several times",
+        help="how one space is partitioned; may be given several times",
     )  # fmt: skip
     parser.add_argument("--matcher-memory", type=int, default=0, metavar="BYTES")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; gives its exit status."""
+    """Run the program; return its exit status."""
     options = parse(arguments)
     cuts = CutSettings.parsed(
         options.partitioning, options.matchers, options.slices, options.matcher_memory or half_of_memory()
@@ -71,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def half_of_memory() -> int:
-    """Half of what this machine has, in bytes: the rest is for events and for others."""
+    """Return half of this machine's memory, in bytes: the rest is for events and other processes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

@@ -1,20 +1,20 @@
-"""The indexer at work: it follows the registry, and tells how far it has come.
+"""The indexer's main loop: it follows the registry and reports its progress.
 
     a change is committed ─▶ seen within 2 ms ─▶ delta, then manifest ─▶ batches may be matched with it
 
-Whoever wants a manifest that covers a stamp waits until there is one, and says so in ``run/wanted``: there is
-one for each batch that waits, and besides as many as take a quarter of the indexer's time. Old manifests go
-after a while. A task that was planned with one of those takes the newest instead, and finds the same, for
-that too has every version that counts for records which may still be matched.
+A process that needs a manifest for a stamp announces it in ``run/wanted`` and waits. A manifest is written
+for each waiting batch, and others take at most a quarter of the indexer's time. Old manifests are removed
+after a while. A task that was planned with a removed one uses the newest instead, with the same result: that
+too has every version that is valid for records which may still be matched.
 
 Every second it writes ``run/indexer.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "revision": 9, "snapshot_revision": 7,
      "manifest": 12, "error": null}
 
-`state` is starting, running, recovering, failed or stopped, and `error` says why it is recovering or failed.
-Revisions of the registry up to `revision` are covered by the manifest. No change up to `snapshot_revision`
-is asked for again, not even after a crash.
+`state` is starting, running, recovering, failed or stopped; `error` is the reason for recovering or failed.
+The manifest covers revisions of the registry up to `revision`. No change up to `snapshot_revision` is read
+again, not even after a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.planning.cuts import CutSettings, Searching
-from fieldfare.runtimes.indexer.index_writer import CHANGES_AT_ONCE, IndexWriter
+from fieldfare.runtimes.indexer.index_writer import CHANGES_BATCH_SIZE, IndexWriter
 from fieldfare.runtimes.process.heartbeat import FULL, Heartbeat, read_beat
 from fieldfare.runtimes.process.wanted import wanted
 from fieldfare.storage import (
@@ -50,18 +50,22 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.sqlite.watch import SqliteWatch
 
 LOOK_S = 0.002
-"""How often it looks whether the registry has changed, which takes some microseconds."""
+"""Polling interval for changes of the registry, in seconds; a look takes microseconds."""
 PACE_S = 0.2
 REST = 3
-"""So many times as long as a manifest took none is written that no batch waits for, but no longer than
-``PACE_S``: they cost syncs of the disk, for which publishers wait too, and time that batches would have used.
-Where few subscribe there is one before it is waited for."""
+"""Pause after a manifest, as a multiple of its writing time, if no batch waits; at most ``PACE_S`` seconds.
+
+Manifests cost disk syncs, which delay publishers, and time that batches would use. With few subscriptions one
+is written before a batch waits for it.
+"""
 KEPT_S = 10.0
-"""So long a manifest stays when there is a newer one: far longer than a batch needs to open it."""
+"""Seconds that a manifest is kept after a newer one: far longer than a batch needs to open it."""
 TEND_S = 1.0
 CUT_KEPT_S = 120.0
-"""So long at most manifests stay that cut a space otherwise, until a batch was matched by the new one: a task
-goes on only with slices of the cut by which its events were sent."""
+"""Maximum seconds that manifests with a space's previous cut are kept, until a batch used the new one.
+
+A task works only with slices of the cut by which its events were sent.
+"""
 STOP_LOOK_S = 0.1
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
@@ -81,7 +85,7 @@ class IndexerHeartbeat(Heartbeat):
         return self._figures
 
     def tell(self, writer: IndexWriter) -> None:
-        """Say that all is well, and how far the index is."""
+        """Write a heartbeat in the state "running", with the index's progress."""
         self._figures["revision"] = writer.manifest.revision
         self._figures["snapshot_revision"] = writer.snapshot_revision
         self._figures["manifest"] = writer.manifest.number
@@ -89,12 +93,12 @@ class IndexerHeartbeat(Heartbeat):
 
 
 def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | None = None) -> None:
-    """Follow the registry until `stop` is set; what fails is begun anew, from what is on disk.
+    """Follow the registry until `stop` is set; after a failure, restart from the files on disk.
 
     Parameters
     ----------
     cuts : CutSettings, optional
-        How spaces are to be held. Default: each in one slice.
+        How spaces are to be cut. Default: each is one slice.
 
     Raises
     ------
@@ -123,20 +127,20 @@ def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | N
 
 
 def load_kernels() -> None:
-    """Index a few filters, in vain: what is loaded for that, the first subscriber need not wait for."""
+    """Index a few filters and discard the result, so that the first subscriber need not wait for loading."""
     texts = ["a = 'x' AND b > 3", "a < b", "s LIKE '%x%'", "a BETWEEN 1 AND 2 OR b = 3"]
     texts += [f"s LIKE '%word{i}%'" for i in range(100)]
     build_part(
         IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
         for number, text in enumerate(texts)
     )
-    # What is loaded stays: the collector need not look at it again, for which everybody would wait.
+    # Loaded objects stay: the collector need not scan them again, which would delay everything.
     gc.collect()
     gc.freeze()
 
 
 def _pause(stop: threading.Event, pause_s: float, why: str, heartbeat: Heartbeat) -> None:
-    _log.error("the index cannot be kept up to date: %s; it is tried again", why)
+    _log.error("the index cannot be kept up to date: %s; retrying", why)
     heartbeat.beat("recovering", error=why)
     until_s = time.monotonic() + pause_s
     while not stop.wait(STOP_LOOK_S) and time.monotonic() < until_s:
@@ -149,12 +153,12 @@ def _is_full(error: BaseException) -> bool:
 
 
 class Follower:
-    """Keeps the index up to date, from opening its files to the first thing that goes wrong.
+    """Keeps the index up to date, from opening its files to the first failure.
 
     Attributes
     ----------
     worked : bool
-        Whether it has got as far as to cover the registry.
+        Whether it has once covered the registry.
     """
 
     def __init__(self, folder: DataFolder, heartbeat: IndexerHeartbeat, cuts: CutSettings) -> None:
@@ -163,7 +167,7 @@ class Follower:
         self._cut: tuple[float, int] | None = None
         self._folder = folder
         self._heartbeat = heartbeat
-        # Since when which manifest is the newest; of those that it finds it knows nothing.
+        # Pairs (time, manifest number): since when a manifest is the newest; unknown for the first.
         self._kept = deque([(0.0, 0)])
         self._troubled = False
 
@@ -171,7 +175,7 @@ class Follower:
         """Work until `stop` is set."""
         folder = self._folder
         with ExitStack() as opened:
-            # The log first: one of an older format is upgraded with what the registry beside it knows.
+            # The log first: a log of an older format is upgraded with the help of the registry beside it.
             log = opened.enter_context(closing(open_event_log(folder.log_url)))
             registry = opened.enter_context(closing(open_registry(folder.registry_url)))
             watch = opened.enter_context(closing(SqliteWatch(folder.registry_path)))
@@ -194,12 +198,12 @@ class Follower:
                 if watch.changed():
                     revision = registry.revision()
                 covered = writer.manifest.revision
-                # What nobody can want, as the registry has not got there, is of another registry, or rubbish.
+                # A wanted revision that the registry has not reached is of another registry, or garbage.
                 if revision > covered and (
                     time.monotonic() >= due_s or covered < wanted(folder.wanted) <= revision
                 ):
                     begun_s = time.monotonic()
-                    writer.catch_up(min(revision, covered + CHANGES_AT_ONCE))
+                    writer.catch_up(min(revision, covered + CHANGES_BATCH_SIZE))
                     now_s = time.monotonic()
                     due_s = now_s + min(PACE_S, REST * (now_s - begun_s))
                 elif writer.is_building:
@@ -210,14 +214,14 @@ class Follower:
                 time.sleep(LOOK_S)
 
     def _tend(self, writer: IndexWriter) -> None:
-        """Look after the index, and tell how it is."""
-        # Nobody knows yet what makes a pipeline fail: it may be what the index's files hold.
+        """Maintain the index, and write the heartbeat."""
+        # The cause of a pipeline's failure is unknown: it may be the content of the index files.
         troubled = read_beat(self._folder.heartbeat).get("state") in ("recovering", "failed")
         writer.check(every_byte=troubled and not self._troubled)
         self._troubled = troubled
         measured = read_beat(self._folder.slices)
-        writer.look_at_cuts(searching_of(measured))
-        writer.catch_up(writer.manifest.revision)  # a snapshot that could not be built may be due again
+        writer.review_partitioning(searching_of(measured))
+        writer.catch_up(writer.manifest.revision)  # retries a snapshot whose build failed
         self._heartbeat.tell(writer)
         now_s, number = time.monotonic(), writer.manifest.number
         if number != self._kept[-1][1]:
@@ -231,7 +235,7 @@ class Follower:
             writer.collect(self._kept[0][1])
 
     def _cut_in_use(self, writer: IndexWriter, measured: Mapping[str, Any], now_s: float) -> int | None:
-        """From which manifest on a space is cut anew, while tasks may still go by how it was cut before."""
+        """Return the first manifest with a new cut while tasks may use the previous one, else None."""
         if self._cut is None or self._cut[1] < writer.cut_number:
             self._cut = now_s, writer.cut_number
         since_s, number = self._cut
@@ -241,7 +245,7 @@ class Follower:
 
 
 def searching_of(measured: Mapping[str, Any]) -> dict[str, Searching]:
-    """What the pipeline has measured of spaces that are cut, as far as it can be understood."""
+    """Return the pipeline's measurements of spaces with several slices; unreadable ones are skipped."""
     found = {}
     spaces = measured.get("spaces")
     for name, each in spaces.items() if isinstance(spaces, dict) else ():
@@ -251,13 +255,13 @@ def searching_of(measured: Mapping[str, Any]) -> dict[str, Searching]:
 
 
 def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:
-    """The lowest stamp of the records that may be matched yet, and of those to come.
+    """Return the lowest stamp of the records that may still be matched, and of future records.
 
-    Those are the records behind what the pipeline tells as matched, which is on disk for good, and behind
-    the end of a match log that somebody has put an older copy of.
+    Those are the records behind what the pipeline reports as matched and durable, and behind the match log's
+    end, which is lower if an older copy of it was restored.
     """
     partitions = log.partitions
-    # First: what is appended meanwhile is waiting.
+    # Read first: records appended meanwhile are among those to be matched.
     lowest = min(partition.last_stamp() for partition in partitions)
     said = read_beat(folder.heartbeat).get("matched")
     told = said if isinstance(said, list) else []

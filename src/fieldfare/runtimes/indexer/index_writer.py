@@ -1,8 +1,8 @@
-"""The writer of index files: it runs the indexer, in the only process that writes manifests.
+"""The writer of index files: runs the indexer machine, in the only process that writes manifests.
 
-Changes of subscriptions become delta parts as they come, in milliseconds. When these have grown large, a
-process of its own builds new snapshots in the background, and the manifest moves over to them when they are
-done.
+Changes of subscriptions become delta parts immediately, within milliseconds. When these have grown large, a
+separate process builds new snapshots in the background, and the manifest switches to them when they are
+complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.planning.cuts import Cut, Cuts, CutSettings, Searching, Standing
+from fieldfare.planning.cuts import Cut, Cuts, CutSettings, Searching, SpaceState
 from fieldfare.runtimes.indexer.snapshot_builder import (
     Built,
     SnapshotBuild,
@@ -29,30 +29,30 @@ from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.registry import Registry
+from fieldfare.storage.registry import SubscriptionHistory
 
 RETRY_S = 30.0
 BUILD_MAX_S = 3_600.0
-"""A build that takes longer hangs: it is ended, and begun anew."""
-CHANGES_AT_ONCE = 20_000
-"""More changes than this are taken in as several deltas, so that none is ever much larger."""
+"""Maximum seconds for a snapshot build; a longer one is considered hung, killed and restarted."""
+CHANGES_BATCH_SIZE = 20_000
+"""Maximum changes in one delta; more changes become several deltas."""
 REPLAYED_MAX = 50_000
-"""When more changes than this came since the last snapshot, a restart builds a new one instead."""
+"""Maximum changes since the last snapshot for a restart to resume; with more it rebuilds the index."""
 
 _log = logging.getLogger("fieldfare.indexer")
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """When a new snapshot is worth building.
+    """When to build a new snapshot.
 
     Attributes
     ----------
     share : float
-        The rows in deltas, relative to the whole index, from which on one is built. More: building costs less
-        of the processor; matching goes through more deltas.
+        Rows in deltas, relative to the whole index, that make a build due. Higher: fewer builds, which saves
+        CPU time; matching searches more deltas.
     fewest_rows, most_rows : int
-        Never for fewer rows than the first, always for more than the second.
+        No build with at most `fewest_rows` rows in deltas, and always one with more than `most_rows`.
     """
 
     share: float = 0.1
@@ -64,33 +64,33 @@ class SnapshotSettings:
 
 
 class IndexWriter:
-    """Keeps the index files up to date with the registry. One process at a time may have one.
+    """Keeps the index files up to date with the registry; only one process at a time may have one.
 
     Parameters
     ----------
     folder : DataFolder
-    registry : Registry
+    registry : SubscriptionHistory
     store : IndexStore
     floor : callable
-        Gives a stamp: nothing of a lower one is ever matched again.
+        Returns the lowest stamp that may still be matched.
     snapshots : SnapshotSettings, optional
     alive : callable
-        Called again and again during work that may take long.
+        Called repeatedly during long work.
     cuts : CutSettings, optional
-        How spaces are to be held. Default: each in one slice.
+        How spaces are to be cut. Default: each is one slice.
 
     Attributes
     ----------
     manifest : Manifest
-        The newest.
+        The newest manifest.
     cut_number : int
-        The number of the manifest by which a space was last cut anew here; 0 before.
+        Number of the manifest with which this writer last changed a space's cut; 0 if none.
     """
 
     def __init__(
         self,
         folder: DataFolder,
-        registry: Registry,
+        registry: SubscriptionHistory,
         store: IndexStore,
         floor: Callable[[], int],
         snapshots: SnapshotSettings | None = None,
@@ -117,31 +117,31 @@ class IndexWriter:
         return snapshot_revision(self.manifest)
 
     def _start(self) -> tuple[Indexer, Manifest]:
-        """Go on from the newest manifest, or build everything from the registry."""
+        """Resume from the newest manifest, or build everything from the registry."""
         revision = self._registry.revision()
         try:
             newest = self._store.newest()
             resumed = self._resume(newest, revision) if newest else None
         except (IndexStoreError, IndexFileError, OSError, RegistryError, ValueError) as error:
-            # All of it is in the registry, so nothing that is wrong with it is worth stopping for.
-            _log.warning("the index is built anew: %s", error)
+            # The registry holds everything, so no fault of the index is a reason to stop.
+            _log.warning("rebuilding the index: %s", error)
             resumed = None
         if resumed is not None:
             indexer, step = resumed
             return indexer, self._write(step)
         started_s = time.monotonic()
-        # No number is used twice, not even that of a manifest that cannot be read: workers know it by that.
+        # No number is used twice, not even that of an unreadable manifest: workers identify manifests by it.
         new_cut = self._cuts.settings.new_cut
         indexer = Indexer(Manifest(self._store.greatest_number(), 0), new_cut=new_cut)
         parts = build_snapshots(self._registry, revision, self._floor(), new_cut, self._alive)
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
-        # What was before is of no more use, and some of it may be broken.
+        # Earlier files are of no more use, and some may be corrupt.
         self.collect(manifest.number)
         return indexer, manifest
 
     def _resume(self, newest: Manifest, revision: int) -> tuple[Indexer, Step]:
-        """The index that a manifest names, and the step from it to the registry's revision."""
+        """Return the index that a manifest names, and the step from it to the registry's revision."""
         if newest.revision > revision:
             raise RegistryError(f"it is at revision {newest.revision}, the registry at {revision}")
         if revision - snapshot_revision(newest) > REPLAYED_MAX:
@@ -159,54 +159,54 @@ class IndexWriter:
 
     @property
     def is_building(self) -> bool:
-        """Whether snapshots are being built in the background: `catch_up` takes them when they are done."""
+        """Whether snapshots are being built in the background; `catch_up` takes complete ones."""
         return self._build is not None
 
     def catch_up(self, revision: int) -> Manifest:
-        """A manifest that covers a revision of the registry; written if there was none."""
+        """Return a manifest that covers a revision of the registry, writing one if there is none."""
         self._take_snapshots()
         while self.manifest.revision < revision:
-            upto = min(revision, self.manifest.revision + CHANGES_AT_ONCE)
+            upto = min(revision, self.manifest.revision + CHANGES_BATCH_SIZE)
             changes = self._registry.changes(self.manifest.revision, upto)
             self.manifest = self._write(self._indexer.apply(changes, upto))
             self._alive()
         self._start_snapshots()
         return self.manifest
 
-    def look_at_cuts(self, searching: Mapping[str, Searching]) -> None:
-        """See whether spaces are to be cut anew: `catch_up` sees to it.
+    def review_partitioning(self, searching: Mapping[str, Searching]) -> None:
+        """Decide whether spaces are to be cut again; `catch_up` carries it out.
 
         Parameters
         ----------
         searching : mapping from space to Searching
-            What was last measured of the spaces that are cut.
+            The last measurements of spaces with several slices.
         """
         if self._build is None:
             self._wanted = self._cuts.due(self._standing(searching), time.monotonic())
 
-    def _standing(self, searching: Mapping[str, Searching]) -> dict[str, Standing]:
+    def _standing(self, searching: Mapping[str, Searching]) -> dict[str, SpaceState]:
         found = {}
         for name, space in self.manifest.spaces.items():
             parts = [space.slices[number] for number in sorted(set(space.partitioning.originals))]
             snapshots = [self._store.path(part.snapshot.file) for part in parts if part.snapshot]
             rows, size_bytes = sum(part.size for part in parts), sum(map(_size_bytes, snapshots))
-            found[name] = Standing(space.partitioning, rows, size_bytes, searching.get(name))
+            found[name] = SpaceState(space.partitioning, rows, size_bytes, searching.get(name))
         return found
 
     def check(self, *, every_byte: bool = False) -> None:
-        """See whether the index is there as it was written; with `every_byte` also what the files hold.
+        """Check that the index files exist and the manifest is unchanged; with `every_byte` verify the files.
 
         Raises
         ------
         IndexStoreError, IndexFileError, OSError
-            Something has rotted, or somebody has removed it: a new writer builds it anew.
+            A file is corrupt or was removed; a new writer rebuilds the index.
         """
         if self._store.newest() != self.manifest:
-            raise IndexStoreError(f"manifest {self.manifest.number} is not the newest any more")
+            raise IndexStoreError(f"manifest {self.manifest.number} is no longer the newest")
         for files in self.manifest.spaces.values():
             for name in files.files():
                 if not self._store.path(name).is_file():
-                    raise IndexStoreError(f"{self._store.path(name)} is gone")
+                    raise IndexStoreError(f"{self._store.path(name)} is missing")
             if every_byte:
                 closings = {part.closings for part in files.slices}
                 for name in files.files():
@@ -215,11 +215,11 @@ class IndexWriter:
                     self._alive()
 
     def collect(self, keep_from: int) -> None:
-        """Remove the manifests before a number, and what only they need; failing stops nothing."""
+        """Remove the manifests before a number, and files that only they need; a failure is only logged."""
         try:
             self._store.collect(keep_from)
         except (IndexStoreError, OSError) as error:
-            _log.warning("the index is cleaned up later: %s", error)
+            _log.warning("old index files could not be removed; retrying later: %s", error)
 
     def _write(self, step: Step, in_place: Collection[str] = ()) -> Manifest:
         return write_step(self._store, step, in_place)
@@ -240,19 +240,19 @@ class IndexWriter:
             self._build.kill()
         build, self._build = self._build, None
         built = build.result()
-        # Also when it failed: planning may be what fails, and a space can be matched as it is.
+        # Also after a failure: planning may be what failed, and a space can be matched with its present cut.
         wanted, self._wanted = self._wanted, {}
         rows = {name: each.rows for name, each in self._standing({}).items() if name in wanted}
         self._cuts.tried(rows, time.monotonic())
         if built is None:
-            _log.error("building a snapshot failed: %s; it is tried again", build.problem)
+            _log.error("building a snapshot failed: %s; retrying later", build.problem)
             self._build_again_s = time.monotonic() + RETRY_S
             return
         self._rebase(built, build.revision)
         build.close()
 
     def _rebase(self, built: Built, revision: int) -> None:
-        """Go on from snapshots; of spaces that are cut anew, with all that has changed since."""
+        """Switch to new snapshots; to spaces with a new cut, apply the changes since the build."""
         parts = {space: [Part.open(path) for path in paths] for space, paths in built.files.items()}
         later = self._registry.changes(revision, self.manifest.revision) if built.cuts else ()
         step = self._indexer.rebase(parts, revision, built.cuts, later)
@@ -270,10 +270,12 @@ class IndexWriter:
         self.manifest = self._write(step, in_place)
         for name, cut in built.cuts.items():
             self.cut_number = self.manifest.number
-            _log.info("space %s is cut anew: %d slices, %s", name, len(cut.slices), type(cut).__name__)
+            _log.info(
+                "space %s is partitioned again: %d slices, %s", name, len(cut.slices), type(cut).__name__
+            )
 
     def close(self) -> None:
-        """End the background build, if there is one."""
+        """Stop the background build, if there is one."""
         if self._build is not None:
             self._build.close()
 

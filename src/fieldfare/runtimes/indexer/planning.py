@@ -1,6 +1,6 @@
-"""How spaces are to be cut, planned from what registry and log hold: in the snapshot builder's process.
+"""Plan how spaces are to be cut, from samples of registry and log; runs in the snapshot builder's process.
 
-Subscriptions and events are sampled, so that a plan takes seconds, whatever there is of them.
+Subscriptions and events are sampled, so a plan takes seconds, however many there are.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.index import entry_of
 from fieldfare.matching.libraries import PLAIN, library_of
-from fieldfare.model import Path
+from fieldfare.model import Change, Path
 from fieldfare.partitioning import Partitioning
 from fieldfare.partitioning.placing import read_extents
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decode, record_batch
@@ -21,21 +22,21 @@ from fieldfare.storage import EventReader
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import LogPartition, Record
 from fieldfare.storage.quarantine import Quarantine
-from fieldfare.storage.registry import Registry, Version
+from fieldfare.storage.registry import SubscriptionHistory
 
 SUBSCRIPTIONS_MAX = 50_000
 EVENTS_MAX = 4_096
-"""Of each space so many are looked at."""
+"""Maximum subscriptions (`SUBSCRIPTIONS_MAX`) and events of a space that are sampled."""
 LOOKED_BYTES_MAX = 64 << 20
 LOOKED_RECORDS_MAX = 20_000
-"""So far back in each partition of the log events of a space are looked for."""
+"""Maximum records, and bytes (`LOOKED_BYTES_MAX`), of each partition that are searched for events."""
 LOOKED_FIRST = 64
 
 _log = logging.getLogger("fieldfare.indexer")
 
 
 def plan_cuts(
-    registry: Registry,
+    registry: SubscriptionHistory,
     log: EventReader,
     quarantine: Quarantine,
     revision: int,
@@ -43,21 +44,21 @@ def plan_cuts(
     wanted: Mapping[str, Cut],
     current: Callable[[str], Partitioning],
 ) -> dict[str, Partitioning]:
-    """How each of some spaces is to be cut, by its subscriptions at a revision and its latest events.
+    """Plan the cut of each wanted space, from its subscriptions at a revision and its latest events.
 
     Parameters
     ----------
     wanted : mapping from space to Cut
     current : callable
-        How a space is cut now.
+        Returns a space's present cut.
     """
     to_plan = {name for name, cut in wanted.items() if cut.kind != "hash"}
     samples = _sampled(registry.versions(revision, floor) if to_plan else iter(()), to_plan, revision)
     found = {}
     for name, cut in wanted.items():
         versions, count = samples.get(name, ([], 0))
-        # Where those lie that nobody here can read is not known: by hash they are cut all the same.
-        extents = read_extents([each for each in versions if library_of(each.dialect) is PLAIN])
+        # The extents of encrypted subscriptions are unknown here; they are cut by hash.
+        extents = read_extents([entry_of(each) for each in versions if library_of(each.dialect) is PLAIN])
         events = latest_events(log, quarantine, name, tuple(extents.attributes)) if name in to_plan else None
         found[name] = choose_anew(
             cut.kind,
@@ -71,12 +72,10 @@ def plan_cuts(
     return found
 
 
-def _sampled(
-    versions: Iterator[Version], wanted: set[str], seed: int
-) -> dict[str, tuple[list[Version], int]]:
-    """Of each space some versions, any as likely as another, and how many there are in all."""
+def _sampled(versions: Iterator[Change], wanted: set[str], seed: int) -> dict[str, tuple[list[Change], int]]:
+    """Return, for each space, a uniform sample of its versions, and their total number."""
     random = Random(seed)
-    kept: dict[str, list[Version]] = {name: [] for name in wanted}
+    kept: dict[str, list[Change]] = {name: [] for name in wanted}
     counts = dict.fromkeys(wanted, 0)
     for version in versions:
         if version.space not in wanted:
@@ -93,7 +92,7 @@ def _sampled(
 def latest_events(
     log: EventReader, quarantine: Quarantine, space: str, paths: tuple[Path, ...]
 ) -> ColumnBatch | None:
-    """Some thousand of a space's latest events, as columns; None where there are none to be read."""
+    """Return up to `EVENTS_MAX` of a space's latest events as columns; None if none can be read."""
     records: list[Record] = []
     share = max(1, EVENTS_MAX // len(log.partitions))
     try:
@@ -106,8 +105,8 @@ def latest_events(
             return None
         return decode(next(largest.cut(EVENTS_MAX)), paths)
     except (StorageError, ValueError) as error:
-        # What cannot be read now, or is trimmed meanwhile, nobody learns from.
-        _log.warning("no events of %s were looked at: %s", space, error)
+        # Records that cannot be read, or are trimmed meanwhile, are no reason to fail.
+        _log.warning("the events of %s could not be sampled: %s", space, error)
         return None
 
 
@@ -127,7 +126,7 @@ def _latest_records(partition: LogPartition, space: str, aside: set[int], events
         looked += at - first
         found = mine + found
         at, step = first, 2 * step
-    # What was read at once may hold far more, and older, than was asked for.
+    # One read may return far more and older records than needed.
     oldest = 0
     while found and count - found[oldest].count >= events:
         count -= found[oldest].count

@@ -1,8 +1,8 @@
-"""Building the snapshots of all spaces: here and now, or in a background process.
+"""Build the snapshots of all spaces, directly or in a background process.
 
-``python -m fieldfare.runtimes.indexer.snapshot_builder`` is that process. It runs with low priority, ends
-when the process that started it does, and prints one JSON object: the files of each space's slices, and how
-those spaces are cut that it was to cut anew.
+``python -m fieldfare.runtimes.indexer.snapshot_builder`` is that process. It runs with low priority, exits
+when the process that started it does, and prints one JSON object: the files of each space's slices, and the
+new cuts of spaces that were to be cut again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from fieldfare.matching.part import ENTRIES_AT_ONCE, Part
+from fieldfare.matching.index import entry_of
+from fieldfare.matching.part import ENTRIES_BATCH_SIZE, Part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.partitioning import ONE_SLICE, Partitioning
 from fieldfare.partitioning.encoding import EncodedPartitioning, decoded_partitioning, encoded_partitioning
@@ -32,34 +33,34 @@ from fieldfare.runtimes.indexer.planning import plan_cuts
 from fieldfare.storage import open_event_log, open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
-from fieldfare.storage.registry import Registry, Version
+from fieldfare.storage.registry import SubscriptionHistory
 
 NICENESS = 10
 _SCRATCH = "snapshot-"
 
 
 def build_snapshots(
-    registry: Registry,
+    registry: SubscriptionHistory,
     revision: int,
     floor: int,
     cut_of: Callable[[str], Partitioning] = lambda space: ONE_SLICE,
     alive: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Part]]:
-    """A part for each slice of each space: versions known at a revision that count from stamp `floor` on.
+    """Build a part for each slice of each space, of the versions at a revision valid from stamp `floor` on.
 
     Parameters
     ----------
     cut_of : callable
-        How a space is cut.
+        Returns a space's cut.
     alive : callable
-        Called again and again meanwhile.
+        Called repeatedly meanwhile.
     """
     builders: dict[str, SlicesBuilder] = {}
     versions = registry.versions(revision, floor)
-    while page := list(islice(versions, ENTRIES_AT_ONCE)):
+    while page := list(islice(versions, ENTRIES_BATCH_SIZE)):
         by_space: dict[str, list[IndexEntry]] = {}
         for version in page:
-            by_space.setdefault(version.space, []).append(_entry(version))
+            by_space.setdefault(version.space, []).append(entry_of(version))
         for space, entries in by_space.items():
             if space not in builders:
                 builders[space] = SlicesBuilder(cut_of(space))
@@ -72,28 +73,15 @@ def build_snapshots(
     return parts
 
 
-def _entry(version: Version) -> IndexEntry:
-    """A version as the index takes it."""
-    return IndexEntry(
-        version.revision,
-        version.number,
-        version.revision,
-        version.closed_by,
-        version.compiled,
-        version.filter,
-        version.dialect,
-    )
-
-
 class Built(NamedTuple):
-    """What a build made: the files of each space's slices, and how those are cut that are cut anew."""
+    """The result of a build: the files of each space's slices, and the cuts of spaces with a new cut."""
 
     files: Mapping[str, list[Path]]
     cuts: Mapping[str, Partitioning]
 
     @classmethod
     def decoded(cls, said: bytes) -> Self:
-        """What `build_files` says."""
+        """Decode the output of `build_files`."""
         result = msgspec.json.decode(said, type=_Result)
         return cls(
             {space: [Path(path) for path in paths] for space, paths in result.files.items()},
@@ -118,7 +106,7 @@ class SnapshotBuild:
 
     @classmethod
     def start(cls, folder: DataFolder, revision: int, floor: int, wanted: Mapping[str, Cut]) -> Self:
-        """Start building all spaces' snapshots as known at a revision, some of which are to be cut anew."""
+        """Start building all spaces' snapshots at a revision; spaces in `wanted` are cut again."""
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
         command = [
             sys.executable, "-m", "fieldfare.runtimes.indexer.snapshot_builder", "--data", str(folder.root),
@@ -137,7 +125,7 @@ class SnapshotBuild:
         return self._process.poll() is None
 
     def result(self) -> Built | None:
-        """What it made, once it is done; None when it failed, and `problem` says why."""
+        """Wait for the end and return the result; None if it failed: then `problem` has the reason."""
         if self._process.wait() != 0:
             lines = (self._scratch / "problems.txt").read_text(errors="replace").strip().splitlines()
             status = f"exit status {self._process.returncode}"
@@ -147,12 +135,12 @@ class SnapshotBuild:
         return Built.decoded((self._scratch / "result.json").read_bytes())
 
     def kill(self) -> None:
-        """End the process: it has failed then."""
+        """Kill the process, which makes the build a failure."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End the process if it still runs, and remove what it wrote."""
+        """Kill the process if it still runs, and remove its files."""
         if self.is_running:
             self._process.kill()
         self._process.wait()
@@ -162,13 +150,13 @@ class SnapshotBuild:
 
 
 def remove_leftovers(folder: DataFolder) -> None:
-    """Remove what builds left behind whose process was killed; the caller knows that none is running."""
+    """Remove the files of builds whose process was killed; no build may be running."""
     for scratch in folder.run.glob(f"{_SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def build_files(folder: DataFolder, revision: int, floor: int, wanted: Mapping[str, Cut], out: Path) -> bytes:
-    """Plan how some spaces are cut anew, and build the snapshots of all into a folder; says so in JSON."""
+    """Plan cuts for `wanted` spaces, and build all snapshots into a folder; return JSON for `Built`."""
     registry = open_registry(folder.registry_url)
     newest = open_index_store(folder.index_url).newest()
     spaces = newest.spaces if newest else {}
@@ -193,21 +181,21 @@ def build_files(folder: DataFolder, revision: int, floor: int, wanted: Mapping[s
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that holds the other end of its standard input is gone."""
-    # Unbuffered: a thread that waits inside a buffered file aborts the interpreter at its end.
+    """End this process when the one that holds the other end of its standard input exits."""
+    # Unbuffered: a thread that waits inside a buffered file aborts the interpreter at its exit.
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(1)
 
 
 def main() -> int:
-    """The background process."""
+    """Run the background process."""
     parser = argparse.ArgumentParser(description="Build the snapshots of all spaces.")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--revision", type=int, required=True)
     parser.add_argument("--floor", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cut", default="{}", help="spaces to be cut anew, as JSON")
+    parser.add_argument("--cut", default="{}", help="spaces to be cut again, as JSON")
     options = parser.parse_args()
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()

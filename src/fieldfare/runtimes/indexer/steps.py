@@ -1,4 +1,4 @@
-"""Writing what the indexer made."""
+"""Write the indexer's output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fieldfare.storage import IndexStore
 
 def write_step(store: IndexStore, step: Step, in_place: Collection[str] = ()) -> Manifest:
     """Write a step's files, except those that are in place, and then its manifest."""
-    # Parts and closings save themselves whole or not at all, and durably. A file that is there already is
-    # a predecessor's that was killed before it wrote its manifest: it lacks what changed since.
+    # Parts and closings save themselves atomically and durably. An existing file is of a predecessor that was
+    # killed before it wrote its manifest: it lacks later changes.
     store.path("any").parent.mkdir(parents=True, exist_ok=True)
     for name, part in step.parts.items():
         if name not in in_place:

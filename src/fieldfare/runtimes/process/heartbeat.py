@@ -1,4 +1,4 @@
-"""What a process tells the gateway and the supervisor: a small file, written every second."""
+"""Heartbeats: small files, written every second, by which processes report to gateway and supervisor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fieldfare.storage.errors import StorageError
 
 HEARTBEAT_S = 1.0
 SIZE_BYTES = 1024
-"""A beat is filled up with spaces, so that the next one fits where it was."""
+"""Size of a heartbeat, padded with spaces, so that the next one fits in its place on a full disk."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _log = logging.getLogger("fieldfare.heartbeat")
 
 
 def read_beat(path: Path) -> dict[str, Any]:
-    """What a process said last; nothing when it said nothing, or that cannot be read."""
+    """Return a process's last heartbeat; empty if there is none or it cannot be read."""
     try:
         return decode_beat(path.read_bytes())
     except OSError:
@@ -32,7 +32,7 @@ def read_beat(path: Path) -> dict[str, Any]:
 
 
 def decode_beat(text: bytes) -> dict[str, Any]:
-    """What a heartbeat says; nothing when it is none, or torn."""
+    """Decode a heartbeat; empty if it is invalid or torn."""
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError):
@@ -40,13 +40,13 @@ def decode_beat(text: bytes) -> dict[str, Any]:
 
 
 class Heartbeat:
-    """A file in ``run/``; that it cannot be written, or a figure not be read, stops nothing.
+    """A heartbeat file in ``run/``; a failure to write it, or to read a figure, is only logged.
 
     Parameters
     ----------
     path : Path
     synced : str
-        The name of a figure that others build on: no power failure may take a new value of it back.
+        Name of a figure that others rely on: a new value of it survives power failures.
     """
 
     def __init__(self, path: Path, synced: str = "") -> None:
@@ -62,7 +62,7 @@ class Heartbeat:
         return time.monotonic() >= self._due_s
 
     def figures(self) -> Mapping[str, Any]:
-        """What the file says besides; StorageError or OSError when that cannot be known now."""
+        """Return the additional figures; StorageError or OSError if they are unavailable now."""
         return {}
 
     def beat(self, state: str, *, error: str | None = None) -> None:
@@ -73,7 +73,7 @@ class Heartbeat:
         state : str
             starting, running, recovering, stopping, stopped or failed.
         error : str, optional
-            Why it does not do its work.
+            The reason why it does not work.
         """
         self._due_s = time.monotonic() + HEARTBEAT_S
         self._said = state, error
@@ -84,14 +84,14 @@ class Heartbeat:
             self._write(json.dumps(beat).encode(), figures.get(self._synced_name))
         except (OSError, StorageError) as problem:
             self._report(f"the heartbeat could not be written: {problem}")
-            # The last sign of life.
+            # At least a sign of life.
             with suppress(OSError):
                 os.utime(self._path)
         else:
             self._problem = ""
 
     def alive(self) -> None:
-        """Say the same again if it is time; for work that takes long, to be called as often as one likes."""
+        """Repeat the last beat if one is due; to be called often during long work."""
         if self.due:
             state, error = self._said
             self.beat(state, error=error)
@@ -103,7 +103,7 @@ class Heartbeat:
                 write_file(self._path, lambda file: file.write(text))
                 self._synced = to_sync
                 return
-            # Nothing that others build on is new. What a power failure leaves of it is not believed.
+            # No figure that others rely on is new. A file damaged by a power failure is ignored.
             partial = self._path.with_suffix(".partial")
             partial.write_bytes(text)
             partial.replace(self._path)
@@ -114,7 +114,7 @@ class Heartbeat:
             self._synced = to_sync
 
     def _write_in_place(self, text: bytes) -> None:
-        """On a full disk: the file that is there has room for another beat, and a new one would have none."""
+        """Overwrite the file on a full disk: it has room for another beat, and a new file would have none."""
         with open(self._path, "r+b", buffering=0) as file:
             if os.fstat(file.fileno()).st_size != SIZE_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""The socket on which a service's gateway is reached."""
+"""The listening socket of a service's gateway."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import socket
 
 WAITING_MAX = 2048
 UNSENT_BYTES = 32 << 10
-"""So much the system takes for a connection whose reader makes no room. It would else be 4 MiB: memory,
-and the work of encoding it, for each stream that nobody reads, while others wait. Who reads makes room, so
-less than this costs more wake-ups, and more brings nothing."""
+"""Bytes that the system buffers for a connection whose client does not read (else up to 4 MiB).
+
+More would cost memory, and the work of encoding, for each stream that is not read, without a benefit; less
+costs more wake-ups.
+"""
 
 
 class CannotListen(Exception):
-    """The address cannot be had; the message names it and says why."""
+    """The address cannot be used; the message names it and the reason."""
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; what is set here holds for the connections that it accepts.
+    """Return a listening socket; options set here apply to the connections that it accepts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One process at a time: locks that end with their holder, and an end for what a killed one left behind."""
+"""Locks that end with their holder, and killing what a killed process left running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_S = 0.05
 
 
 class LockTimeoutError(Exception):
-    """Somebody else held a lock for longer than one was willing to wait."""
+    """Another process held a lock for longer than the caller waits."""
 
 
 class FileLock:
@@ -24,11 +24,11 @@ class FileLock:
     Parameters
     ----------
     path : Path
-        The file; made if it is not there, and never removed.
+        The file; created if it does not exist, and never removed.
     wait_s : float
-        How long to wait for another holder.
+        Seconds to wait for another holder.
     end_holder : bool
-        Kill a holder that does not let go meanwhile: it hangs, and nobody else will end it.
+        Kill a holder that does not release the lock within `wait_s`: it hangs, and nothing else would end it.
     """
 
     def __init__(self, path: Path, wait_s: float, *, end_holder: bool = False) -> None:
@@ -38,7 +38,7 @@ class FileLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Take the lock; LockTimeoutError when somebody else has it for too long."""
+        """Take the lock; LockTimeoutError if another process holds it for too long."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until_s = time.monotonic() + self._wait_s
         while True:
@@ -51,17 +51,19 @@ class FileLock:
                         self._end_holder = False
                         continue
                     os.close(descriptor)
-                    raise LockTimeoutError(f"{self._path} is locked since {self._wait_s:g} s") from None
+                    raise LockTimeoutError(
+                        f"{self._path} has been locked by another process for {self._wait_s:g} s"
+                    ) from None
                 time.sleep(_POLL_S)
             else:
                 self._descriptor = descriptor
-                # Who holds it is for `end_holder` and for people; the lock holds without it on a full disk.
+                # The holder's id is for `end_holder` and for users; the lock works without it on a full disk.
                 with contextlib.suppress(OSError):
                     write_pid(self._path, os.getpid())
                 return
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -76,23 +78,38 @@ class FileLock:
         self.release()
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock on a file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def write_pid(pid_file: Path, pid: int) -> None:
-    """Note a running process in a file, so that `end_process_of` finds it and nobody else."""
+    """Note a running process in a file, so that `end_process_of` finds exactly this one."""
     pid_file.write_text(f"{pid} {birth_of(pid)}")
 
 
 def end_process_of(pid_file: Path, wait_s: float) -> None:
-    """Wait for the process that a file names to end, and kill it when it does not.
+    """Wait for the process noted in a file to end, and kill it if it does not.
 
-    Process ids are used again: one that belongs to another process now, also after the machine was started
-    anew, is left alone.
+    Process ids are reused: an id that belongs to another process by now, also after a restart of the machine,
+    is ignored.
 
     Parameters
     ----------
     pid_file : Path
-        What `write_pid` wrote; without it, or when it is torn, there is nothing to wait for.
+        A file of `write_pid`; if it is missing or torn, there is nothing to wait for.
     wait_s : float
-        How long it may take until it is killed.
+        Seconds after which the process is killed.
     """
     try:
         number, birth = pid_file.read_text().split()
@@ -111,7 +128,7 @@ def end_process_of(pid_file: Path, wait_s: float) -> None:
 
 
 def birth_of(pid: int) -> str:
-    """What tells a running process from all that had or will have its id; empty when it has ended."""
+    """Return an identifier that differs between processes with the same id; empty if it has ended."""
     try:
         # The name, in parentheses, may hold anything; what follows begins with field 3, the state.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A child process ends when the process that started it ends, however that happens."""
+"""Ending a child process when its parent ends, however that happens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 
 PARENT_VARIABLE = "FIELDFARE_PARENT_PID"
+DAEMON_VARIABLE = "FIELDFARE_DAEMON_BEGUN_ANEW"
+"""Set in a daemon of Python workers that has taken the place of one that compiled kernels."""
 WATCH_EVERY_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
 def signal_at_parents_death() -> Callable[[], None] | None:
-    """What a child is to call between fork and exec so that the kernel sends it SIGTERM (Linux only)."""
+    """Return a function that a child calls between fork and exec, to get SIGTERM (Linux only)."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -31,9 +33,9 @@ def signal_at_parents_death() -> Callable[[], None] | None:
 
 
 def end_with_parent() -> None:
-    """Watch the parent from a thread, and stop this process with SIGTERM when it has gone.
+    """Watch the parent from a thread, and stop this process with SIGTERM when the parent has ended.
 
-    Works where the kernel does not tell, and closes the gap between a fork and `signal_at_parents_death`.
+    Works where the kernel sends no signal, and closes the gap between a fork and `signal_at_parents_death`.
     Does nothing in a process that no supervisor started.
     """
     parent = os.environ.get(PARENT_VARIABLE, "")

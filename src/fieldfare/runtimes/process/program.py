@@ -1,4 +1,4 @@
-"""What the processes of the service have in common when they start and when they are asked to stop."""
+"""Start and stop, common to all processes of the service."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pathlib import Path
 from types import FrameType
 
 from fieldfare.runtimes.process.locks import FileLock
+from fieldfare.runtimes.process.logs import reopen_log
 from fieldfare.runtimes.process.parents import PARENT_VARIABLE, end_with_parent
 from fieldfare.storage.private import keep_private
 
 EXIT_FAILED = 1
 EXIT_FORMAT = 4
-"""The data directory is of a format that no other start will know either."""
+"""Exit code for a data directory of an unknown format: a restart would fail too."""
 
 
 def begin(name: str) -> threading.Event:
-    """Log to standard error as `name`; gives what is set when the process shall stop.
+    """Configure logging to standard error as `name`; return an event that is set when to stop.
 
-    That is at SIGTERM or SIGINT, or when the process that started it has gone. What it writes is private.
+    It is set at SIGTERM or SIGINT, or when the parent process has ended. At SIGHUP the log is reopened. Files
+    that the process creates are private.
     """
     keep_private()
     logging.basicConfig(
@@ -35,6 +37,7 @@ def begin(name: str) -> threading.Event:
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
         stop.set()
 
+    signal.signal(signal.SIGHUP, lambda number, frame: reopen_log())
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
     end_with_parent()
@@ -42,8 +45,9 @@ def begin(name: str) -> threading.Event:
 
 
 def only_one(lock: Path, wait_s: float) -> FileLock:
-    """The lock that a process of which there is one on a data directory holds as long as it runs.
+    """Return the lock that the only process of its kind on a data directory holds as long as it runs.
 
-    One supervisor works on a directory: another's child that does not end meanwhile hangs.
+    Under a supervisor, a holder that does not end in time is killed: it is a hung child of an earlier
+    supervisor.
     """
     return FileLock(lock, wait_s, end_holder=PARENT_VARIABLE in os.environ)

@@ -1,4 +1,4 @@
-"""When a child that died is started again: always, after pauses that grow while it dies at once."""
+"""When a dead child is restarted: always, after pauses that grow while it dies quickly."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RestartSettings:
-    """How patient the supervisor is.
+    """Pauses and thresholds for restarting children.
 
     Parameters
     ----------
     quick_s
-        A child that dies within so many seconds of being ready, or was never ready, died *quickly*.
-        Larger: a child that fails again and again is noticed more surely.
+        A child that dies within this many seconds of being ready, or was never ready, died *quickly*. Larger:
+        a child that fails repeatedly is noticed more surely.
     deaths_told
-        At this many quick deaths in a row the console shows what the child said last. Larger: a calmer
+        After this many quick deaths in a row the console shows the child's last output. Larger: a calmer
         console, a longer wait for the message.
     backoff_s, backoff_max_s
-        The pause before the first restart in seconds; it doubles with each quick death up to the
-        largest. Larger: calmer, longer outages.
+        The pause before the first restart in seconds; it doubles with each quick death up to the maximum.
+        Larger: calmer, longer outages.
     """
 
     quick_s: float = 2.0
@@ -29,7 +29,7 @@ class RestartSettings:
 
 
 class Restarts:
-    """The deaths of one child; time is passed in as seconds of a clock that never goes back."""
+    """The deaths of one child; times are seconds of a monotonic clock."""
 
     def __init__(self, settings: RestartSettings) -> None:
         self._settings = settings
@@ -37,20 +37,20 @@ class Restarts:
         self.quick_deaths = 0
 
     def ready(self, now_s: float) -> None:
-        """The child has become ready."""
+        """Note that the child has become ready."""
         self._ready_s = now_s
 
     def died(self, now_s: float) -> float:
-        """The child has died: the pause in seconds before it is started again."""
+        """Note that the child has died; return the pause in seconds before its restart."""
         settings = self._settings
         lived = self._ready_s is not None and now_s - self._ready_s >= settings.quick_s
         self._ready_s = None
         self.quick_deaths = 0 if lived else self.quick_deaths + 1
-        # No power of a number that grows for ever.
+        # Bounded, so that the power does not overflow.
         doublings = min(max(0, self.quick_deaths - 1), 60)
         return min(settings.backoff_s * 2.0**doublings, settings.backoff_max_s)
 
     @property
     def is_told(self) -> bool:
-        """Whether it is time to show what the child said last."""
+        """Whether the console shall show the child's last output."""
         return self.quick_deaths == self._settings.deaths_told

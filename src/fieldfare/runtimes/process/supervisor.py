@@ -1,4 +1,4 @@
-"""A supervisor: processes that are started, watched, started again when they die or hang, and stopped.
+"""A supervisor: starts processes, watches them, restarts them when they die or hang, and stops them.
 
 It knows a list of children (see `ChildSpec`), and nothing of what they do.
 """
@@ -24,23 +24,23 @@ LOGS_EVERY_S = 10.0
 
 
 class Supervisor:
-    """Starts children in order, starts them again when they die or hang, stops them in order.
+    """Starts children in order, restarts them when they die or hang, stops them in order.
 
-    It never gives one up, except for an exit code that says that no other start can do better: a disk that
-    is full or a Java that is missing may be put right while the others go on.
+    It never gives up, except for an exit code that makes a restart useless: a full disk or a missing Java may
+    be corrected while the other children continue.
 
     Parameters
     ----------
     specs
         The children; stopped in the same order, one after the other.
     say
-        Gets one short line for the console at a time.
+        Receives one short line for the console at a time.
     restarts
-        How patient it is.
+        Pauses and thresholds for restarts.
     clock
-        Seconds of a clock that never goes back.
+        Monotonic clock, in seconds.
     logs
-        A folder whose log files are kept from growing for ever.
+        A folder whose log files are rotated when they grow too large.
     """
 
     def __init__(
@@ -61,22 +61,32 @@ class Supervisor:
         self._logs = logs
         self._logs_due_s = 0.0
         self._stop_signals = 0
+        self._reload_asked = False
+        # A process started with nohup shall outlive the terminal.
+        self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
         self._announced = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
 
     def request_stop(self) -> None:
-        """Ask for a stop, as SIGTERM does; a second time: at once. May be called from a signal handler."""
+        """Request a stop, as SIGTERM does; a second time: at once. May be called from a signal handler."""
         self._stop_signals += 1
-        try:
+        self._wake()
+
+    def request_reload(self) -> None:
+        """Request a reload, as SIGHUP does. May be called from a signal handler."""
+        self._reload_asked = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # The pipe is full: it wakes already.
             os.write(self._wake_write, b"x")
-        except BlockingIOError:
-            pass
 
     def run(self) -> int:
-        """Run until stopped (0), or until a child says that it can never start (`EXIT_GAVE_UP`)."""
+        """Run until stopped (0), or until a child exits with a fatal code (`EXIT_GAVE_UP`)."""
         handlers = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
+        handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: self.request_reload())
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
         try:
             code = self._watch()
@@ -90,17 +100,14 @@ class Supervisor:
         return code
 
     def _say(self, line: str) -> None:
-        with suppress(OSError):  # The console may be a file on a full disk.
+        with suppress(OSError):  # The console may be a file on a full disk, or a closed pipe.
             self._tell(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request_stop()
 
     def _on_child(self, number: int, frame: FrameType | None) -> None:
-        try:
-            os.write(self._wake_write, b"c")
-        except (BlockingIOError, OSError):
-            pass
+        self._wake()
 
     def _watch(self) -> int:
         while not self._stop_signals:
@@ -108,7 +115,7 @@ class Supervisor:
             for name, spec in self._specs.items():
                 child = self._children.get(name)
                 if child is None:
-                    if now_s >= self._start_at_s[name]:
+                    if now_s >= self._start_at_s[name] and spec.may_start():
                         self._start(name, spec, now_s)
                     continue
                 if child.look():
@@ -121,19 +128,44 @@ class Supervisor:
                 if code is None and (hang := spec.find_hang(child.pid, now_s)):
                     self._say(f"{name} {hang}; ending it")
                     child.sweep()
+            self._reap_orphans()
             self._look_after_logs(now_s)
+            if self._reload_asked:
+                self._reload()
             self._sleep(LOOK_EVERY_S)
         self._say("stopping")
         return 0
+
+    def _reload(self) -> None:
+        self._reload_asked = False
+        if self._ends_with_terminal and not has_terminal():
+            self._say("the terminal was closed")
+            self.request_stop()
+            return
+        self._say("reloading")
+        for child in self._children.values():
+            child.reload()
+
+    def _reap_orphans(self) -> None:
+        """As the first process of a container: reap processes whose parents ended before them."""
+        own = {child.pid for child in self._children.values()}
+        while os.getpid() == 1:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None or ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, 0)
 
     def _start(self, name: str, spec: ChildSpec, now_s: float) -> None:
         try:
             self._children[name] = Child(spec)
         except OSError as error:
-            # No memory, no process ids, no place for its log: that passes.
+            # Lack of memory, of process ids or of disk space is temporary.
             self._start_at_s[name] = now_s + self._restarts[name].died(now_s)
             if self._restarts[name].is_told or self._restarts[name].quick_deaths == 1:
-                self._say(f"{name} could not be started: {error}; it is tried again")
+                self._say(f"{name} could not be started: {error}; retrying")
 
     def _look_after_logs(self, now_s: float) -> None:
         if self._logs is not None and now_s >= self._logs_due_s:
@@ -148,7 +180,7 @@ class Supervisor:
             self._say("ready")
 
     def _survives(self, name: str, child: Child, code: int, now_s: float) -> bool:
-        """A child has died: plan its restart, or say why there is none."""
+        """Handle a child's death: schedule its restart and return True, or report why there is none."""
         child.sweep()
         del self._children[name]
         restarts = self._restarts[name]
@@ -166,7 +198,7 @@ class Supervisor:
             self._say(f"{said}; giving up. Its last lines:")
         for line in child.last_lines():
             self._say(f"  | {line}")
-        self._say(f"all of it is in {child.spec.log}")
+        self._say(f"its full log is {child.spec.log}")
         return code not in child.spec.fatal_codes
 
     def _stop_all(self) -> None:
@@ -176,12 +208,21 @@ class Supervisor:
                 child.stop(hurry=lambda: self._stop_signals > 1)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep, but wake when a signal comes or a child ends."""
+        """Sleep, but wake at a signal or a child's end."""
         if select.select([self._wake_read], [], [], seconds)[0]:
             try:
                 os.read(self._wake_read, 4096)
             except BlockingIOError:
                 pass
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -1,7 +1,6 @@
-"""A number in a small file: up to which revision of the registry a batch wants the index, and waits for it.
+"""A small file with a number: the revision of the registry up to which a waiting batch needs the index.
 
-It is a hint, and nothing is wrong if it is lost, torn or old: the indexer writes what it has not been asked
-for a little later.
+It is a hint, which may be lost, torn or outdated: without it the indexer writes a little later.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from pathlib import Path
 
 
 def want(path: Path, revision: int) -> None:
-    """Ask for an index that covers a revision."""
+    """Request an index that covers a revision."""
     with suppress(OSError):
         path.write_bytes(b"%d" % revision)
 
 
 def wanted(path: Path) -> int:
-    """What was asked for last; 0 if nothing was, or that cannot be read."""
+    """Return the last requested revision; 0 if there is none or it cannot be read."""
     try:
         return int(path.read_bytes())
     except (OSError, ValueError):

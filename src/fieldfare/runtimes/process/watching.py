@@ -1,4 +1,4 @@
-"""Do the children live, and do they get anywhere? The files that they touch tell."""
+"""Detection of children that hang, by the files that they touch."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from fieldfare.runtimes.process.heartbeat import decode_beat
 
 LOOK_EVERY_S = 1.0
 LOOK_COUNTS_S = 3.0
-"""What passed since the last look counts for at most so long."""
+"""Maximum seconds counted between two looks, however long the machine stood still."""
 START_FACTOR = 5.0
-"""So much longer than in its work a process may be silent while it starts: it may build a whole index."""
+"""Factor for the allowed silence of a starting process, which may have to build a whole index."""
 START_FACTOR_MAX = 8 * START_FACTOR
-"""Twice as long after each start that was ended for its silence, up to so long: on a machine that does much
-else a start may need longer than it was given, and would need as long the next time."""
+"""Maximum of the factor, which doubles after each start that was killed for its silence.
+
+On a busy machine a start may need longer than it was allowed, and would need as long the next time.
+"""
 
 
 class WatchedTime:
-    """Seconds in which somebody watched.
+    """Seconds during which the watching process itself was running.
 
-    When the whole machine stood still (a laptop's lid, ``docker pause``), those who are watched did nothing,
-    and could not: of the time between two looks that lie far apart, nearly nothing counts against them.
+    When the whole machine stood still (a laptop's lid, ``docker pause``), the watched processes could do
+    nothing: of the time between two distant looks, at most `LOOK_COUNTS_S` counts against them.
     """
 
     def __init__(self) -> None:
@@ -29,7 +31,7 @@ class WatchedTime:
         self.now_s = 0.0
 
     def look(self, now_s: float) -> bool:
-        """Take in the time of a clock that never goes back; whether it is time to look again."""
+        """Add the time of a monotonic clock; return whether it is time to look again."""
         if self._looked_s is None:
             self._looked_s = now_s
             return True
@@ -42,19 +44,19 @@ class WatchedTime:
 
 
 class HangWatch:
-    """Tells a process that hangs from one that works or has nothing to do, by a file that it touches.
+    """Distinguishes a process that hangs from one that works or is idle, by a file that it touches.
 
-    That is its heartbeat, or any file whose time it changes every second. A heartbeat may say `offset` and
-    `log_end`: then progress counts too, which is a record matched, not the end of a batch, for that may take
-    long. While the index does not cover what waits, there is nothing to do. Times are those of a clock that
-    never goes back; what a heartbeat says of the time is not looked at.
+    The file is its heartbeat, or any file whose modification time it changes every second. If a heartbeat has
+    `offset` and `log_end`, progress is required, too: a matched record, not the end of a batch, which may
+    take long. While the index does not cover the waiting records, none is required. Times are those of a
+    monotonic clock; the time in a heartbeat is ignored.
 
     Parameters
     ----------
     sign
         The file.
     stall_s
-        Seconds without progress, though events wait, or without a sign of life, after which it hangs.
+        Seconds without progress while events wait, or without a sign of life, after which it hangs.
     """
 
     def __init__(self, sign: Path, stall_s: float) -> None:
@@ -71,7 +73,7 @@ class HangWatch:
         self._beat: dict[str, Any] = {"state": "starting"}
 
     def __call__(self, pid: int, now_s: float) -> str:
-        """In a word how the process hangs; empty when it does not."""
+        """Return how the process hangs, in a few words; empty if it does not."""
         if pid != self._pid:
             self._start(pid)
         if not self._time.look(now_s):
@@ -88,21 +90,21 @@ class HangWatch:
 
     def _find_hang(self, now_s: float, patience_s: float) -> str:
         if now_s - self._alive_s > patience_s:
-            return f"gave no sign of life for {now_s - self._alive_s:.0f} s"
+            return f"sent no heartbeat for {now_s - self._alive_s:.0f} s"
         if now_s - self._moved_s > patience_s:
             return f"matched nothing for {now_s - self._moved_s:.0f} s, though events wait"
         return ""
 
     def _read(self, now_s: float) -> None:
         try:
-            # Where a beat cannot be written, the file's time can still be changed.
+            # If a beat cannot be written, the file's modification time can still be changed.
             sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
         except OSError:
             return
         before, self._sign = self._sign, sign
         beat = decode_beat(sign[1])
         if sign == before or beat.get("pid", self._pid) != self._pid or (before is None and not beat):
-            return  # Nothing new; or what another process left.
+            return  # Nothing new, or another process's file.
         beat = {"state": "running", **beat}
         waiting = (beat.get("log_end") or 0) > (beat.get("offset") or 0) and beat.get("indexed", True)
         moved = any(beat.get(name) != self._beat.get(name) for name in ("state", "offset"))

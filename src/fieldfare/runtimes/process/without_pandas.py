@@ -1,4 +1,4 @@
-"""Have pyarrow do without pandas, in processes that are the service's own."""
+"""Make pyarrow work without pandas, in processes that are the service's own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 
 
 def leave_out_pandas() -> None:
-    """Have pyarrow do without pandas, which it looks for once, with the first array that it makes or reads.
+    """Make pyarrow work without pandas, which it tries to import once, with the first array.
 
-    It takes 45 MB and half a second, and no code of ours gives pyarrow anything of pandas. In a user's own
-    session this must not be done: there the next function in the same process may be one that does.
+    Pandas takes 45 MB and half a second, and no code of ours passes pandas objects to pyarrow. Not for a
+    user's own session, where the next function in the same process may use pandas.
     """
     if "pandas" not in sys.modules:
         hidden = _NoPandas()
@@ -24,7 +24,7 @@ def leave_out_pandas() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    """Finds that there is none."""
+    """An import hook that reports pandas as missing."""
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> None:
         if name == "pandas":

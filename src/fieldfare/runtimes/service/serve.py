@@ -1,32 +1,36 @@
-"""What ``fieldfare serve`` runs: gateway, indexer and pipeline under one supervisor.
+"""The main program of ``fieldfare serve``: gateway, indexer and pipeline under one supervisor.
 
-The supervisor holds the listening socket and lends it to the gateway. So a port in use is noticed before
-anything starts, and while a gateway is started again its clients wait in the socket's queue instead of
-being refused.
+The supervisor holds the listening socket and passes it to the gateway. So a port in use is noticed before
+anything starts, and while a gateway restarts its clients wait in the socket's queue instead of being refused.
 """
 
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.process.kernels import are_kernels_compiled
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.runtimes.process.supervisor import Supervisor
 from fieldfare.runtimes.process.watching import HangWatch
+from fieldfare.runtimes.service.preparation import Preparation
 from fieldfare.storage.addresses import settle
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.private import keep_private, tighten
+from fieldfare.storage.sqlite.rebuild import mend_databases
 
 EXIT_CANNOT_START = 3
 FORMAT_CODE = 4
@@ -37,8 +41,9 @@ COMMANDS = {
     "gateway": (sys.executable, "-m", "fieldfare.gateway"),
     "indexer": (sys.executable, "-m", "fieldfare.runtimes.indexer"),
     "pipeline": (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
+    "compiler": (sys.executable, "-m", "fieldfare.runtimes.spark.compile_kernels"),
 }
-"""The children, in the order in which they are started and stopped."""
+"""Commands of the children, in the order of start and stop, and of the compiler of kernels."""
 NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 STOP_S = {"gateway": 15.0, "indexer": 10.0, "pipeline": 20.0}
 
@@ -48,7 +53,20 @@ class CannotStart(Exception):
 
 
 def take_directory(folder: DataFolder) -> FileLock:
-    """Only one service works on a data directory at a time; the lock goes with its process."""
+    """Lock a data directory for one service; the lock ends with its process.
+
+    Raises
+    ------
+    CannotStart
+        Another service uses the directory, or its path is unusable.
+    """
+    try:
+        os.fsencode(folder.root).decode()
+    except UnicodeDecodeError:
+        raise CannotStart(
+            f"the path of the data directory {folder.root!r} is not UTF-8, which Java needs; "
+            "rename it, or name another directory with --data"
+        ) from None
     path = folder.lock_of("serve")
     lock = FileLock(path, 0.0)
     try:
@@ -65,8 +83,18 @@ def take_directory(folder: DataFolder) -> FileLock:
     return lock
 
 
+def _end_predecessors(folder: DataFolder) -> None:
+    """Wait for the children of a killed supervisor, which still use the databases; kill those that hang."""
+    for name, stop_s in STOP_S.items():
+        try:
+            with FileLock(folder.lock_of(name), stop_s, end_holder=True):
+                pass
+        except (LockTimeoutError, OSError) as error:
+            raise CannotStart(f"the {name} of an earlier service is still running: {error}") from None
+
+
 def gateway_ready(host: str, port: int, *, is_tls: bool = False) -> Callable[[int], bool]:
-    """A probe: whether the gateway answers."""
+    """Return a probe that tells whether the gateway answers."""
     if is_tls:
         return partial(_speaks_tls, host, port)
     target = _ANY.get(host, host)
@@ -85,7 +113,7 @@ def gateway_ready(host: str, port: int, *, is_tls: bool = False) -> Callable[[in
 
 
 def _speaks_tls(host: str, port: int, pid: int) -> bool:
-    """Whether somebody answers with TLS, if only to say that one's certificate is missing."""
+    """Return whether the gateway answers with TLS, even if only to reject a client without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -100,8 +128,8 @@ def _speaks_tls(host: str, port: int, pid: int) -> bool:
         return False
 
 
-def says_ready(heartbeat: Path) -> Callable[[int], bool]:
-    """A probe: whether a process says that it is ready."""
+def readiness_probe(heartbeat: Path) -> Callable[[int], bool]:
+    """Return a probe that tells whether a process's heartbeat reports it as ready."""
 
     def probe(pid: int) -> bool:
         beat = read_beat(heartbeat)
@@ -129,28 +157,30 @@ def serve(
     Parameters
     ----------
     data
-        Where everything is kept; created if it is not there.
+        The data directory; created if it does not exist.
     host, port
-        Where to listen; port 0 takes a free one.
+        Address to listen on; port 0 takes a free one.
     log, index_store
-        What is elsewhere: the log, and where machines of a cluster read the index; see `addresses.settle`.
+        Locations of the log, and of the index for machines of a cluster; see `addresses.settle`.
     is_tls, gateway_environment
-        Whether the gateway is told to speak TLS; and its settings, as variables beside this process's.
+        Whether the gateway uses TLS; its settings, as additional environment variables.
     commands
-        What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
+        Programs by the names in `COMMANDS`; the "compiler" is optional. ``--data`` and the like are added.
     restarts
-        How patient to be with a child that dies.
+        Pauses and thresholds for restarts of children.
     stall_s
-        After so many seconds without a sign of life, or a match though events wait, a process is replaced.
+        Seconds without a sign of life, or a match while events wait, after which a process is replaced.
     say
-        Gets the console's lines.
+        Receives the console's lines.
 
     Returns
     -------
     int
-        The exit code: 0 after a clean stop, 1 for another format, 3 when directory or port are in use.
+        The exit code: 0 after a clean stop, 1 for an unknown format, 3 if directory or port are in use.
     """
     keep_private()
+    _open_standard_files()
+    say = partial(_write_to_console, say)
     folder = DataFolder(data.absolute())
     try:
         lock = take_directory(folder)
@@ -159,32 +189,52 @@ def serve(
         return EXIT_CANNOT_START
     _tighten(folder, say)
     try:
+        _end_predecessors(folder)
+        mend_databases(folder.databases, say)
         folder, listener = settle(folder.root, log, index_store), listening_socket(host, port)
-    except (CannotListen, StorageError) as error:
-        is_port = isinstance(error, CannotListen)
-        say(f"{error}; name another port with --port" if is_port else str(error))
+    except (CannotListen, CannotStart, StorageError) as error:
+        say(f"{error}; name another port with --port" if isinstance(error, CannotListen) else str(error))
         lock.release()
         return EXIT_CANNOT_START
     port = listener.getsockname()[1]
-    address = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-    place = f"{folder.root} and {folder.log}" if folder.log else f"{folder.root}"
-    say(f"starting on {address}, data in {place}, logs in {folder.logs}")
+    say(_starting(folder, "https" if is_tls else "http", host, port))
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
-    others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
+    ahead = Preparation(commands.get("compiler"), are_kernels_compiled, say)
+    others = [_spec(folder, name, commands[name], stall_s, ahead.is_done) for name in ("indexer", "pipeline")]
     try:
         return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
     finally:
+        ahead.stop()
         listener.close()
         lock.release()
 
 
+def _starting(folder: DataFolder, scheme: str, host: str, port: int) -> str:
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    place = f"{folder.root} and {folder.log}" if folder.log else f"{folder.root}"
+    return f"starting on {address}, data in {place}, logs in {folder.logs}"
+
+
+def _write_to_console(say: Callable[[str], None], line: str) -> None:
+    """Write to the console; a closed console does not stop the service."""
+    with suppress(OSError):
+        say(line)
+
+
+def _open_standard_files() -> None:
+    """If this process was started without standard files, reserve their descriptors."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 def _tighten(folder: DataFolder, say: Callable[[str], None]) -> None:
-    """What an earlier version left is for this user alone, too."""
+    """Make files of earlier versions private to this user, too."""
     try:
         tighten(folder)
     except OSError as error:
-        say(f"others than this user may read what is in {folder.root}: {error}")
+        say(f"other users may be able to read files in {folder.root}: {error}")
 
 
 def _gateway_spec(
@@ -211,15 +261,18 @@ def _gateway_spec(
     )
 
 
-def _spec(folder: DataFolder, name: str, command: Sequence[str], stall_s: float) -> ChildSpec:
-    """A process that says in a heartbeat how it is."""
+def _spec(
+    folder: DataFolder, name: str, command: Sequence[str], stall_s: float, may_start: Callable[[], bool]
+) -> ChildSpec:
+    """Return the spec of a process that writes heartbeats."""
     heartbeat = folder.heartbeat_of(name)
     return ChildSpec(
         name,
         (*command, "--data", str(folder.root)),
         folder.log_of(name),
-        says_ready(heartbeat),
+        readiness_probe(heartbeat),
         STOP_S[name],
         fatal_codes=frozenset({FORMAT_CODE}),
         find_hang=HangWatch(heartbeat, stall_s),
+        may_start=may_start,
     )

@@ -1,20 +1,27 @@
-"""Which attributes the rows of a DataFrame can have, and which a filter names that they cannot."""
+"""The attributes that rows of a DataFrame can have, and checks of filters against them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 
+import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    CharType,
     DataType,
     DateType,
     DayTimeIntervalType,
+    DoubleType,
     MapType,
+    NullType,
     NumericType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -31,7 +38,7 @@ from fieldfare.model import Path
 
 
 def can_have(schema: StructType, path: Path) -> bool:
-    """Whether a row of this schema can have an attribute."""
+    """Return whether rows of this schema can have an attribute."""
     return _type_at(schema, path) is not None
 
 
@@ -49,15 +56,15 @@ _COLUMN_TYPES = (
 
 
 def column_type(schema: StructType, path: Path) -> ColumnType | None:
-    """What a filter sees in an attribute; None if nothing is known of it."""
+    """Return the type that a filter sees in an attribute; None if nothing is known about it."""
     kind = _type_at(schema, path)
     return next((known for spark_type, known in _COLUMN_TYPES if isinstance(kind, spark_type)), None)
 
 
 def _type_at(schema: StructType, path: Path) -> DataType | None:
-    """The type of an attribute; None if no row has it.
+    """Return the type of an attribute; None if no row has it.
 
-    A step goes to a struct's field or a map's value by name, or to an array's element by its index.
+    A step names a struct's field or a map's value, or is the index of an array's element.
     """
     current: DataType = schema
     for step in path:
@@ -76,8 +83,102 @@ def _has_names(kind: MapType) -> bool:
     return isinstance(kind.keyType, StringType)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparisonWarning:
+    """Why Spark compares a column's strings differently from filters, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+def odd_comparison(schema: StructType, path: Path) -> ComparisonWarning | None:
+    """Describe how Spark compares an attribute's strings (or an array's elements); None if by their bytes."""
+    kind = _type_at(schema, path)
+    waiting = [] if kind is None or isinstance(kind, (StructType, MapType)) else [kind]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, ArrayType):
+            waiting.append(kind.elementType)
+        elif isinstance(kind, StructType):
+            waiting += [field.dataType for field in kind]
+        elif isinstance(kind, MapType):
+            waiting.append(kind.valueType)
+        elif isinstance(kind, CharType):
+            return ComparisonWarning(
+                f"of the type CHAR({kind.length}), whose padding Spark ignores and filters do not",
+                "match a STRING without the padding: RTRIM of the column",
+            )
+        elif isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            return ComparisonWarning(
+                f"of the collation {kind.collation}, and filters compare strings by their bytes",
+                "match a plain STRING: COLLATE(the column, 'UTF8_BINARY')",
+            )
+    return None
+
+
+_PADDED = re.compile(r"(?<!var)char\(", re.IGNORECASE)
+_CHAR_NOTE = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def noted_types(schema: StructType) -> StructType:
+    """Return a schema with CHAR(n) columns restored from metadata, where Spark notes the type."""
+    return StructType(
+        [
+            StructField(field.name, DataType.fromDDL(note), field.nullable, field.metadata)
+            if _PADDED.search(note := str((field.metadata or {}).get(_CHAR_NOTE, "")))
+            else field
+            for field in schema
+        ]
+    )
+
+
+def attributes_of(schema: pa.Schema, noted: StructType) -> StructType:
+    """Return the columns of an Arrow table in the form that filters are checked against.
+
+    Parameters
+    ----------
+    schema
+        The columns.
+    noted
+        What Spark has noted of some, and Arrow does not know: intervals, collations.
+    """
+    return StructType(
+        [
+            noted[field.name]
+            if field.name in noted.names
+            else StructField(field.name, _spark_type(field.type))
+            for field in schema
+        ]
+    )
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_struct(kind):
+        return StructType([StructField(field.name, _spark_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if hasattr(kind, "value_field"):  # lists of every layout
+        return ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return TimestampNTZType() if kind.tz is None else TimestampType()
+    return next((found for belongs, found in _SPARK_TYPES if belongs(kind)), BinaryType())
+
+
+_SPARK_TYPES: tuple[tuple[Callable[[pa.DataType], bool], DataType], ...] = (
+    (pa.types.is_integer, DoubleType()),
+    (pa.types.is_floating, DoubleType()),
+    (pa.types.is_decimal, DoubleType()),
+    (pa.types.is_string, StringType()),
+    (pa.types.is_boolean, BooleanType()),
+    (pa.types.is_date, DateType()),
+    (pa.types.is_time, NullType()),  # nothing is known about its values
+    (pa.types.is_null, NullType()),
+)
+"""The Spark type for what filters see of a type without parts; any number is a DOUBLE."""
+
+
 def attribute_names(schema: StructType) -> Iterator[str]:
-    """The paths of all attributes that rows of this schema can have; arrays by their first element."""
+    """Yield the paths of all attributes that rows of this schema can have; arrays by their first element."""
 
     def below(path: Path, kind: DataType) -> Iterator[Path]:
         yield path
@@ -93,15 +194,17 @@ def attribute_names(schema: StructType) -> Iterator[str]:
 
 
 def check_attributes(compiled: Filter, schema: StructType) -> None:
-    """FilterError with a place and a hint for every attribute that no row can have, or that has another type.
+    """Raise FilterError, with places and hints, if attributes are missing or of the wrong type.
 
-    Of other dialects only the names are checked: what they compare is converted, or written for any type.
+    Types are checked for SQL filters only; other dialects convert what they compare, or accept any type.
     """
-    problems = [
-        _problem(compiled, path, schema)
-        for path in sorted(compiled.paths, key=format_path)
-        if not can_have(schema, path)
-    ]
+    paths = sorted(compiled.paths, key=format_path)
+    problems = [_problem(compiled, path, schema) for path in paths if not can_have(schema, path)]
+    for path in paths:
+        if odd := odd_comparison(schema, path):
+            start, end = place_of(compiled.text, path)
+            message = f"{shortened(format_path(path))} is {odd.message}"
+            problems.append(problem_at(compiled.text, start, end, message, odd.hint))
     if compiled.dialect == "sql":
 
         def type_of(path: Path) -> ColumnType | None:
@@ -141,7 +244,7 @@ def _problem_of_element(compiled: Filter, array: Path, path: Path, schema: Struc
 
 
 def place_of(text: str, path: Path) -> tuple[int, int]:
-    """Where a filter's text first names an attribute: start and end; the whole text if it is not found."""
+    """Return start and end of an attribute's first mention in a filter; the full text if not found."""
     tokens, _ = tokens_of(text)
     for index, token in enumerate(tokens):
         if token.kind not in ("path", "quoted"):

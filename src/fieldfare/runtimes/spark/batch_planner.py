@@ -1,8 +1,8 @@
-"""Where batches end, and which manifest they are matched with: decided in the source's own process.
+"""Decide where batches end and which manifest they are matched with; runs in the source's own process.
 
-The source waits for the manifest, not the tasks: a task that waits holds a core and cannot be stopped, and
-all tasks of a batch, which use one and the same, would look for it. It waits as it does for events: for a
-moment, and then lets Spark ask again. So a query can be stopped while there is no indexer.
+The source waits for the manifest, not the tasks: a waiting task occupies a core and cannot be stopped, and
+all tasks of a batch, which use the same manifest, would search for it. Like the wait for events, this wait is
+short; then Spark asks again. So a query can be stopped while no indexer runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fieldfare.model import Offsets
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.process.wanted import want
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
-from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
+from fieldfare.runtimes.spark.distributed.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -39,20 +39,20 @@ class BatchPlanner:
         self._suspects, _ = self._suspects_file.load()
 
     def first(self) -> Offsets:
-        """Where a query begins: behind what is in the match log already.
+        """Return where a query begins: at the end of what the match log already holds.
 
-        What is there is right, and matching it again could not be: the registry forgets what only records
-        needed that were matched. Blocks further on, of a batch that was not finished, are written again.
+        Those blocks are correct, and could not be matched again: the registry removes versions that only
+        matched records needed. Blocks further on, of a batch that was not finished, are written again.
         """
         return tuple(self._match_log.partition(each.number).end(each.start()) for each in self.log.partitions)
 
     def next_end(self, start: Offset) -> Offset:
-        """Where the next batch ends; `start` itself when no event came for a while, or no manifest did.
+        """Return where the next batch ends; `start` itself if no event, or no manifest, came within the wait.
 
-        Spark asks only when all batches before are committed, so nothing before `start` is needed again.
+        Spark asks only when all earlier batches are committed, so nothing before `start` is needed again.
         """
         starts: Offsets = tuple(start["ends"])
-        self._go_on_trying(starts)
+        self._skip_matched_suspects(starts)
         now = self._wait_for_events(starts)
         if now is None:
             return start
@@ -64,8 +64,8 @@ class BatchPlanner:
             return start
         return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
 
-    def _go_on_trying(self, starts: Offsets) -> None:
-        """Everything before `starts` is matched: try the next of the records that may make it fail."""
+    def _skip_matched_suspects(self, starts: Offsets) -> None:
+        """Move past suspects that `starts` shows to be matched; the next one is tried then."""
         if self._suspects:
             passed = (each.passed(starts[each.partition]) for each in self._suspects)
             ends = ends_of(self.log)
@@ -74,7 +74,7 @@ class BatchPlanner:
                 self._suspects_file.save(())
 
     def _tried(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Of a batch what is tried of the first suspects, and nothing else: what fails then is they."""
+        """Reduce a batch to the records of the first suspect, so that a failure is caused by them alone."""
         first, *others = self._suspects
         upto = min(ends[first.partition], first.upto)
         self._suspects = (replace(first, upto=upto), *others)
@@ -82,7 +82,7 @@ class BatchPlanner:
         return (*starts[: first.partition], upto, *starts[first.partition + 1 :])
 
     def _wait_for_events(self, starts: Offsets) -> Offsets | None:
-        """Where the log ends, once it has records to match; None when none came for a while."""
+        """Return the log's end once it has records to match; None if none came within the wait."""
         until_s = time.monotonic() + self._settings.wait_ms / 1000
         while True:
             ends = ends_of(self.log) if self._end_at is None else self._end_at
@@ -93,11 +93,11 @@ class BatchPlanner:
             time.sleep(max(self._settings.poll_ms / 1000, self.log.look_every_s))
 
     def _wait_for_index(self, stamp: int) -> int | None:
-        """The newest manifest, which covers a stamp; None when there is none for a while."""
+        """Return the newest manifest's number once it covers a stamp; None if that takes too long."""
         until_s = time.monotonic() + self._settings.wait_ms / 1000
         is_asked_for = False
         while True:
-            # One that cannot be read is the indexer's to mend.
+            # The indexer replaces an index that cannot be read.
             with suppress(IndexStoreError):
                 newest = self._store.newest()
                 if newest is not None and newest.revision >= stamp:
@@ -109,17 +109,18 @@ class BatchPlanner:
                 break
             time.sleep(self._settings.poll_ms / 1000)
         if self._end_at is not None:
-            raise RuntimeError(f"the index does not cover revision {stamp}: is there no indexer?")
+            raise RuntimeError(f"the index does not cover revision {stamp}: is the indexer running?")
         return None
 
     def stop_at_present_end(self) -> None:
-        """Plan no batch beyond the log's end as it is now."""
+        """Plan no batch beyond the log's present end."""
         self._end_at = ends_of(self.log)
 
     def tasks(self, starts: Sequence[int], ends: Sequence[int]) -> list[list[tuple[int, int, int]]]:
-        """Split a batch into ranges (partition, start, end), and say which each of its tasks matches.
+        """Split a batch into ranges (partition, start, end), and return the ranges of each of its tasks.
 
-        A partition's ranges are of about the same bytes. Partitions that have records share the tasks.
+        Ranges of a partition have about the same number of bytes. Partitions that have records share the
+        tasks.
         """
         full = [each for each in self.log.partitions if starts[each.number] < ends[each.number]]
         pieces = max(1, self._settings.tasks // max(1, len(full)))
@@ -134,13 +135,13 @@ class BatchPlanner:
         return [ranges[number::tasks] for number in range(tasks)]
 
     def routing(self, number: int) -> str | None:
-        """How the events of a batch go to several matchers, by the manifest of a number; None with one."""
+        """Return how a batch's events are routed to several matchers, encoded; None with one matcher."""
         if self._settings.matchers == 1:
             return None
         try:
             manifest: Manifest | None = self._store.manifest(number)
         except IndexStoreError:
-            manifest = self._store.newest()  # as the tasks will find
+            manifest = self._store.newest()  # as the tasks do
         if manifest is None:
             return None
         return encode_routing(routing_of(manifest, self._measured, time.monotonic()))

@@ -1,4 +1,4 @@
-"""What a batch of the streaming query is: how it is cut, and what names its end."""
+"""Batches of the streaming query: their bounds, and the offsets that name their ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fieldfare.storage import EventReader
 from fieldfare.storage.event_log import ends_of
 
 BOUNDS_TASKS = 2
-"""For so many tasks, or fewer, a batch holds at most what its settings say."""
+"""Maximum tasks with which a batch is bounded by its settings; more tasks allow larger batches."""
 
 Offset = dict[str, Any]
-"""Where a batch ends, as Spark keeps it: ``ends`` by partition, and its ``manifest``."""
+"""The end of a batch, as Spark keeps it: ``ends`` by partition, and its ``manifest``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,21 @@ class MicroBatchSettings:
     Attributes
     ----------
     max_bytes, max_events : int
-        What a batch holds at most (but always one record). More: a backlog is worked off with fewer, larger
-        batches, which costs less; what is published meanwhile waits longer, and memory grows.
+        Maximum size of a batch (but always at least one record). Larger: a backlog is processed in fewer,
+        larger batches, which costs less; new events wait longer meanwhile, and more memory is used.
     wait_ms : int
-        How long the source waits for an event before it tells Spark that there is none. More: an idle service
-        uses less of the processor; stopping the query may take as long.
+        How long the source waits for an event before it tells Spark that there is none, in milliseconds.
+        Longer: an idle service uses less CPU; stopping the query may take this long.
     poll_ms : float
-        How often it looks, if the log allows it (`EventReader.look_every_s`). More: less of the processor,
-        and on average half of it later.
+        Polling interval in milliseconds, if the log allows it (`EventReader.look_every_s`). Longer: less CPU,
+        and half of the interval as additional latency on average.
     split_bytes : int
-        A batch of more than this is matched by `tasks` tasks, a smaller one by one.
+        A batch larger than this is matched by `tasks` tasks, a smaller one by a single task.
     tasks : int
-        How many tasks a large batch is split into: as many as there are cores. For each beyond `BOUNDS_TASKS`
-        a batch may hold more, so that it takes as long: planning one costs the same, whatever it holds.
+        Number of tasks for a large batch: as many as there are cores. Each one beyond `BOUNDS_TASKS` raises
+        the batch's bounds, so that a batch takes as long: planning costs the same, whatever the batch's size.
     matchers : int
-        At how many matchers it is matched: with several, its ranges say how events go there.
+        Number of matchers; with several, a batch's ranges say how events are routed to them.
     """
 
     max_bytes: int = 32 << 20
@@ -50,7 +50,7 @@ class MicroBatchSettings:
     matchers: int = 1
 
     def as_options(self) -> dict[str, str]:
-        """As options of a Spark source, which are texts."""
+        """Return the settings as options of a Spark source, which are strings."""
         return {name: str(getattr(self, name)) for name in self.__slots__}
 
     @classmethod
@@ -68,7 +68,7 @@ class MicroBatchSettings:
 def ends_of_batch(
     log: EventReader, starts: Offsets, settings: MicroBatchSettings, ends: Offsets | None = None
 ) -> Offsets:
-    """Where a batch ends that begins at `starts`: its bounds are shared by the partitions that have records.
+    """Return where a batch ends that begins at `starts`; partitions that have records share its bounds.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Spark's Java classes in an archive: read and checked once, and mapped into memory at every start.
+"""Spark's Java classes in an archive (class data sharing): loaded and verified once, mapped at every start.
 
-Until a query runs, its Java process loads some ten thousand classes, which takes half of its start. Java can
-write what it has loaded to a file when it ends, and begin with that file the next time. It does so only with
-the Java and the jars that wrote it; with any other it starts as it does where there is no such file.
+Until a query runs, its Java process loads about ten thousand classes, which takes half of its start time.
+Java can write the loaded classes to a file when it exits, and map that file at the next start. It does so
+only with the Java and the jars that wrote it; otherwise it starts as it does without an archive.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import pyspark
 
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.compile_kernels import compile_kernels
 from fieldfare.runtimes.spark.query import start_query
 from fieldfare.runtimes.spark.session import CLASS_ARCHIVES, SparkSettings, archive_name, service_session
-from fieldfare.runtimes.spark.warmup import run_kernels_once, warm_workers
+from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.folder import DataFolder
 
@@ -27,9 +28,9 @@ WRITTEN_WITHIN_S = 300.0
 
 
 def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
-    """Start Spark as the service does, run an empty query, and let Java write down what it has loaded.
+    """Start Spark as the service does, run an empty query, and let Java archive its loaded classes.
 
-    What was written before is replaced.
+    Earlier archives are replaced.
 
     Raises
     ------
@@ -43,7 +44,7 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         older.unlink(missing_ok=True)
     remove_abandoned(archives)
     written = temporary_path(archives / "spark.jsa")
-    with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
+    with tempfile.TemporaryDirectory(dir=archives, prefix=".spark-") as scratch:
         folder = DataFolder(Path(scratch))
         folder.make()
         open_event_log(folder.log_url).close()
@@ -60,7 +61,7 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         finally:
             session.stop()
             if java.stdin is not None:
-                java.stdin.close()  # at its end it ends
+                java.stdin.close()  # Java exits when its standard input ends
             status = java.wait(WRITTEN_WITHIN_S)
     if status != 0 or not written.is_file():
         written.unlink(missing_ok=True)
@@ -71,22 +72,9 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
     sync_folder(archives)
 
 
-def compile_kernels() -> None:
-    """Run all kernels once, so that they are compiled and kept.
-
-    numba compiles on one core. A process of its own begins with what this one needs last, and will only load.
-    """
-    ahead = (
-        "from fieldfare.runtimes.spark import warmup\n"
-        "warmup.run_independent_kernels_once()\nwarmup.run_seldom_kernels_once()"
-    )
-    with subprocess.Popen([sys.executable, "-c", ahead]):
-        run_kernels_once()
-
-
 if __name__ == "__main__":
     compile_kernels()
     try:
         write_class_archive()
-    except Exception as error:  # whatever it is: it only saves time
+    except Exception as error:  # an archive only saves time
         print(f"Spark will start more slowly, without an archive of its classes: {error}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""What is different when tasks run on other machines than the driver: settings, code, and how many there are.
+"""Settings, code and number of tasks when tasks run on other machines than the driver.
 
-The driver stays a process of the service's own machine (Spark's *client mode*), and with it everything that
-Spark itself writes. Executors bring nothing but Python and Spark: see `worker_archive`.
+The driver stays a process of the service's own machine (Spark's *client mode*), as does everything that Spark
+itself writes. Executors need only Python and Spark: see `worker_archive`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from fieldfare.storage.folder import DataFolder
 ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
 
 UNPACKED = "fieldfare"
-"""What the folder is called in which an executor has the archive, beside its other files."""
+"""Name of the folder into which an executor unpacks the archive, in its working directory."""
 
 SETTLED_S = 2.0
-"""So long no executor more must have come before the first batch is planned for those that are there."""
+"""Seconds without a new executor before the first batch is planned for those that are there."""
 LOST_S = 10.0
-"""So long a cluster may give no executor at all before the application is begun anew."""
+"""Seconds without any executor on a standalone cluster before the application is restarted."""
 LOST_ELSEWHERE_S = 120.0
-"""The same on YARN and Kubernetes, which know the application: they start other executors, in their time."""
+"""Like `LOST_S`, on YARN and Kubernetes, which replace lost executors themselves."""
 MORE_S = 5.0
-"""So long there must be more slots than batches are planned for before the query is begun anew."""
+"""Seconds during which there must be more slots than planned for before the query is restarted."""
 _LOOK_S = 0.2
 
 
 class NoExecutorsError(RuntimeError):
-    """A cluster gives this application nothing to run on."""
+    """A cluster gives this application no executors."""
 
 
 def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> dict[str, str]:
-    """The settings of a session on a cluster that differ from those on one machine.
+    """Return the session settings that differ on a cluster from those on one machine.
 
-    `properties` are the user's, which go over these.
+    `properties` are the user's, which override these.
     """
     config = {
         "spark.master": master,
@@ -53,16 +53,16 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k",
         "spark.executor.syncLogLevel.enabled": "true",
-        # An application lasts for months; so would all that its executors ever said.
+        # An application runs for months, and its executors' logs would grow as long.
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(16 << 20),
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
-        # A machine that falls silent without a word is given up after this, not after two minutes.
+        # A machine that stops responding is given up after this time, not after two minutes.
         "spark.executor.heartbeatInterval": "2s",
         "spark.storage.blockManagerHeartbeatTimeoutMs": "15000",
         "spark.network.timeoutInterval": "1s",
-        # A task that an executor is too slow for (it has just started, or hangs) runs on another, too. It
-        # writes the same blocks, so nobody minds which of the two is first.
+        # A task whose executor is too slow (it has just started, or hangs) is run on another one too. Both
+        # write the same blocks, so it does not matter which one finishes first.
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.minTaskRuntime": "1500ms",
@@ -75,11 +75,12 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
     if master.startswith("spark://") and host is not None:
         config["spark.driver.host"] = config["spark.driver.bindAddress"] = _address_towards(host)
     if master == "yarn":
-        # A container's folder for temporary files has a longer path than a socket's name may have.
+        # A container's temporary folder has a longer path than a socket's name may have.
         config["spark.python.unix.domain.socket.enabled"] = "false"
     if WORKER_PYTHON not in properties:
         archive = write_worker_archive(_writable(ARCHIVES, scratch))
-        # YARN brings it to each node once; what has the other name each executor asks the driver for, too.
+        # YARN copies its archives to each node once; the other setting makes each executor fetch from the
+        # driver.
         shipped = "spark.yarn.dist.archives" if master == "yarn" else "spark.archives"
         config |= {
             shipped: f"{archive.resolve().as_uri()}#{UNPACKED}",
@@ -89,13 +90,18 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
 
 
 def worker_python(properties: dict[str, str], scratch: Path) -> str:
-    """What Spark starts Python as: by name on the workers; here the same name is this process's own."""
+    """Return the command that starts Python: on workers by name; here that name runs this interpreter."""
     if WORKER_PYTHON in properties:
         return properties[WORKER_PYTHON]
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folder = scratch.resolve() / "bin"
+    if os.pathsep in str(folder):
+        raise ValueError(
+            f"with a cluster the path of the data directory must not hold {os.pathsep!r}: {folder}. Rename"
+            f" it, or name the workers' Python in {WORKER_PYTHON}"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    # The source's own process runs here, and Spark knows one name for all.
+    # The source's own process runs here, and Spark uses one name for all.
     (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (folder / name).chmod(0o700)
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -103,18 +109,18 @@ def worker_python(properties: dict[str, str], scratch: Path) -> str:
 
 
 def tasks_folder(session: SparkSession, folder: DataFolder) -> DataFolder:
-    """A service's directory as the tasks of a session see it."""
+    """Return a service's data directory as a session's tasks see it."""
     return folder.for_tasks() if is_cluster(session.sparkContext.master) else folder
 
 
 class ExecutorSlots:
-    """How many tasks a session runs at once: those of this machine, or of the executors that are there now.
+    """Number of tasks that a session runs at once: this machine's, or those of the present executors.
 
     Parameters
     ----------
     session : SparkSession
     clock_s : callable
-        Seconds of a clock that nobody sets.
+        Monotonic clock, in seconds.
     """
 
     def __init__(self, session: SparkSession, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -127,11 +133,11 @@ class ExecutorSlots:
         self.planned = 0
 
     def executors(self) -> int:
-        """How many executors there are besides the driver."""
+        """Return the number of executors besides the driver."""
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
     def wait(self, stop: threading.Event, alive: Callable[[], object]) -> None:
-        """Wait until there are executors, and no more come; `alive` is called again and again."""
+        """Wait until there are executors and no more arrive; `alive` is called repeatedly meanwhile."""
         known, since_s = 0, self._clock_s()
         while self._is_cluster and not stop.is_set():
             alive()
@@ -144,18 +150,18 @@ class ExecutorSlots:
         self._there_s = self._clock_s()
 
     def plan(self) -> int:
-        """How many batches are to be planned for, from now on."""
+        """Return the number of slots to plan batches for, and remember it in `planned`."""
         self._more_s = None
         self.planned = int(self._context.defaultParallelism)
         return self.planned
 
     def look(self) -> bool:
-        """Whether there have been more for a while than batches are planned for.
+        """Return whether there have been more slots than planned for during `MORE_S`.
 
         Raises
         ------
         NoExecutorsError
-            There were none for a while: a master that lost its memory knows this application no more.
+            There were no executors for too long: a restarted master no longer knows this application.
         """
         if not self._is_cluster:
             return False
@@ -172,10 +178,10 @@ class ExecutorSlots:
 
 
 def _address_towards(host: str) -> str:
-    """The address of this machine that another reaches, as far as the way to it says."""
+    """Return this machine's address that a host can reach, judging by the local route to it."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as way:
         try:
-            way.connect((host, 9))  # Nothing is sent.
+            way.connect((host, 9))  # nothing is sent
         except OSError:
             return socket.getfqdn()
         return str(way.getsockname()[0])

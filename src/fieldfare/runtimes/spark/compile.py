@@ -1,16 +1,17 @@
-"""Many filters compiled at once: on the executors, so that a hundred thousand take seconds."""
+"""Compile many filters at once, on the executors: a hundred thousand take seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from fieldfare.filters import FilterError, Problem, compile_filter, format_path
 from fieldfare.filters.encrypted import ENCRYPTED, EPOCH_PATH, VECTOR_PATH, compile_encrypted
@@ -22,7 +23,8 @@ from fieldfare.runtimes.spark.worker_python import own_python
 
 SHOWN_PROBLEMS = 10
 
-SubscriptionRow = tuple[str, str] | tuple[str, str, str]
+SubscriptionRow = tuple[Any, Any] | tuple[Any, Any, Any]
+"""An id, a filter, and its dialect; a filter that is an object or an array is encoded as JSON."""
 SubscriptionSource: TypeAlias = "DataFrame | Iterable[SubscriptionRow]"
 
 COMPILED = pa.schema(
@@ -38,14 +40,14 @@ _COMPILED_SQL = "id string, filter string, dialect string, compiled binary, prob
 
 
 class SubscriptionsError(ValueError):
-    """Some subscriptions cannot be used; none was.
+    """Some subscriptions cannot be used, so none was.
 
     Attributes
     ----------
     problems : tuple of (str, str)
         The first ten: the subscription's id, and what is wrong with it.
     count : int
-        How many there are.
+        Number of subscriptions that cannot be used.
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]], count: int) -> None:
@@ -63,7 +65,7 @@ def _indented(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompiledSubscriptions:
-    """Subscriptions whose filters are all good: columns of ``COMPILED``; a row's place is its number."""
+    """Subscriptions whose filters are all valid: columns of ``COMPILED``; a row's index is its number."""
 
     table: pa.Table
 
@@ -71,7 +73,7 @@ class CompiledSubscriptions:
         return int(self.table.num_rows)
 
     def entries(self) -> Iterator[IndexEntry]:
-        """The entries of an index in which every subscription counts for every event."""
+        """Yield the entries of an index in which every subscription is valid for every event."""
         columns = [self.table.column(name).to_pylist() for name in ("filter", "dialect", "compiled")]
         for number, (text, dialect, compiled) in enumerate(zip(*columns, strict=True)):
             yield IndexEntry(number, number, 0, OPEN_END, compiled, text, dialect)
@@ -80,21 +82,42 @@ class CompiledSubscriptions:
 def compile_subscriptions(
     subscriptions: SubscriptionSource, schema: StructType | None = None
 ) -> CompiledSubscriptions:
-    """Compile all filters; SubscriptionsError lists the first that cannot be used.
+    """Compile all filters; SubscriptionsError lists the first ones that cannot be used.
 
     Parameters
     ----------
     subscriptions : DataFrame or iterable of (id, filter) or (id, filter, dialect)
     schema : StructType, optional
-        The attributes that events can have; a filter that names another is refused. Default: any.
+        The attributes that events can have; a filter that names another is rejected. Default: any.
     """
     if isinstance(subscriptions, DataFrame):
         table = _compile_frame(subscriptions, schema)
     else:
-        rows = [(*row[:2], *(row[2:] or ("sql",))) for row in subscriptions]
+        rows = [_row_of(row) for row in subscriptions]
         table = pa.Table.from_batches([compile_rows(rows, schema)])
     _raise_problems(table)
     return CompiledSubscriptions(table)
+
+
+def _row_of(row: Any) -> tuple[str | None, str | None, str]:
+    """Return a subscription given by a program as strings: id, filter, dialect."""
+    if not isinstance(row, (tuple, list)) or len(row) not in (2, 3):
+        raise ValueError(f"a subscription is (id, filter) or (id, filter, dialect), not {row!r:.80}")
+    id, filter, dialect = (*row, None)[:3]
+    if isinstance(id, int) and not isinstance(id, bool):
+        id = str(id)
+    if isinstance(filter, (dict, list)):
+        filter = msgspec.json.encode(filter).decode()
+    for name, value in ("id", id), ("filter", filter), ("dialect", dialect):
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"the {name} of a subscription is a string, not {value!r:.80}")
+    return id, filter, dialect or "sql"
+
+
+def _text_of(column: Column, kind: DataType) -> Column:
+    """Return a column as strings: objects and arrays as JSON, without their null fields."""
+    is_nested = isinstance(kind, (StructType, ArrayType, MapType, VariantType))
+    return F.to_json(column) if is_nested else column.cast("string")
 
 
 def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Table:
@@ -105,12 +128,14 @@ def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Ta
             f"subscriptions need the columns id and filter; {lacking} is not in {subscriptions.columns}"
         )
     if subscriptions.isStreaming:
-        raise ValueError("the subscriptions are a stream; they are read once, so give a table as it stands")
+        raise ValueError(
+            "the subscriptions are a streaming DataFrame, but they are read once: pass a batch DataFrame"
+        )
     places = {name: F.col(place_name(place)) for place, name in enumerate(subscriptions.columns)}
     dialect = places.get("dialect", F.lit("sql"))
     chosen = by_place(subscriptions).select(
         places["id"].cast("string").alias("id"),
-        places["filter"].cast("string").alias("filter"),
+        _text_of(places["filter"], subscriptions.schema["filter"].dataType).alias("filter"),
         F.coalesce(dialect.cast("string"), F.lit("sql")).alias("dialect"),
     )
 
@@ -154,7 +179,7 @@ def compile_rows(
 
 
 def _compiled(text: str, dialect: str, schema: StructType | None) -> bytes:
-    """A filter as its library keeps it; FilterError if it cannot be used."""
+    """Return a filter in its library's compiled form; FilterError if it cannot be used."""
     if dialect == ENCRYPTED:
         encrypted = compile_encrypted(text)
         for path in (VECTOR_PATH, EPOCH_PATH):
@@ -175,10 +200,13 @@ def _raise_problems(table: pa.Table) -> None:
     encrypted = pc.equal(table.column("dialect"), ENCRYPTED)
     if pc.any(encrypted).as_py() and not pc.all(encrypted).as_py():
         first = table.filter(encrypted).column("id")[0].as_py()
-        raise SubscriptionsError([(first, "it is encrypted, and others are not: match them apart")], 1)
+        raise SubscriptionsError(
+            [(first, "its filter is encrypted, but other filters are not: match them in separate calls")], 1
+        )
     counted = table.column("id").value_counts()
     twice = [entry["values"] for entry in counted.to_pylist() if entry["counts"] > 1]
     if twice:
         raise SubscriptionsError(
-            [(id, "there is more than one with this id") for id in twice[:SHOWN_PROBLEMS]], len(twice)
+            [(id, "there is more than one subscription with this id") for id in twice[:SHOWN_PROBLEMS]],
+            len(twice),
         )

@@ -1,21 +1,21 @@
 """The pipeline's process: ``python -m fieldfare.runtimes.spark.driver --data DIR``.
 
-It runs the streaming query over one data directory until SIGTERM (exit status 0), or until it cannot go on by
-itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
-query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
+It runs the streaming query over one data directory until SIGTERM (exit status 0), or until it cannot continue
+(1, with the reason in the last line of its log; `EXIT_FORMAT` if no other process could continue either). A
+query that fails is restarted by this process: see `recovery`. Every second it writes ``run/pipeline.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
      "log_end": 340, "indexed": true, "error": null}
 
-`state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `matched`, by partition, everything is matched, and on disk for good: no version
-for records before it alone is asked for again, not even after a crash. `offset` and `log_end` are sums over
-all partitions. `indexed` says that the index covers all records; while it does not, they wait for it.
+`state` is starting, running, recovering, stopping, stopped or failed, and `error` is the reason for
+recovering or failed. Up to `matched`, by partition, everything is matched and durable: versions that only
+earlier records need are never used again, not even after a crash. `offset` and `log_end` are sums over all
+partitions. `indexed` says whether the index covers all records; records that it does not cover wait for it.
 
-Beside the query it matches what subscriptions ask for that began in the past: see `pasts`.
+Besides the query it matches replays, for subscriptions with a `start` in the past: see `replays`.
 
-It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
-Python workers have to say is in ``logs/spark.log``.
+It can be killed at any time; the next one resumes at the end of the match log. The output of Spark itself and
+of its Python workers is in ``logs/spark.log``.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, w
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
+from fieldfare.runtimes.spark.distributed.learning import Learner
+from fieldfare.runtimes.spark.distributed.tasks import OpenSlices
 from fieldfare.runtimes.spark.elastic.control import CALM_S, ElasticSettings
 from fieldfare.runtimes.spark.elastic.executors import ELASTIC_CONFIG
-from fieldfare.runtimes.spark.elastic.query import PlacedQuery
+from fieldfare.runtimes.spark.elastic.query import PinnedQuery
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.master import read_properties
-from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
+from fieldfare.runtimes.spark.replays import ReplayRunner
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.runtimes.spark.spread.learning import Learner
-from fieldfare.runtimes.spark.spread.tasks import OpenSlices
 from fieldfare.runtimes.spark.warmup import WarmKeeper, index_opener, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
@@ -65,14 +65,14 @@ from fieldfare.storage.quarantine import brief
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
-"""What Spark says a query is doing once its source answers."""
+"""Spark's status messages of a query whose source answers."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
 
 @dataclass
 class Pipeline:
-    """What runs in a driver's process, from the start of its Java process to its end."""
+    """Everything that runs in a driver's process, from the start of its Java process to its end."""
 
     folder: DataFolder
     spark: SparkSettings
@@ -85,13 +85,13 @@ class Pipeline:
     is_ready: bool = False
 
     def run(self) -> int:
-        """Run queries until `stop` is set or nothing helps; gives the process's exit status."""
+        """Run queries until `stop` is set or recovery fails; return the process's exit status."""
         started_s = time.monotonic()
         jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
         end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
         self.recovery.begin(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
         self.heartbeat.beat("starting")
-        # What processes that were killed leave behind: Java its folders, others their unfinished files.
+        # Remove what killed processes left: Java's scratch folder, and unfinished files.
         remove(scratch)
         for folder in (self.folder.run, self.folder.quarantine):
             remove_abandoned(folder)
@@ -127,19 +127,19 @@ class Pipeline:
     def _run_all(self, session: SparkSession, slots: ExecutorSlots) -> int:
         status = None
         while status is None:
-            pasts = PastRunner(session, self.folder, slots.plan())
-            pasts.start()
+            replays = ReplayRunner(session, self.folder, slots.plan())
+            replays.start()
             try:
                 status = self._run_queries(session, slots)
             finally:
-                pasts.close()
+                replays.close()
         return status
 
     def _run_queries(self, session: SparkSession, slots: ExecutorSlots) -> int | None:
-        """Run queries until one is asked to stop, and 0, or none can go on, and 1; None: for more slots."""
+        """Run queries; return 0 after a stop, 1 if none can continue, None to replan for more slots."""
         while not self.stop.is_set():
             report = self._run_query(session, slots)
-            if report is None:  # asked to stop, for more slots, or for another number of matchers
+            if report is None:  # stopped, for more slots, or for another number of matchers
                 self.recovery.stopped()
                 if slots.look():
                     _log.info("there are more cores")
@@ -152,27 +152,27 @@ class Pipeline:
             if pause_s is None:
                 self.heartbeat.beat("failed", error=said)
                 return 1
-            # The heartbeat is for everybody; what a record's error says may quote events.
+            # The heartbeat is readable by everyone; the error of a record may quote events.
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
         return 0
 
     def _run_query(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
-        """Run one query, as long as its shape is right; gives why it failed, None when it did not."""
+        """Run one query until it fails or its settings change; return the failure, or None."""
         matchers = self.heartbeat.matchers
         learner = Learner(self.folder) if matchers > 1 else None
         batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
         self.recovery.batches = batches
-        query: StreamingQuery | PlacedQuery
+        query: StreamingQuery | PinnedQuery
         warm: Callable[[int], None]
         try:
             if self.elastic is not None and learner is not None:
-                query = PlacedQuery(session, self.folder, batches, self.elastic, learner, self.forwarding)
+                query = PinnedQuery(session, self.folder, batches, self.elastic, learner, self.forwarding)
                 warm = query.control.open_all
             else:
                 query = start_query(session, self.folder, batches, forwarding=self.forwarding)
                 opening = OpenSlices if matchers > 1 else OpenIndex
                 warm = index_opener(session, self.folder, slots.planned, opening)
-        except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not
+        except (Py4JJavaError, PySparkException) as refusal:  # Java runs, and reports why not
             return cast(Exception, refusal)
         keeper = WarmKeeper(self.folder, warm)
         matched = self.heartbeat.offset
@@ -186,18 +186,18 @@ class Pipeline:
                 self.is_ready = True
                 self.heartbeat.beat("running")
                 _log.info("ready")
-            if learner is not None and not isinstance(query, PlacedQuery):
+            if learner is not None and not isinstance(query, PinnedQuery):
                 learner.look(query)
             if self.heartbeat.due:
                 self.heartbeat.beat("running" if self.is_ready else "starting")
-                if slots.look() and not isinstance(query, PlacedQuery):  # which follows them itself
+                if slots.look() and not isinstance(query, PinnedQuery):  # it follows the slots itself
                     break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
                 if self.is_ready:
                     progress = query.lastProgress
                     self._keep_warm(keeper, progress["batchId"] if progress else None)
-        # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
+        # A signal to the whole process group stops the Java process too: it may have exited by now.
         with suppress(Py4JError, OSError):
             if self.stop.is_set():
                 self.heartbeat.beat("stopping")
@@ -212,7 +212,7 @@ class Pipeline:
         try:
             keeper.look(batch, time.monotonic())
         except Exception as error:
-            # It only saves time. What is really broken breaks the query, too.
+            # Warming only saves time. A real fault also makes the query fail.
             _log.warning("the workers could not be kept warm: %s", reason(error))
 
     def _wait(self, pause_s: float, why: str) -> None:
@@ -231,7 +231,7 @@ def run(
     forwarding: str = "adaptive",
     elastic: ElasticSettings | None = None,
 ) -> int:
-    """Run the pipeline on a data directory; gives the process's exit status."""
+    """Run the pipeline on a data directory; return the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
@@ -239,7 +239,7 @@ def run(
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
-    """Stop the session and its Java process, which ends when its standard input closes."""
+    """Stop the session and its Java process, which exits when its standard input closes."""
     with suppress(Py4JError, OSError):
         session.stop()
     if jvm.stdin is not None:
@@ -256,7 +256,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     spark, batches = SparkSettings(), MicroBatchSettings()
     parser.add_argument("--data", type=Path, required=True, help="the service's data directory")
-    parser.add_argument("--cores", type=int, default=0, help="tasks at once (default: all cores)")
+    parser.add_argument("--cores", type=int, default=0, help="maximum parallel tasks (default: all cores)")
     parser.add_argument(
         "--driver-memory", default=spark.driver_memory, help="Java heap (default: %(default)s)"
     )
@@ -266,13 +266,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-batch-events", type=int, default=batches.max_events)
     parser.add_argument(
         "--forwarding", choices=POLICIES, default="adaptive",
-        help="to which of the matchers that could match it an event goes (default: %(default)s)",
+        help="how to choose among several possible matchers for an event (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--elastic", metavar="MIN..MAX", help="so many of the cluster's executors, by the load"
+        "--elastic", metavar="MIN..MAX", help="scale between MIN and MAX of the cluster's executors, by load"
     )
     parser.add_argument("--elastic-schedule", action="append", default=[], metavar="HH:MM-HH:MM=MIN..MAX")
-    parser.add_argument("--elastic-dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument(
+        "--elastic-dry-run", action="store_true", help="log scaling decisions without carrying them out"
+    )
     parser.add_argument("--elastic-calm", type=float, default=CALM_S, metavar="SECONDS")
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")
     parser.add_argument(
@@ -290,11 +292,11 @@ def _elastic(options: argparse.Namespace) -> ElasticSettings | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; gives its exit status."""
+    """Run the program; return its exit status."""
     options = parse(arguments)
     stop = begin("pipeline")
     logging.getLogger("pyspark").setLevel(logging.ERROR)
-    # Its errors are tracebacks of calls that fail here too, and are reported in a line.
+    # py4j logs tracebacks of calls that fail here too, where they are reported in one line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     folder = DataFolder.at(options.data.resolve())
     batches = MicroBatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
@@ -312,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log.error("%s", error)
         return EXIT_FORMAT
     except Exception as error:
-        _log.error("the pipeline failed: %s", reason(error))
+        _log.error("the pipeline failed: %s (more in %s)", reason(error), folder.spark_log)
         _log.debug("traceback", exc_info=True)
     return EXIT_FAILED
 

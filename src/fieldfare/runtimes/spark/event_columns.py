@@ -1,10 +1,10 @@
-"""What of a DataFrame's rows goes to Python, and what stays in the JVM.
+"""Which part of a DataFrame's rows is sent to Python, and which stays in the JVM.
 
     events ─▶ the columns that filters name ─▶ Python ─▶ a list for each event ─▶ exploded, beside the kept
 
-Only what filters name is shipped, of a struct only the fields that they name. The other columns never leave
-the JVM, so their number, their size and their types cost nothing. Columns are found by their place, not by
-their name: Spark would take a name with a dot for a path, and `a` for `A` too.
+Only the columns that filters name are sent, and of a struct only the named fields. Other columns never leave
+the JVM, so their number, size and types cost nothing. Columns are addressed by position, not by name: Spark
+would read a name with a dot as a path, and `a` as `A` too.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from fieldfare.model import Path
 
 _NOTHING = "\0"
-"""What is shipped where filters name no column is called so: Python has to learn how many rows there are."""
+"""Name of the column that is sent if filters name no column: Python has to learn the number of rows."""
 
 
 def by_place(frame: DataFrame) -> DataFrame:
-    """The same rows in columns that are called by their place."""
+    """Return the same rows in columns that are named after their positions."""
     return frame.toDF(*map(place_name, range(len(frame.columns))))
 
 
 def place_name(place: int) -> str:
-    """What `by_place` calls a column."""
+    """Return the name that `by_place` gives a column."""
     return f"c{place}"
 
 
 def one_row_each(frame: DataFrame, name: str, found: Column) -> DataFrame:
-    """A row for each element of what was found, which is in the column `name`."""
-    # A plain `explode` makes Spark call the function twice: first only to drop the events with nothing found.
+    """Return a row for each element of the array `found`, which becomes the column `name`."""
+    # A plain `explode` makes Spark call the function twice: first only to drop the events without matches.
     return frame.withColumn(name, F.explode_outer(found)).where(F.col(name).isNotNull())
 
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """The columns that filters need of a DataFrame.
+    """The columns of a DataFrame that filters need.
 
     Attributes
     ----------
     names
-        What filters call them.
+        Their names in filters.
     columns
-        Where they are in a DataFrame that `by_place` gave.
+        The columns, in a DataFrame that `by_place` returned.
     """
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class EventColumns:
 
     @classmethod
     def of(cls, schema: StructType, paths: Iterable[Path]) -> EventColumns:
-        """Those that the attributes with these paths are read from.
+        """Return the columns that hold the attributes with these paths.
 
         Raises
         ------
@@ -85,22 +85,22 @@ class EventColumns:
         return cls(tuple(names), tuple(columns))
 
     def call(self, function: BatchFunction, element: str, *more: Column) -> Column:
-        """What a function finds for each event: an array with elements of a type.
+        """Return the column of a function's results: an array for each event, with elements of a type.
 
         Parameters
         ----------
         function
-            What the Python workers run.
+            The function that the Python workers run.
         element
-            The type of what it finds, as SQL writes it.
+            The type of an element, as SQL writes it.
         more
-            Further columns that the function gets, after those of the filters.
+            Further columns that the function receives, after those of the filters.
         """
         names = list(self.names)
 
         def run(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
             for batch in batches:
-                # Of a single column Spark makes no tuple.
+                # Spark passes a single column without a tuple.
                 arrays = [batch] if isinstance(batch, pa.Array) else list(batch)
                 events = pa.RecordBatch.from_arrays(arrays[: len(names)], names=names)
                 yield from function(events, arrays[len(names) :])
@@ -110,11 +110,11 @@ class EventColumns:
 
 
 BatchFunction = Callable[[pa.RecordBatch, Sequence[pa.Array]], Iterable[pa.Array]]
-"""A batch of events and the further columns in; a list for each event out, a piece of the batch at a time."""
+"""Takes events and further columns; yields a list for each event, a piece of the batch at a time."""
 
 
 def _needed(column: Column, kind: DataType, below: set[Path]) -> Column:
-    """A column, of a struct only the fields that paths lead to."""
+    """Return a column, reduced in a struct to the fields that paths lead to."""
     if () in below or not isinstance(kind, StructType):
         return _readable(column, kind)
     wanted = {path[0] for path in below}
@@ -127,7 +127,7 @@ def _needed(column: Column, kind: DataType, below: set[Path]) -> Column:
 
 
 def _readable(column: Column, kind: DataType) -> Column:
-    """A column in which bytes, that filters cannot look into, stand for values that Arrow cannot carry."""
+    """Return a column with values that Arrow cannot carry replaced by bytes, which no filter reads."""
     if _is_carried(kind):
         return column
     there = column.isNotNull()
@@ -144,7 +144,7 @@ def _readable(column: Column, kind: DataType) -> Column:
 
 
 def _fields(column: Column, kind: StructType) -> Iterator[tuple[Column, StructField]]:
-    """The fields of a struct; where names differ in their case at most, by their place."""
+    """Yield the fields of a struct; by position if names differ only in case."""
     names = kind.names
     if len({name.lower() for name in names}) < len(names):
         names = [place_name(place) for place in range(len(kind))]

@@ -1,4 +1,4 @@
-"""What the pipeline's driver says of itself: how far everything is matched."""
+"""The heartbeat of the pipeline's driver: up to where everything is matched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fieldfare.storage.folder import DataFolder
 class PipelineHeartbeat(Heartbeat):
     """The file ``run/pipeline.json``.
 
-    The figures are taken from log and match log: what is told as matched is there, and durable.
+    The figures come from the log and the match log: what is reported as matched is there, and durable.
 
     Parameters
     ----------
@@ -29,15 +29,15 @@ class PipelineHeartbeat(Heartbeat):
     Attributes
     ----------
     predecessor_died : bool
-        Whether the pipeline before this one ended unasked.
+        Whether the previous pipeline ended without being stopped.
     told : Offsets or None
-        Up to where that one said that everything was matched, by partition, if it is known.
+        Up to where the previous pipeline reported everything as matched, by partition, if known.
     matchers : int
-        At how many matchers the newest index is held, as of the last beat.
+        Number of matchers of the newest index, as of the last beat.
     """
 
     def __init__(self, folder: DataFolder, log: EventReader, match_log: MatchLog) -> None:
-        # Retention and the registry's purge believe what is told as matched.
+        # Retention and the registry's purge rely on what is reported as matched.
         super().__init__(folder.heartbeat, synced="matched")
         self._store = open_index_store(folder.index_url)
         self._log = log
@@ -49,11 +49,11 @@ class PipelineHeartbeat(Heartbeat):
 
     @property
     def offset(self) -> int:
-        """How much is matched, over all partitions, as of the last beat: of one, up to where."""
+        """Number of matched records, summed over all partitions, as of the last beat."""
         return sum(self._matched)
 
     def figures(self) -> Mapping[str, Any]:
-        # An index that cannot be read leaves an older figure: the indexer will see to it.
+        # If the index cannot be read, the older figures remain: the indexer repairs it.
         with suppress(IndexStoreError):
             newest = self._store.newest()
             stamp = max(partition.last_stamp() for partition in self._log.partitions)
@@ -68,7 +68,7 @@ class PipelineHeartbeat(Heartbeat):
         return self._figures
 
     def _read_predecessor(self) -> tuple[bool, Offsets | None]:
-        """Whether the process before this one ended unasked, and up to where it said that all was matched."""
+        """Return whether the previous process ended unexpectedly, and its last `matched`."""
         try:
             beat = json.loads(self._path.read_bytes())
             matched = beat.get("matched") or [beat["offset"]]

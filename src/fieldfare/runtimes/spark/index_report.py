@@ -1,4 +1,4 @@
-"""What the index of a data directory chose: read from its files, whether a service runs on them or not."""
+"""Report how the index of a data directory holds subscriptions; reads its files only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
 from fieldfare.partitioning.encoding import kind_of
 from fieldfare.pipeline.manifest import SpaceManifest
+from fieldfare.runtimes.spark.distributed.loads import last_loads
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.runtimes.spark.spread.loads import last_loads
 from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder
@@ -19,14 +19,14 @@ from fieldfare.storage.folder import DataFolder
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReport:
-    """What the index chose for a subscription.
+    """How the index holds a subscription.
 
     Attributes
     ----------
     subscription
-        As it stands now.
+        The subscription's present state.
     places
-        None if the index does not have it yet; none if no event can match it.
+        None if the index does not have it yet; empty if no event can match it.
     """
 
     subscription: Subscription
@@ -40,11 +40,11 @@ class SliceReport:
     Attributes
     ----------
     matcher
-        Who holds it.
+        The number of the matcher that holds it.
     subscriptions
-        How many versions it has.
+        Number of versions in it.
     events_per_s
-        How many it searched in a second of searching, as last measured; None: it was not.
+        Events searched per second of searching, as last measured; None if not measured.
     """
 
     matcher: int
@@ -54,7 +54,7 @@ class SliceReport:
 
 @dataclass(frozen=True, slots=True)
 class SlicesReport:
-    """How a space is held: by which partitioning (none, where it is one slice), and its slices by number."""
+    """How a space is held: its partitioning (None if it is one slice), and its slices by number."""
 
     partitioning: str | None
     matchers: int
@@ -65,7 +65,7 @@ class SlicesReport:
 
 
 class IndexReader:
-    """The newest index of a data directory.
+    """Reads the newest index of a data directory.
 
     Raises
     ------
@@ -80,16 +80,16 @@ class IndexReader:
         if manifest is None:
             raise IndexStoreError(f"{folder.index} has no index yet")
         self.revision = manifest.revision
-        """The registry revision that it covers."""
+        """The registry revision that the index covers."""
         self._spaces = manifest.spaces
         self._indexes = IndexCache(store).indexes(manifest.number, manifest.revision)
 
     def explain(self, space: str) -> IndexExplanation:
-        """What the index of a space chose. UnknownSpaceError: there is none of that name."""
+        """Return how the index holds a space's subscriptions; UnknownSpaceError for an unknown name."""
         return self._index(self._key_of(space)).explain()
 
     def slices(self, space: str) -> SlicesReport:
-        """How a space is held. UnknownSpaceError: there is none of that name."""
+        """Return how a space is held; UnknownSpaceError for an unknown name."""
         key = self._key_of(space)
         held = self._spaces.get(key, SpaceManifest())
         loads = last_loads(key, held, self._folder.slices)
@@ -102,7 +102,7 @@ class IndexReader:
         )
 
     def explain_subscription(self, space: str, id: str) -> SubscriptionReport | None:
-        """Where one of a space's subscriptions is; None if there is no such subscription."""
+        """Return how one subscription is held; None if there is no such subscription."""
         key = self._key_of(space)
         registry = open_registry(self._folder.registry_url)
         subscription = registry.get(key, id)

@@ -1,4 +1,4 @@
-"""Where Spark runs its tasks, as it is said on a command line; read without loading Spark."""
+"""The address of the cluster where Spark runs its tasks, as given on a command line; does not load Spark."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 
 WORKER_PYTHON = "spark.pyspark.python"
-"""The property of a user's that names the workers' Python: then they have what they need."""
+"""The user's property that names the workers' Python; if it is set, that Python must have all packages."""
 
 _SETTING = re.compile(r"(spark\.[^\s=]+)\s*[=\s]\s*(\S.*)")
 _MASTER = re.compile(r"spark://[^\s,/:]+:\d+(,[^\s,/:]+:\d+)*|yarn|k8s://\S+")
 
 
 def is_cluster(master: str | None) -> bool:
-    """Whether tasks run in other processes than the driver's, on machines that may be others."""
+    """Return whether tasks run in other processes than the driver's, possibly on other machines."""
     return master is not None and not master.startswith("local")
 
 
 def check_master(master: str) -> None:
-    """ValueError for what is no address of a cluster."""
+    """Raise ValueError if a text is not a cluster's address."""
     if not _MASTER.fullmatch(master):
         raise ValueError(
             f"the cluster's address is spark://HOST:PORT (several masters with commas between), or yarn, or"
@@ -27,12 +27,12 @@ def check_master(master: str) -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file of Spark's properties, a name and its value a line; ValueError names the line that is none.
+    """Read a file of Spark properties, one name and value per line; lines that start with # are comments.
 
     Raises
     ------
     ValueError
-        A line has no value.
+        A line has no value; the message has its number.
     OSError
         There is no such file.
     """
@@ -43,6 +43,6 @@ def read_properties(path: Path) -> dict[str, str]:
             continue
         setting = _SETTING.fullmatch(text)
         if setting is None:
-            raise ValueError(f"{path}, line {number}: expected a property of Spark's and its value")
+            raise ValueError(f"{path}, line {number}: expected a Spark property and its value")
         found[setting[1]] = setting[2]
     return found

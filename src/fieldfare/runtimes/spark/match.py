@@ -1,12 +1,13 @@
-"""Matching in a Spark job of a user's own: a DataFrame of events against many subscriptions at once.
+"""Matching in a user's own Spark job: a DataFrame of events against many subscriptions at once.
 
-The subscriptions are compiled on the driver into one index file, which every executor gets once and maps
-into memory; events go through it as Arrow batches. No event is handled in Python one by one, unless it is a
-candidate of a filter that the index cannot decide alone.
+The subscriptions are compiled into one index file, which every executor receives once and maps into memory;
+events go through it as Arrow batches. Python handles a single event only if it is a candidate of a filter
+that the index cannot decide alone.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from fieldfare.runtimes.spark.attributes import noted_types, odd_comparison
 from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscriptions
+from fieldfare.runtimes.spark.distributed.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import matching_ids
 from fieldfare.runtimes.spark.saved_index import SavedIndex
 from fieldfare.runtimes.spark.shipping import ShippedIndex, check_stream, ship_index
-from fieldfare.runtimes.spark.spread.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.worker_python import own_python
 
 
@@ -35,17 +37,17 @@ def save_index(subscriptions: SubscriptionSource, path: str | Path) -> int:
         A DataFrame with the columns `id` and `filter` (strings) and, where wanted, `dialect` (default
         ``sql``); or an iterable of (id, filter) or (id, filter, dialect).
     path : str or Path
-        The folder to write. It is there whole or not at all; a saved index that was there is replaced.
+        The folder to write. It appears complete or not at all; an existing saved index is replaced.
 
     Returns
     -------
     int
-        How many subscriptions it holds.
+        Number of subscriptions in it.
 
     Raises
     ------
     SubscriptionsError
-        Some filters are invalid, or an id is missing or there twice: the first ten are listed.
+        Some filters are invalid, or an id is missing or duplicated: the first ten are listed.
     """
     compiled = compile_subscriptions(subscriptions)
     SavedIndex.write(Path(path), compiled)
@@ -54,7 +56,7 @@ def save_index(subscriptions: SubscriptionSource, path: str | Path) -> int:
 
 def match(
     events: DataFrame,
-    subscriptions: DataFrame | str | Path,
+    subscriptions: SubscriptionSource | str | Path,
     schema: StructType | None = None,
     *,
     keep: Sequence[str] | None = None,
@@ -67,24 +69,25 @@ def match(
     events : DataFrame
         A batch or a streaming DataFrame. Its columns are the attributes; a field of a struct is named by its
         path: ``data.price``.
-    subscriptions : DataFrame, str or Path
-        A DataFrame with the columns `id` and `filter` (strings) and, where wanted, `dialect` (default
-        ``sql``); or the path of an index that `save_index` wrote. They are read now, once.
+    subscriptions : DataFrame, iterable, str or Path
+        A DataFrame with the columns `id` and `filter` and, optionally, `dialect` (default ``sql``); an
+        iterable of (id, filter) or (id, filter, dialect); or the path of an index that `save_index` wrote.
+        They are read once, by this call. A filter that is an object or an array is encoded as JSON.
     schema : StructType, optional
-        The attributes that filters may name, where these are more than the columns of `events`: what is not a
-        column is missing from every event. Default: the columns.
+        The attributes that filters may name, if there are more than the columns of `events`: an attribute
+        that is not a column is missing from every event. Default: the columns.
     keep : sequence of str, optional
-        The columns of `events` to give back with each match. Default: all. Fewer are faster.
+        The columns of `events` to return with each match. Default: all. Fewer are faster.
     partitioned : Partitioned, optional
-        Spread the subscriptions over matchers and send each event to one that holds what it can match: for an
-        index that outgrows one machine's memory. Default: every executor has the whole index, and nothing is
-        shuffled.
+        Distribute the subscriptions over matchers and send each event to one that holds what it can match:
+        for an index that exceeds one machine's memory. Default: every executor has the complete index, and
+        nothing is shuffled.
 
     Returns
     -------
     DataFrame
-        One row for each match: `subscription` (string, the id), then the event's columns. An event that
-        matches nothing gives no row.
+        One row for each match: `subscription` (string, the id), then the event's columns. An event without
+        matches gives no row.
 
     Raises
     ------
@@ -93,7 +96,8 @@ def match(
         with their subscription, place and a hint.
     ValueError
         `keep` names a column that `events` does not have, or there is a column called `subscription`;
-        `partitioned` names what there is not, or lacks a sample; a stream of Spark Connect lacks the index.
+        `partitioned` names an unknown partitioning or forwarding, or needs a sample; a stream over Spark
+        Connect needs a saved index.
 
     Examples
     --------
@@ -101,31 +105,44 @@ def match(
     >>> matches.groupBy("subscription").count().show()              # doctest: +SKIP
     """
     check_stream(events)
-    kept, attributes = _kept_columns(events, keep), schema or events.schema
+    kept, attributes = _kept_columns(events, keep), _attributes(events.schema, schema)
     with own_python(events.sparkSession):
-        if partitioned is not None:
-            if isinstance(subscriptions, DataFrame):
-                compiled = compile_subscriptions(subscriptions, attributes)
-            else:
-                names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
-                compiled = compile_subscriptions(zip(*names.to_pydict().values(), strict=True), attributes)
-            found = match_partitioned(events, compiled, partitioned)
-        elif isinstance(subscriptions, DataFrame):
-            compiled = compile_subscriptions(subscriptions, attributes)
-            with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
-                index = Path(folder) / "index"
-                found = _match_all(events, SavedIndex.write(index, compiled), index)
-        else:
+        if isinstance(subscriptions, (str, os.PathLike)) and partitioned is None:
             saved = SavedIndex.open(Path(subscriptions))
             saved.check_attributes(attributes)
             found = _match_all(events, saved, Path(subscriptions))
+        else:
+            compiled = compile_subscriptions(_source(subscriptions), attributes)
+            if partitioned is not None:
+                found = match_partitioned(events, compiled, partitioned)
+            else:
+                with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
+                    index = Path(folder) / "index"
+                    found = _match_all(events, SavedIndex.write(index, compiled), index)
     found = one_row_each(found, "found", F.col("found"))
     columns = [F.col("found"), *(F.col(place_name(place)) for place in kept)]
     return found.select(*columns).toDF("subscription", *(events.columns[place] for place in kept))
 
 
+def _source(subscriptions: SubscriptionSource | str | Path) -> SubscriptionSource:
+    """Return the subscriptions themselves; for a saved index, those that it was built from."""
+    if not isinstance(subscriptions, (str, os.PathLike)):
+        return subscriptions
+    names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
+    return zip(*names.to_pydict().values(), strict=True)
+
+
+def _attributes(events: StructType, given: StructType | None) -> StructType:
+    """Return the schema to check filters against; columns with Spark's own comparison keep their type."""
+    columns = noted_types(events)
+    if given is None:
+        return columns
+    odd = {column.name: column for column in columns if odd_comparison(columns, (column.name,))}
+    return noted_types(StructType([odd.get(field.name, field) for field in given]))
+
+
 def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[int]:
-    """The places of the columns to keep."""
+    """Return the positions of the columns to keep."""
     names = events.columns
     if keep is None:
         places = list(range(len(names)))
@@ -147,7 +164,7 @@ def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[int]:
 
 
 def _match_all(events: DataFrame, saved: SavedIndex, folder: Path) -> DataFrame:
-    """The events by place, and in `found` the ids of what each matches; executors have the whole index."""
+    """Return the events with columns by position, and in `found` the ids of each one's matches."""
     columns = EventColumns.of(events.schema, saved.slices.paths)
     shipped = ship_index(events.sparkSession, saved, folder)
     return by_place(events).withColumn("found", columns.call(MatchRows(shipped), "string"))
@@ -155,7 +172,7 @@ def _match_all(events: DataFrame, saved: SavedIndex, folder: Path) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class MatchRows:
-    """What a Python worker does with a batch of events: for each the ids of what it matches."""
+    """Match a batch of events in a Python worker: yields, for each event, the ids of its matches."""
 
     shipped: ShippedIndex
 

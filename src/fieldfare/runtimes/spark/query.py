@@ -1,10 +1,10 @@
-"""The one streaming query: the log's ranges in, matched by the tasks themselves, a summary row a task out.
+"""The streaming query: ranges of the log in, matched by the tasks themselves, one summary row per task out.
 
     fieldfare_log ─▶ mapInArrow(match a range, write its blocks) ─▶ noop
     fieldfare_log ─▶ AP ─▶ shuffle ─▶ M ─▶ shuffle ─▶ EP (writes the blocks) ─▶ noop      several matchers
 
-Everything happens in the streaming plan. Matching in a job of its own inside ``foreachBatch`` would plan
-every batch a second time, and matches that come back through the Java process halve the throughput.
+Everything happens in the streaming plan. Matching in a separate job inside ``foreachBatch`` would plan every
+batch a second time, and returning matches through the Java process halves the throughput.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.tasks import Spread, spread_ranges
 from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
-from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 from fieldfare.storage.folder import DataFolder
 
 WORK_METRIC = "work"
-"""What a query with several matchers tells of each batch: what they did, rows of ``WORK`` by block."""
+"""Metric in which a query with several matchers reports a batch's work: rows of ``WORK``."""
 
 
 def start_query(
@@ -45,16 +45,16 @@ def start_query(
     ----------
     session : SparkSession
     folder : DataFolder
-        The service's data directory; the query goes on where the match log ends, see `BatchPlanner.first`.
-    settings : BatchSettings
+        The service's data directory; the query resumes where the match log ends, see `BatchPlanner.first`.
+    settings : MicroBatchSettings
     until_end : bool
-        Stop when everything is matched that is in the log now, instead of waiting for more.
+        Stop when everything that is in the log now is matched, instead of waiting for more.
     forwarding : str
         With several matchers, to which of its candidates an event goes: one of ``forwarding.POLICIES``.
     """
     register_source(session)
     # Spark does not sync its checkpoint: after a power failure it may be torn, older or newer than the match
-    # log, which is synced and which alone counts. Within a query Spark needs it, across queries nobody does.
+    # log, which is synced and is the authority. Only the running query needs the checkpoint.
     remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
     ranges = session.readStream.format(SOURCE_NAME).options(**options).load()
@@ -68,14 +68,14 @@ def start_query(
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")
-        .option("checkpointLocation", folder.checkpoint.resolve().as_uri())
+        .option("checkpointLocation", str(folder.checkpoint.resolve()))
     )
     writer = writer.trigger(availableNow=True) if until_end else writer.trigger(processingTime="0 seconds")
     return writer.start()
 
 
 def matched_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread | None = None) -> DataFrame:
-    """Match ranges of a log, streaming or not: the tasks write its match log, and give rows of ``SUMMARY``.
+    """Match ranges of a log, streaming or not: tasks write to its match log and return rows of ``SUMMARY``.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def matched_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread | None 
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file or a folder with its contents, if it exists."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def remove(path: Path) -> None:
 
 
 def reason(error: StreamingQueryException | BaseException) -> str:
-    """Why a query failed, in one line: the innermost Python error, or else the message's first line."""
+    """Return why a query failed, in one line: the innermost Python error, else the message's first line."""
     text = re.sub(r"\AAn error occurred while calling .*\n: ", "", str(error))
     python_errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

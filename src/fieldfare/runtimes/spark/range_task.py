@@ -1,8 +1,8 @@
-"""What a task of the streaming query does: match ranges of the log and write their matches.
+"""Tasks of the streaming query: match ranges of the log and write their matches.
 
-A range gives the same matches whenever and however often it is matched: which subscriptions count depends on
-the stamps of the records, not on the manifest used. Where a block of very many matches ends may differ;
-readers of the match log do not mind.
+A range gives the same matches whenever and however often it is matched: which subscriptions are valid depends
+on the stamps of the records, not on the manifest used. The end of a block with very many matches may differ;
+readers of the match log accept that.
 """
 
 from __future__ import annotations
@@ -21,35 +21,47 @@ from numpy.typing import NDArray
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import merge_lists
-from fieldfare.pipeline.match_batch import stream_matches
+from fieldfare.pipeline.match_batch import stream_by_space, stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.spent_time import SpentTime
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS
+from fieldfare.storage.match_log import BLOCK_EVENTS_MAX, BLOCK_RECORDS_MAX, GIVEN_UP
 from fieldfare.storage.match_runs import MatchRuns
 
-BLOCK_EVENTS_MAX = 65_536
-"""A block of the match log holds at most this many events: it counts them in 16 bits."""
 BLOCK_SLOTS = 8_000_000
-"""A block ends after the group of records whose matches bring it past so many slots (64 MB of memory; see
-``matching.grouping``). How they are found depends on the index, so where a block ends may, too."""
+"""Maximum slots in a block (64 MB of memory); it ends after the group of records that exceeds this.
+
+See ``matching.grouping``. How matches are found depends on the index, so the end of a block may, too.
+"""
 GROUP_EVENTS = 8_192
-"""Records are matched in groups of about so many events: enough to keep the kernel busy."""
+"""Maximum events in a group of records that are matched together: enough to keep the kernel busy."""
+GROUP_MS = 250.0
+"""Target CPU time for matching a group, in milliseconds; after a slower group the next ones are smaller."""
+BLOCK_MS_MAX = 1_000.0
+SHARED_BLOCK_MS_MAX = 250.0
+"""Maximum CPU time of matching, in milliseconds, before a block ends, in a range with several spaces.
+
+`BLOCK_MS_MAX` is the bound in a range of one space. When the block ends its matches are delivered and its
+time is charged, however long the rest of the range takes.
+"""
 HELD_SLOTS = 1 << 25
-"""Slots of matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events
-may have as many again while it is searched."""
-COUNTED_AT_ONCE = 1 << 20
-"""Matches whose events are counted at a time."""
+"""Maximum slots of matches held in memory (256 MiB); a block with more is gathered on disk.
+
+One window of events may use this amount once more while it is searched.
+"""
+COUNTED_BATCH_SIZE = 1 << 20
+"""Number of matches whose events are counted at a time."""
 GIVEN_UP_NAMED = 1_000
-"""So many subscriptions a block names that were given up for its events, at most."""
+"""Maximum given-up subscriptions that a block names; further ones are only counted."""
 
 SpaceRun = tuple[str, int]
-"""A space, and how many events one after the other are its."""
+"""A space, and the number of consecutive events that belong to it."""
 
 ERROR_CHARACTERS_MAX = 2_000
-"""What of an error's text is passed on: it may quote an event."""
+"""Maximum characters of an error's text that are passed on; the text may quote an event."""
 
 WORK = pa.struct(
     [
@@ -63,8 +75,10 @@ WORK = pa.struct(
         pa.field("executor", pa.string()),
     ]
 )
-"""What a matcher did for a block, and where: at one slice, or, of no slice, besides. Nothing where nothing
-travels. Seconds are those that it took, `cpu_s` those of a processor."""
+"""The work of a matcher for a block: on one slice, or (without a slice) other work.
+
+Absent in a query with one matcher. `seconds` is elapsed time, `cpu_s` CPU time.
+"""
 SUMMARY = pa.schema(
     [
         pa.field("partition", pa.int64()),
@@ -77,14 +91,15 @@ SUMMARY = pa.schema(
         pa.field("work", pa.list_(WORK)),
     ]
 )
-"""The one row that a task gives back."""
+"""The row that a task returns for each range."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
     """Records of a partition of the log to match, and a manifest that covers their stamps.
 
-    `routing` says how events go to several matchers, see ``spread.loads``; nobody else looks at it.
+    `routing` says how events go to several matchers, see ``distributed.loads``; it is unused with one
+    matcher.
     """
 
     partition: int
@@ -95,9 +110,9 @@ class RecordRange:
 
 
 class RecordsError(Exception):
-    """Records could not be matched: it is they, or an index, and not a disk, that made it fail.
+    """Records could not be matched, because of themselves or of an index, and not because of a disk.
 
-    The driver looks for its name in what Spark reports, see `recovery.is_the_records_fault`.
+    The driver searches Spark's report for this class's name, see `recovery.is_the_records_fault`.
     """
 
     def __init__(self, partition: int, start: int, end: int, cause: BaseException) -> None:
@@ -107,11 +122,15 @@ class RecordsError(Exception):
 
 
 def match_records(
-    partition: int, records: Sequence[Record], indexes: Mapping[str, Searched]
+    partition: int, records: Sequence[Record], indexes: Mapping[str, Searched], spent: SpentTime
 ) -> Iterator[Pairs]:
-    """What a group of records matches; RecordsError names the one that makes it fail, as far as it can."""
+    """Yield the matches of a group of records, and add the CPU time to `spent` by space.
+
+    Errors become a RecordsError that names the failing record, as far as it can be found.
+    """
     try:
-        yield from stream_matches(record_batch(records), indexes)
+        for space, found in stream_by_space(record_batch(records), indexes):
+            yield from spent.measured(space, found)
     except Exception as error:
         raise _blamed(partition, records, indexes, error) from error
 
@@ -119,7 +138,7 @@ def match_records(
 def _blamed(
     partition: int, records: Sequence[Record], indexes: Mapping[str, Searched], error: Exception
 ) -> RecordsError:
-    """The error that names the records at fault: of a group that fails the half that does, and so on."""
+    """Return an error that names the records at fault, found by halving a group that fails."""
     while len(records) > 1:
         half = len(records) // 2
         for part in (records[:half], records[half:]):
@@ -130,12 +149,12 @@ def _blamed(
                 records, error = part, narrower
                 break
         else:
-            break  # Each half can be matched: together they are too much.
+            break  # Each half can be matched alone: together they are too much.
     return RecordsError(partition, records[0].offset, records[-1].offset + 1, error)
 
 
 class Indexes(Protocol):
-    """Where the indexes of all spaces come from, see `IndexCache`."""
+    """The source of the indexes of all spaces, see `IndexCache`."""
 
     def indexes(self, number: int, stamp: int) -> Mapping[str, Searched]: ...
 
@@ -143,7 +162,7 @@ class Indexes(Protocol):
 
 
 class BlockWriter(Protocol):
-    """Where the blocks of a partition go: a `MatchPartition`, as a rule."""
+    """The destination of a partition's blocks: usually a `MatchPartition`."""
 
     def write(self, block: NewMatchBlock) -> int: ...
 
@@ -151,7 +170,7 @@ class BlockWriter(Protocol):
 
 
 class RangeMatcher:
-    """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
+    """Matches ranges of one service's log; a Python worker keeps one, and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
         self._log = open_event_log(folder.log_url)
@@ -159,27 +178,28 @@ class RangeMatcher:
         self._scratch = folder.scratch
         self._indexes: Indexes = IndexCache(folder.open_index())
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
+        self._size = GroupSize()
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
-        """The records of a range that are to be matched."""
+        """Read the records of a range that are to be matched."""
         return self._log.partitions[wanted.partition].read(wanted.start, wanted.end)
 
     def _writer(self, partition: int) -> BlockWriter:
-        """Where the blocks of a partition are written."""
+        """Return the writer for a partition's blocks."""
         return self._match_log.partition(partition)
 
     def open_index(self, manifest: int) -> None:
-        """Map what a manifest names before a batch needs it."""
+        """Map a manifest's index before a batch needs it."""
         self._indexes.indexes(manifest, 0)
 
     def match(self, wanted: RecordRange) -> dict[str, Any]:
-        """Match a range and write its blocks; gives a row of ``SUMMARY``."""
+        """Match a range and write its blocks; return a row of ``SUMMARY``."""
         started_s = time.perf_counter()
         match_log = self._writer(wanted.partition)
         if self._log.partitions[wanted.partition].end() < wanted.end:
-            raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
+            raise RuntimeError(f"the log ends before record {wanted.end}, the end of the batch")
         events = matches = size_bytes = 0
-        block = Block(wanted.start, self._scratch)
+        block, spaces = Block(wanted.start, self._scratch), set[str]()
 
         def finish(block: Block) -> None:
             nonlocal matches, size_bytes
@@ -189,28 +209,32 @@ class RangeMatcher:
             matches += written
             size_bytes += block_bytes
 
-        for records in grouped(self._read(wanted)):
+        for records in grouped(self._read(wanted), lambda: self._size.events):
             group_events = sum(record.count for record in records)
             behind = records[-1].offset + 1
             if block.events and (
-                block.events + group_events > BLOCK_EVENTS_MAX or behind - block.start > MAX_BLOCK_RECORDS
+                block.events + group_events > BLOCK_EVENTS_MAX or behind - block.start > BLOCK_RECORDS_MAX
             ):
                 finish(block)
                 block = Block(block.end, self._scratch)
-            if behind - block.start > MAX_BLOCK_RECORDS:
+            if behind - block.start > BLOCK_RECORDS_MAX:
                 match_log.fill(block.start, records[0].offset)
                 block = Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
-            block.add(records, match_records(wanted.partition, records, indexes))
+            before_ms = block.spent.total_ms
+            block.add(records, match_records(wanted.partition, records, indexes, block.spent))
+            self._size.took(group_events, block.spent.total_ms - before_ms)
             events += group_events
-            if block.slots >= BLOCK_SLOTS:
+            spaces.update(record.space for record in records)
+            most_ms = BLOCK_MS_MAX if len(spaces) == 1 else SHARED_BLOCK_MS_MAX
+            if block.slots >= BLOCK_SLOTS or block.spent.total_ms >= most_ms:
                 finish(block)
                 block = Block(block.end, self._scratch)
         if block.events:
-            if wanted.end - block.start <= MAX_BLOCK_RECORDS:
+            if wanted.end - block.start <= BLOCK_RECORDS_MAX:
                 block.pass_over(wanted.end)
             finish(block)
-        # No reader is to wait at a hole.
+        # No reader may wait at a hole.
         match_log.fill(block.end, wanted.end)
         return {
             "partition": wanted.partition,
@@ -225,18 +249,20 @@ class RangeMatcher:
 
 
 class Block:
-    """EP: a block of the match log that is being filled; in memory, and what is too much for it on disk.
+    """The exit point: a block of the match log being filled, in memory and, beyond `HELD_SLOTS`, on disk.
 
     Attributes
     ----------
     start, end : int
         The range of its records.
     events : int
-        How many these have.
+        Number of events in these records.
     held : int
         Slots of matches in memory; a match in a list counts as one.
     slots : int
-        How many there were in all.
+        Number of slots added in total.
+    spent : SpentTime
+        CPU time of matching, by space.
     """
 
     def __init__(self, start: int, folder: Path) -> None:
@@ -248,16 +274,17 @@ class Block:
         self._lists: list[MatchLists] = []
         self._runs: MatchRuns | None = None
         self._in_runs = 0
-        self._given_up = _GivenUp()
+        self._given_up = _OverLimit()
+        self.spent = SpentTime()
         self._spaces: list[SpaceRun] = []
-        self._by_event = np.zeros(MAX_BLOCK_EVENTS, np.int64)
-        """How many matches each event has, of those that were counted."""
+        self._by_event = np.zeros(BLOCK_EVENTS_MAX, np.int64)
+        """Number of matches of each event, of the matches counted so far."""
 
     def add(self, records: list[Record], found: Iterator[Pairs]) -> None:
-        """Take in records and what their events match, counted from the first of them."""
+        """Add records and the matches of their events, which are counted from the first of these records."""
         for pairs in found:
             if self.held and self.held + len(pairs.pairs) > HELD_SLOTS:
-                self.put_away()
+                self.spill_to_disk()
             self._given_up.add(pairs.given_up)
             self._found.append(pairs.behind(self.events))
             self._hold(len(pairs.pairs))
@@ -271,8 +298,7 @@ class Block:
     def add_records(
         self, end: int, counts: Sequence[int], oldest_ms: int, spaces: Sequence[SpaceRun]
     ) -> None:
-        """Take in records: how many events each offset up to `end` has, when the oldest was appended, and
-        whose they are."""
+        """Add records: events of each offset up to `end`, the oldest append time, and the spaces."""
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
         self.end = end
         self._counts += counts
@@ -280,12 +306,12 @@ class Block:
         self.events += sum(counts)
 
     def pass_over(self, end: int) -> None:
-        """There are no more records before this offset: what lies between is a hole."""
+        """Extend the block to an offset; the offsets up to there are a hole."""
         self._counts += [0] * (end - self.end)
         self.end = max(self.end, end)
 
     def add_lists(self, lists: MatchLists, given_up: NDArray[np.uint32]) -> None:
-        """Take in what a matcher found; events are counted as in the block."""
+        """Add a matcher's matches; events are numbered as in the block."""
         self._given_up.add(given_up)
         if len(lists.numbers):
             self._lists.append(lists)
@@ -295,8 +321,8 @@ class Block:
         self.held += slots
         self.slots += slots
 
-    def put_away(self) -> None:
-        """Write what is held to disk."""
+    def spill_to_disk(self) -> None:
+        """Move the matches in memory to disk."""
         lists = self._take()
         if len(lists.numbers):
             if self._runs is None:
@@ -306,19 +332,19 @@ class Block:
             self._in_runs += len(lists.ordinals)
 
     def _take(self) -> MatchLists:
-        """What is held, which is held no more."""
+        """Remove and return the matches in memory."""
         found, lists = self._found, self._lists
         self._found, self._lists, self.held = [], [], 0
         return merge_lists([group_by_subscription(found), *lists]) if lists else group_by_subscription(found)
 
     def _count(self, lists: MatchLists) -> None:
-        """Count the matches of each event, some at a time: counting takes four times their memory."""
-        for first in range(0, len(lists.ordinals), COUNTED_AT_ONCE):
-            found = np.bincount(lists.ordinals[first : first + COUNTED_AT_ONCE])
+        """Count the matches of each event, in batches: counting takes four times their memory."""
+        for first in range(0, len(lists.ordinals), COUNTED_BATCH_SIZE):
+            found = np.bincount(lists.ordinals[first : first + COUNTED_BATCH_SIZE])
             self._by_event[: found.size] += found
 
     def _matches_by_space(self, matches: int) -> dict[str, int]:
-        """How many of the matches are of each space."""
+        """Return the number of matches in each space."""
         numbers = {space: number for number, space in enumerate(dict(self._spaces))}
         if len(numbers) == 1:
             return dict.fromkeys(numbers, matches) if matches else {}
@@ -328,7 +354,7 @@ class Block:
         return {space: int(total) for space, total in zip(numbers, totals, strict=True) if total}
 
     def write(self, log: BlockWriter, matched_ms: float) -> tuple[int, int]:
-        """Write it to the match log, and be done; gives how many matches it has, and its size."""
+        """Write the block to the match log and close it; return its matches and its size in bytes."""
         try:
             lists: MatchLists | MatchRuns
             if self._runs is None:
@@ -337,7 +363,7 @@ class Block:
                 if len({space for space, _ in self._spaces}) > 1:
                     self._count(lists)
             else:
-                self.put_away()
+                self.spill_to_disk()
                 lists, matches = self._runs, self._in_runs
             extra = {
                 "matched_ms": round(matched_ms, 3),
@@ -345,6 +371,7 @@ class Block:
                 "events": self.events,
                 "matches": matches,
                 **self._given_up.figures(),
+                **self.spent.figures(),
             }
             counts = np.array(self._counts, np.int32)
             spaces = self._matches_by_space(matches)
@@ -353,13 +380,13 @@ class Block:
             self.close()
 
     def close(self) -> None:
-        """Forget what is on disk."""
+        """Remove the data on disk."""
         if self._runs is not None:
             self._runs.close()
 
 
-class _GivenUp:
-    """For how many events each subscription was given up because they were too much work."""
+class _OverLimit:
+    """Number of events for which each subscription was given up because they were too much work."""
 
     def __init__(self) -> None:
         self._numbers = np.zeros(0, np.uint32)
@@ -373,7 +400,7 @@ class _GivenUp:
             self._counts = np.bincount(places, counts).astype(np.int64)
 
     def figures(self) -> dict[str, int]:
-        """What a block says of it: how often in all, and the subscriptions of most, by number."""
+        """Return a block's figures: the total, and counts of the most affected subscriptions."""
         if not len(self._numbers):
             return {}
         most = np.argsort(-self._counts, kind="stable")[:GIVEN_UP_NAMED]
@@ -382,7 +409,7 @@ class _GivenUp:
 
 
 def counts_from(start: int, records: Sequence[Record]) -> list[int]:
-    """How many events each offset from `start` on has: none in a hole."""
+    """Return the number of events of each offset from `start` on; 0 in a hole."""
     counts: list[int] = []
     for record in records:
         counts += [0] * (record.offset - start - len(counts))
@@ -391,18 +418,20 @@ def counts_from(start: int, records: Sequence[Record]) -> list[int]:
 
 
 def space_runs(records: Sequence[Record]) -> list[SpaceRun]:
-    """Whose events follow each other in records."""
+    """Return the runs of consecutive events of one space."""
     by_space = groupby(records, lambda record: record.space)
     return [(space, sum(record.count for record in run)) for space, run in by_space]
 
 
-def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:
-    """Cut records into groups of at most so many events (a record with more is one of its own)."""
+def grouped(
+    records: Iterator[Record], most_events: Callable[[], int] = lambda: GROUP_EVENTS
+) -> Iterator[list[Record]]:
+    """Cut records into groups of at most `most_events()` events; a larger record is a group of its own."""
     group: list[Record] = []
     events = 0
     for record in records:
         if group and (
-            events + record.count > most_events or record.offset - group[0].offset >= MAX_BLOCK_RECORDS
+            events + record.count > most_events() or record.offset - group[0].offset >= BLOCK_RECORDS_MAX
         ):
             yield group
             group, events = [], 0
@@ -412,11 +441,25 @@ def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Itera
         yield group
 
 
+class GroupSize:
+    """Number of events that are matched together: reduced while matching takes long."""
+
+    def __init__(self) -> None:
+        self.events = GROUP_EVENTS
+
+    def took(self, events: int, spent_ms: float) -> None:
+        """Adapt the size to a group of `events` events that took `spent_ms` of CPU time."""
+        if spent_ms > GROUP_MS:
+            self.events = max(1, int(events * GROUP_MS / spent_ms))
+        else:
+            self.events = min(GROUP_EVENTS, 2 * self.events)
+
+
 _matchers: dict[Path, RangeMatcher] = {}
 
 
 def matcher_of(folder: DataFolder) -> RangeMatcher:
-    """This process's matcher for a service's log."""
+    """Return this process's matcher for a service's log."""
     matcher = _matchers.get(folder.root)
     if matcher is None:
         matcher = _matchers[folder.root] = RangeMatcher(folder)
@@ -425,7 +468,7 @@ def matcher_of(folder: DataFolder) -> RangeMatcher:
 
 @dataclass(frozen=True, slots=True)
 class MatchRanges:
-    """The function that ``mapInArrow`` runs: ranges of the log in, a summary row for each out."""
+    """The function that ``mapInArrow`` runs: takes ranges of the log, yields a summary row for each."""
 
     folder: DataFolder
 
@@ -438,7 +481,7 @@ class MatchRanges:
 
 @dataclass(frozen=True, slots=True)
 class OpenIndex:
-    """For ``mapInArrow``: gives rows back as they are, once this worker has the index mapped."""
+    """A function for ``mapInArrow``: yields its rows unchanged, after mapping the index in this worker."""
 
     folder: DataFolder
     manifest: int

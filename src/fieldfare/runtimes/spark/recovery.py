@@ -1,10 +1,10 @@
-"""What the driver does when a query has failed: try again, with fewer records, without one, or later.
+"""Recovery of the driver after a failed query: retry with fewer records, without a record, or later.
 
-Records are to blame when matching them raised an error, or when a Python worker died and the driver did not.
-They are halved until one fails alone (see `pipeline.suspects`); that one is set aside. When the driver or its
-Java process ended without a word, what was tried is halved too, but a record alone is blamed for that only
-after very many deaths. Everything else is nobody's fault: it is tried again after a pause that grows, and in
-the end by a new process; on a full disk at short intervals, for ever, since no process would do better.
+Records are blamed if matching them raised an error, or if a Python worker died and the driver did not. They
+are halved until one fails alone (see `pipeline.suspects`); that record is set aside. If the driver or its
+Java process died without a report, the attempted records are halved too, but a single record is blamed only
+after very many deaths. Any other failure is retried after an increasing pause, and finally by a new process;
+on a full disk at short intervals without limit, because a new process could do no better.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import EventReader, MatchLog, NewMatchBlock
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
+from fieldfare.storage.quarantine import DIED, Quarantine, QuarantinedRecord
 
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
 FULL_PAUSE_S = 2.0
 FAILURES_MAX = 6
-"""So many failures in a row that are no record's fault end the process: a new one may do better."""
+"""Consecutive failures not caused by records after which the process exits; a new one may succeed."""
 
 _BLAMED = ("RecordsError: ", "Python worker exited unexpectedly")
-"""What Spark's report of a failure holds when records are to blame."""
+"""Texts in Spark's report of a failure that blame records."""
 
 _FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]", os.strerror(errno.ENOSPC))
-"""What it holds when a disk is full."""
+"""Texts in Spark's report of a failure that mean a full disk."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
 
 class NamedRecords(NamedTuple):
-    """The records that a report of a failed query names as those that cannot be matched."""
+    """The records that a failed query's report names as unmatchable."""
 
     partition: int
     start: int
@@ -52,26 +52,26 @@ class NamedRecords(NamedTuple):
 
 
 def named_records(report: str) -> NamedRecords | None:
-    """Which ones, if the report names any."""
+    """Return the records that a report names, or None."""
     found = re.search(r"RecordsError: records (\d+) to (\d+) of partition (\d+) cannot", report)
     return NamedRecords(int(found[3]), int(found[1]), int(found[2]) + 1) if found else None
 
 
 def is_the_records_fault(report: str) -> bool:
-    """Whether Spark's report of a failed query says that the records made it fail."""
+    """Return whether Spark's report of a failed query blames the records."""
     return any(mark in report for mark in _BLAMED)
 
 
 class Recovery:
-    """Decides how to go on after a failure.
+    """Decides how to continue after a failure.
 
     Parameters
     ----------
     folder : DataFolder
     log : EventReader
     match_log : MatchLog
-    batches : BatchSettings
-        What a batch holds at most; told anew when it is planned for another number of tasks.
+    batches : MicroBatchSettings
+        The bounds of a batch; replaced when batches are planned for another number of tasks.
     clock_ms : callable
         Milliseconds since 1970.
     """
@@ -93,15 +93,15 @@ class Recovery:
         self._failures = 0
 
     def begin(self, *, predecessor_died: bool, told: Offsets | None) -> None:
-        """A process starts.
+        """Handle the start of a process: recover the match log, and find suspects if its predecessor died.
 
         Parameters
         ----------
         predecessor_died : bool
-            Whether the one before it ended otherwise than by being asked to.
+            Whether the previous process ended without being stopped.
         told : Offsets or None
-            Up to where that one told others that everything is matched, for good. Broken blocks from there on
-            are matched again; before, nobody knows any more what would be needed for that.
+            Up to where the previous process reported everything as matched and durable. Corrupt blocks from
+            there on are matched again; for earlier ones, versions that matching needs may have been removed.
         """
         for partition, offset in zip(self._log.partitions, told or (), strict=False):
             self._match_log.partition(partition.number).recover(max(offset, partition.start()))
@@ -110,23 +110,23 @@ class Recovery:
             tried, *others = suspects
             self._note(tried.died(self._tip(tried.partition), DIED), others)
         elif not suspects and predecessor_died:
-            # Whatever it died of, should it do so again: it is known what it was at.
+            # If it dies of the same cause again, its records at the time are known.
             self._file.save(self._next_batch())
 
     def failed(self, report: str, said: str) -> float | None:
-        """A query failed.
+        """Handle a failed query.
 
         Parameters
         ----------
         report : str
-            All that Spark says about it.
+            Spark's full report.
         said : str
-            The same in a line.
+            The report in one line.
 
         Returns
         -------
         float or None
-            Seconds to wait before the next query; None when another process should try.
+            Seconds to wait before the next query; None if another process should try.
         """
         suspects, _ = self._file.load()
         try:
@@ -136,7 +136,7 @@ class Recovery:
                 return 0.0
             self._file.save(suspects)
         except (StorageError, OSError) as error:
-            _log.error("what failed could not be noted: %s", error)
+            _log.error("the suspected records could not be saved: %s", error)
         if any(mark in report for mark in _FULL):
             return FULL_PAUSE_S
         self._failures += 1
@@ -145,12 +145,12 @@ class Recovery:
         return min(PAUSE_S * 2.0 ** (self._failures - 1), PAUSE_MAX_S)
 
     def _blame(self, suspects: tuple[Suspects, ...], said: str, named: NamedRecords | None) -> None:
-        """Records made what was tried fail: those suspected, or some of a whole batch."""
+        """Handle a failure caused by records: the suspects, or else some record of the last batch."""
         if not suspects:
             batch = self._next_batch()
             suspects = tuple(each for each in batch if named and each.partition == named.partition) or batch
             if len(suspects) > 1:
-                # Which partition's it is, each tells when it is tried without the others.
+                # Trying the partitions one after the other shows whose record fails.
                 self._file.save(suspects)
                 return
         if suspects:
@@ -159,11 +159,11 @@ class Recovery:
             self._note(tried.failed(self._tip(tried.partition), said, its_own), others)
 
     def works(self) -> None:
-        """Something was matched: what failed before has passed."""
+        """Note that something was matched: earlier failures no longer count."""
         self._failures = 0
 
     def stopped(self) -> None:
-        """The query was stopped: that it did not finish what it tried says nothing."""
+        """Note that the query was stopped: its unfinished attempt proves nothing."""
         suspects, trying = self._file.load()
         if trying:
             self._file.save(suspects)
@@ -172,44 +172,44 @@ class Recovery:
         return self._match_log.partition(partition).end(self._log.partitions[partition].start())
 
     def _next_batch(self) -> tuple[Suspects, ...]:
-        """All that a batch holds which begins where everything before is matched."""
+        """Return everything in a batch that begins where all earlier records are matched."""
         tips = tuple(self._tip(each.number) for each in self._log.partitions)
         ends = ends_of_batch(self._log, tips, self.batches)
         both = enumerate(zip(tips, ends, strict=True))
         return tuple(Suspects(number, tip, end, end) for number, (tip, end) in both if end > tip)
 
     def _note(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
-        """Note what a failed attempt leaves to suspect; set aside the record that it proves at fault."""
+        """Save the suspects that a failed attempt leaves; set aside a record that is proven at fault."""
         self._save(found, others)
         if found is not None and found.is_proven(self._died_before(found.partition, found.start)):
             self._set_aside(found.partition, found.start, found.error)
             self._save(found.passed(found.start + 1), others)
         elif found is not None:
             named = found.start, found.upto - 1, found.partition
-            _log.warning("records %d to %d of partition %d are tried next", *named)
+            _log.warning("matching failed; records %d to %d of partition %d are matched alone next", *named)
 
     def _save(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
         self._file.save((*([found] if found is not None else []), *others))
 
     def _died_before(self, partition: int, offset: int) -> int:
-        """How many records directly before this one were set aside for deaths."""
+        """Return the number of records directly before this one that were set aside for deaths."""
         first = offset
         while (aside := self._quarantine.get(partition, first - 1)) and aside.error.startswith(DIED):
             first -= 1
         return offset - first
 
     def _set_aside(self, partition: int, offset: int, error: str) -> None:
-        """Put a record on the list, and write a block without matches in its place."""
+        """Add a record to the quarantine, and write a block without matches in its place."""
         space, events = "", 0
         try:
             for record in self._log.partitions[partition].read(offset, offset + 1):
                 space, events = record.space, record.count
             if not events:
-                return  # It is in a hole of the log, over which the tasks go.
+                return  # It is in a hole of the log, which the tasks skip.
         except StorageError as unreadable:
             error = f"{error}; {unreadable}"
-        # In this order: killed in between, it comes here again.
-        self._quarantine.add(SetAside(offset, space, events, error, self._clock_ms(), partition))
+        # In this order: after a kill in between, this runs again.
+        self._quarantine.add(QuarantinedRecord(offset, space, events, error, self._clock_ms(), partition))
         no_matches = np.zeros(0, np.uint32)
         indptr = np.zeros(events + 1, np.int64)
         counts = np.array([events], np.int32)

@@ -1,7 +1,6 @@
-"""Subscriptions compiled once and kept: a folder with a manifest, the files that it names, and a table of
-what the index's numbers stand for.
+"""Subscriptions compiled once and saved: a folder with a manifest, index files, and a table of subscriptions.
 
-A folder without a manifest, which an older fieldfare wrote, is one slice: ``index.part``.
+A folder without a manifest, written by an older version, holds one slice: ``index.part``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fieldfare.pipeline.manifest import (
 )
 from fieldfare.pipeline.placing import SlicesBuilder
 from fieldfare.pipeline.slices import Slices
-from fieldfare.runtimes.spark.attributes import can_have
+from fieldfare.runtimes.spark.attributes import can_have, odd_comparison
 from fieldfare.runtimes.spark.compile import (
     SHOWN_PROBLEMS,
     CompiledSubscriptions,
@@ -45,7 +44,7 @@ _OLDER_PART_FILE = "index.part"
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
-    """Slices, opened, and the table (id, filter, dialect) whose rows the numbers of subscriptions are."""
+    """An opened saved index: slices, and a table (id, filter, dialect), a row per subscription number."""
 
     space: SpaceManifest
     slices: Slices
@@ -64,12 +63,17 @@ class SavedIndex:
         entries: Sequence[IndexEntry] | None = None,
         extents: Extents | None = None,
     ) -> SavedIndex:
-        """Write a folder; it is there whole or not at all. An index that was there before is replaced.
+        """Write a folder, which appears complete or not at all; an existing saved index is replaced.
 
         Parameters
         ----------
         entries, extents
-            The subscriptions once more, and where they lie, if that has been read already.
+            The subscriptions' entries and extents, if they have been computed already.
+
+        Raises
+        ------
+        FileExistsError
+            The folder exists and is not a saved index.
         """
         if folder.exists() and not any(
             (folder / name).exists() for name in (MANIFEST_FILE, _OLDER_PART_FILE)
@@ -99,7 +103,7 @@ class SavedIndex:
 
     @classmethod
     def open(cls, folder: Path) -> SavedIndex:
-        """Map a folder that `write` made; FileNotFoundError when there is none."""
+        """Map a folder that `write` made; FileNotFoundError if there is none."""
         if (folder / MANIFEST_FILE).exists():
             space = decode_manifest((folder / MANIFEST_FILE).read_bytes()).spaces[SPACE]
         else:
@@ -108,7 +112,7 @@ class SavedIndex:
 
     @classmethod
     def open_files(cls, space: SpaceManifest, path_of: Callable[[str], Path]) -> SavedIndex:
-        """Map the files of an index, wherever they lie; a slice when it is first searched."""
+        """Map the files of an index by their paths; each slice when it is first searched."""
         for path in map(path_of, (*space.files(), NAMES_FILE)):
             if not path.exists():
                 raise FileNotFoundError(f"there is no saved index at {path.parent}: {path.name} is missing")
@@ -116,8 +120,8 @@ class SavedIndex:
         return cls(space, Slices(space, slice_opener(path_of)), table)
 
     def check_attributes(self, schema: StructType) -> None:
-        """SubscriptionsError when filters name attributes that no event of this schema can have."""
-        if all(can_have(schema, path) for path in self.slices.paths):
+        """Raise SubscriptionsError for filters over attributes missing or compared differently."""
+        if all(can_have(schema, path) and not odd_comparison(schema, path) for path in self.slices.paths):
             return
         problems: list[tuple[str, str]] = []
         count = 0

@@ -1,13 +1,17 @@
-"""The Spark session of the service: the settings that make small micro-batches fast and quiet.
+"""The service's Spark session: settings that make small micro-batches fast and keep logs short.
 
-What each setting is worth was measured; the figures are in ARCHITECTURE.md. A Spark job of a user's own
-needs none of this: ``fieldfare.spark.match`` runs in any session.
+Each setting's effect was measured; the figures are in ARCHITECTURE.md. A user's own Spark job needs none of
+this: ``fieldfare.spark.match`` runs in any session.
 """
 
 from __future__ import annotations
 
+import locale
 import os
+import pwd
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.cluster import cluster_config, worker_python
+from fieldfare.runtimes.spark.java import JavaError, check_java
 from fieldfare.runtimes.spark.master import is_cluster
 
 _CHECKPOINT_FILES = (
@@ -25,7 +31,19 @@ _CHECKPOINT_FILES = (
 )
 
 CLASS_ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
-"""Where `write_class_archive` writes: an archive is of this environment's jars, and goes with them."""
+"""Folder of the class archive: inside the environment, to whose jars the archive belongs."""
+
+_SOCKET_FOLDER_MAX_BYTES = 60
+"""The path of a Unix socket has at most 107 bytes; Spark's names for sockets take 43 of them."""
+
+_JAVA_END_S = 30.0
+"""Seconds that Java has to exit; then it is killed."""
+
+_ASCII = ("ANSI_X3.4-1968", "US-ASCII")
+"""Names of the C locale's encoding."""
+
+_NAMELESS_USER = "fieldfare"
+"""User name for Hadoop if this process's user id has no name."""
 
 _LOG4J2 = """\
 rootLogger.level = {level}
@@ -40,23 +58,23 @@ appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What may be chosen about Spark.
+    """Settings of Spark that users may choose.
 
     Attributes
     ----------
     cores : int
-        Tasks that run at once, each in Python workers of its own (two for every task, 240 MB each and more,
-        most of it shared). Default: as many as this process may use. Of a cluster: what it gives.
+        Number of tasks that run at once, each in its own Python workers (two per task, at least 240 MB each,
+        mostly shared). Default: as many as this process may use. On a cluster: as many as it provides.
     driver_memory : str
-        The Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its time
-        collecting garbage.
+        Size of the Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its
+        time on garbage collection.
     log_level : str
-        What Spark itself writes to standard error. ``warn`` is rather talkative, ``error`` is what an
-        operator wants to see.
+        Level of Spark's own log on standard error. ``warn`` is verbose; ``error`` shows what an operator
+        needs.
     master : str, optional
-        A cluster's address, ``spark://HOST:PORT``. Default: tasks run on this machine.
+        A cluster's address, such as ``spark://HOST:PORT``. Default: tasks run on this machine.
     properties : mapping
-        Spark's own settings, over those of the service.
+        Spark properties, which override those of the service.
     """
 
     cores: int = 0
@@ -71,7 +89,7 @@ class SparkSettings:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -87,18 +105,20 @@ _RETAINED = (
 def session_config(
     settings: SparkSettings, scratch: Path, more_java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The service's Spark settings; `scratch` is a folder for what Spark writes and may lose."""
+    """Return the service's Spark settings; `scratch` is a folder for temporary files of Spark."""
     log4j2 = scratch / "log4j2.properties"
+    temporary = _temporary_folder(scratch)
     java_options = " ".join(
         (
-            # The Java side only plans and passes on. Quickly compiled code serves it better than the best,
-            # whose compiler takes the processor from the tasks for minutes.
+            # The Java side only plans and passes on. Quickly compiled code serves it better than optimised
+            # code, whose compiler takes CPU time from the tasks for minutes.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xss512k",
             "-XX:MaxMetaspaceSize=256m",
             f"-Dlog4j2.configurationFile={log4j2.resolve().as_uri()}",
-            *(f'"{option}"' for option in more_java_options),
+            _quoted(f"-Djava.io.tmpdir={temporary}"),
+            *map(_quoted, more_java_options),
         )
     )
     if settings.master is not None and is_cluster(settings.master):
@@ -108,7 +128,8 @@ def session_config(
             "spark.master": f"local[{settings.cores_used}]",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # Every program of this machine reaches the ports: none gets in without this session's own secret.
+            # Every program of this machine can reach the ports; only those with this session's secret are
+            # accepted.
             "spark.authenticate": "true",
             "spark.sql.shuffle.partitions": str(settings.cores_used),
         }
@@ -121,32 +142,85 @@ def session_config(
         "spark.log.level": settings.log_level.upper(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Of what has ended nobody looks at anything: kept for a while, it grows old, and Java's heap with it.
+        # Nothing reads the records of finished jobs; retained ones age and enlarge Java's heap.
         **dict.fromkeys(_RETAINED, "10"),
-        # One task after another without waiting for a better place to run it: none is.
+        # Start tasks without waiting for a better place to run them: there is none.
         "spark.locality.wait": "0",
         "spark.sql.adaptive.enabled": "false",
-        # The work is in Python; generating Java code for what is left costs more than it saves.
+        # The work is in Python; generating Java code for the rest costs more than it saves.
         "spark.sql.codegen.wholeStage": "false",
-        # A batch as soon as there is one, none when there is nothing: the source waits for events itself.
+        # Run a batch as soon as there is one, and none without events: the source itself waits for events.
         "spark.sql.streaming.pollingDelay": "1ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
-        # Writing the two checkpoint files of a batch: from 60 ms to 2.
+        # Reduces the time to write a batch's two checkpoint files from 60 ms to 2 ms.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        # Java makes what it makes with modes of its own, whatever this process's umask is.
+        # Java creates files with its own modes, whatever this process's umask is.
         "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.python.unix.domain.socket.enabled": "true",
+        **_unix_sockets(settings, temporary),
         "spark.python.daemon.module": "fieldfare.runtimes.spark.worker_daemon",
         **placed,
         **settings.properties,
-        # With it each task writes a line of which Spark's reader calls itself: it ended after some 3,600
-        # tasks (StackOverflowError), and all that write stood still from then on.
+        # With worker logging each task writes a line, on which Spark's reader recurses: after some 3,600
+        # tasks it failed with a StackOverflowError, and every writing process blocked from then on.
         "spark.sql.pyspark.worker.logging.enabled": "false",
     }
+
+
+def _temporary_folder(scratch: Path) -> Path:
+    """Return a folder where Java can load unpacked libraries; /tmp comes second, as it may be small.
+
+    Raises
+    ------
+    JavaError
+        Both folders are mounted noexec, so no library can be loaded from them.
+    """
+    own, usual = scratch.resolve() / "tmp", Path(tempfile.gettempdir())
+    if not _is_noexec(own):
+        return own
+    if not _is_noexec(usual):
+        return usual
+    raise JavaError(
+        f"{own} and {usual} are mounted noexec, and Java loads libraries from one of them. Mount one without"
+        " noexec, or set TMPDIR to another folder."
+    )
+
+
+def scratch_parent() -> Path:
+    """A folder for the scratch folder of a session of its own: the usual one, unless it is mounted noexec."""
+    usual = Path(tempfile.gettempdir())
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    others = (
+        folder
+        for folder in (usual, Path("/var/tmp"), caches)
+        if os.access(folder, os.W_OK | os.X_OK) and not _is_noexec(folder)
+    )
+    return next(others, usual)
+
+
+def _is_noexec(folder: Path) -> bool:
+    try:
+        return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
+    except OSError:  # the folder does not exist yet
+        return False
+
+
+def _unix_sockets(settings: SparkSettings, temporary: Path) -> dict[str, str]:
+    """Where Java and its Python workers meet; by TCP, with a secret, where all folders have too long a path.
+
+    On a cluster the folder is one of each machine. A Java process that runs already may keep the folder for
+    later sessions, so it gets one that stays.
+    """
+    usual = Path(tempfile.gettempdir())
+    must_stay = is_cluster(settings.master) or SparkContext._gateway is not None
+    for folder in (usual,) if must_stay else (temporary, usual):
+        if len(os.fsencode(folder)) <= _SOCKET_FOLDER_MAX_BYTES:
+            found = {"spark.python.unix.domain.socket.dir": str(folder)}
+            return {"spark.python.unix.domain.socket.enabled": "true", **found}
+    return {"spark.python.unix.domain.socket.enabled": "false"}
 
 
 def service_session(
@@ -156,72 +230,123 @@ def service_session(
     *,
     java_options: Sequence[str] | None = None,
 ) -> SparkSession:
-    """Start the service's Spark session (seconds: a Java process starts).
+    """Start the service's Spark session; takes seconds, because a Java process starts.
 
     Parameters
     ----------
     settings : SparkSettings
     scratch : Path
-        A folder for what Spark writes and may lose; made if it is not there.
+        A folder for temporary files of Spark; created if it does not exist.
     extra : mapping, optional
-        Spark settings that go over the service's own.
+        Spark settings that override the service's own.
     java_options : sequence of str, optional
-        In place of those that make it begin with the archive of classes, if there is one.
+        Replaces the default options, which use the class archive if there is one.
     """
+    check_java()
     if java_options is None:
         java_options = with_class_archive()
-    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / "tmp").mkdir(parents=True, exist_ok=True)
     (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
     if is_cluster(settings.master):
         os.environ["PYSPARK_PYTHON"] = worker_python(dict(settings.properties), scratch)
         if settings.master == "yarn":
-            # Its containers have no Spark; ours is started from a folder without these, see below.
+            # YARN's containers have no Spark; ours is started from a folder without these archives, see
+            # below.
             archives = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
             os.environ.setdefault("PYSPARK_ARCHIVES_PATH", ",".join(map(str, archives)))
     else:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder
-    for name, value in {**session_config(settings, scratch, java_options), **(extra or {})}.items():
-        builder = builder.config(name, value)
-    with _home_without_python(scratch):
-        return _lightened(builder.getOrCreate())
+    if locale.nl_langinfo(locale.CODESET) in _ASCII:  # Java could not name a file with an accent
+        os.environ["LC_ALL"] = "C.UTF-8"
+    config = {**session_config(settings, scratch, java_options), **(extra or {})}
+    with _without_commas(config, scratch), _home_without_python(scratch), _temporary_in(scratch / "tmp"):
+        _name_user(config, scratch)
+        return _lightened(SparkSession.builder.config(map=dict(config)).getOrCreate())
+
+
+def _quoted(option: str) -> str:
+    """Return a Java option quoted for a string that holds several."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _name_user(config: dict[str, str], scratch: Path) -> None:
+    """Give the user a name and a home if the user id has no name: Hadoop would abort Java otherwise.
+
+    This happens in containers that are started with a numeric user.
+    """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        name = os.environ.setdefault("SPARK_USER", os.environ.get("HADOOP_USER_NAME") or _NAMELESS_USER)
+        config["spark.driver.extraJavaOptions"] += f" {_quoted(f'-Duser.home={scratch.resolve()}')}"
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(config.items())))
+        users: Any = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser(name))
+
+
+@contextmanager
+def _temporary_in(folder: Path) -> Iterator[None]:
+    """Make PySpark exchange files with Java in this folder: the default one may be full."""
+    usual = tempfile.tempdir
+    tempfile.tempdir = str(folder.resolve())
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
+
+
+@contextmanager
+def _without_commas(config: dict[str, str], scratch: Path) -> Iterator[None]:
+    """Name Spark's scratch folder by a path without commas, which would separate several folders.
+
+    Spark follows the link once, when it starts.
+    """
+    if config["spark.local.dir"] != str(scratch) or "," not in str(scratch):
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "local"
+        link.symlink_to(scratch.resolve(), target_is_directory=True)
+        config["spark.local.dir"] = str(link)
+        yield
 
 
 def _lightened(session: SparkSession) -> SparkSession:
-    """Without what its tasks in Python need not have."""
+    """Disable features of a session that its Python tasks do not need."""
     context: Any = session.sparkContext
-    # With each task that ends Spark's scheduler waits until this process has taken in what the task counted.
-    # Nobody counts this way; and who listens here reports an end of the Java process as an error of its own.
+    # At the end of each task Spark's scheduler waits until this process has added the task's accumulators.
+    # They are not used here; and with a listener the Java process's exit is reported as an additional error.
     context._javaAccumulator = None
-    # A plain job's processes are forked from one daemon, and a query's from another, if this differs.
+    # If this differs between them, plain jobs and queries fork their processes from separate daemons.
     context.environment["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
     return session
 
 
 def archive_name(size_bytes: int) -> str:
-    """An archive of classes says its size in its name: on one that was cut short Java crashes."""
+    """Return the file name of a class archive; it contains the size, because a truncated one crashes Java."""
     return f"spark-{size_bytes}.jsa"
 
 
 def with_class_archive() -> tuple[str, ...]:
-    """Options that make Java begin with the archive of classes; nothing where there is none that is whole."""
+    """Return the options that make Java use the class archive; none if there is no complete one."""
     for path in CLASS_ARCHIVES.glob("spark-*.jsa"):
         if path.name == archive_name(path.stat().st_size):
-            # What Java finds wrong with it is no output of the program's.
+            # Java's complaints about it are no output of the program.
             return (f"-XX:SharedArchiveFile={path}", "-Xlog:disable", "-Xlog:all=warning:stderr")
     return ()
 
 
 @contextmanager
 def _home_without_python(scratch: Path) -> Iterator[None]:
-    """Start Spark from a folder that has all of Spark's but its Python, unless somebody named a folder.
+    """Start Spark from a folder with everything of Spark's except its Python, unless SPARK_HOME is set.
 
-    The Python processes that Spark starts look for pyspark in that folder's ``python/lib/pyspark.zip`` first.
-    It holds sources only, which each process compiles anew: 1.4 s of its processor time, and five start one
-    after the other before the first event is matched. Without that file they import the compiled pyspark of
-    this environment.
+    Python processes that Spark starts look for pyspark in that folder's ``python/lib/pyspark.zip`` first. It
+    holds only sources, which each process compiles again: 1.4 s of CPU time, and five processes start one
+    after the other before the first event is matched. Without that file they import this environment's
+    compiled pyspark.
     """
     installed = Path(pyspark.__file__).parent
     if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
@@ -232,7 +357,9 @@ def _home_without_python(scratch: Path) -> Iterator[None]:
         home.mkdir(exist_ok=True)
         for part in {"bin", "jars"} - {path.name for path in home.iterdir()}:
             (home / part).symlink_to(installed / part, target_is_directory=True)
-    except OSError:  # a file system without symbolic links: it takes longer, and is the same
+    except OSError:  # without symbolic links: slower, but otherwise equal
+        home = installed
+    if os.pathsep in str(home):  # Java would read it as two entries of its class path
         home = installed
     os.environ["SPARK_HOME"] = str(home)
     try:
@@ -242,11 +369,41 @@ def _home_without_python(scratch: Path) -> Iterator[None]:
 
 
 @contextmanager
-def standard_error_to(path: Path) -> Iterator[None]:
-    """Let the processes started inside write their standard error to a file.
+def own_java() -> Iterator[None]:
+    """End the Java process that a session starts inside, unless one runs already.
 
-    Spark and its Python workers report at length what the program itself says in a line, and every broken
-    connection when they are stopped.
+    A Java process keeps the folders of its first session (for temporary files and sockets), also after that
+    session's end: with these deleted, no later session would work.
+    """
+    is_running = SparkContext._gateway is not None
+    try:
+        yield
+    finally:
+        gateway: Any = SparkContext._gateway
+        if gateway is not None and not is_running:
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.shutdown()
+            _end_process(gateway.proc)
+
+
+def _end_process(java: subprocess.Popen[bytes] | None) -> None:
+    if java is None:  # The environment names a process that this one did not start.
+        return
+    assert java.stdin is not None
+    java.stdin.close()  # Spark's Java process exits at the end of its input.
+    try:
+        java.wait(_JAVA_END_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+
+
+@contextmanager
+def standard_error_to(path: Path) -> Iterator[None]:
+    """Redirect standard error to a file, for this process and the processes started inside.
+
+    Spark and its Python workers report at length what the program itself reports in one line, and every
+    broken connection when they are stopped.
     """
     sys.stderr.flush()
     own = os.dup(2)

@@ -1,8 +1,10 @@
-"""Giving every executor the files of an index, once."""
+"""Send the files of an index to every executor, once."""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -19,9 +21,19 @@ from fieldfare.runtimes.spark.worker_python import is_remote
 
 
 @cache
-def _shipping_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where the files lie that executors may still ask the driver for: it stays as long as the driver."""
-    return tempfile.TemporaryDirectory(prefix="fieldfare-shipping-")
+def _shipping_folder() -> Path:
+    """Return the folder of files that executors may still request; it exists as long as the driver.
+
+    A forked child of the driver that ends does not remove it.
+    """
+    folder, driver = Path(tempfile.mkdtemp(prefix="fieldfare-shipping-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == driver:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +43,20 @@ class ShippedIndex:
     Attributes
     ----------
     name : str
-        It says what is in the files.
+        Identifies the files' content.
     space : SpaceManifest
-        The slices that they are of.
+        The slices in the files.
     """
 
     name: str
     space: SpaceManifest
 
     def path(self, file: str) -> Path:
-        """Where an executor has a file."""
+        """Return the path of a file on an executor."""
         return Path(SparkFiles.get(f"{self.name}.{file}"))
 
     def open(self) -> SavedIndex:
-        """The index, in a task; a Python worker maps a slice once, when it first needs it."""
+        """Open the index in a task; a Python worker maps a slice once, on first use."""
         return _open(self)
 
 
@@ -54,7 +66,7 @@ def _open(shipped: ShippedIndex) -> SavedIndex:
 
 
 def ship_index(session: SparkSession, saved: SavedIndex, folder: Path) -> ShippedIndex:
-    """Give every executor the files of an index, which lie in a folder."""
+    """Send the files of an index, which are in `folder`, to every executor."""
     files = {name: folder / name for name in (*sorted(saved.space.files()), NAMES_FILE)}
     digest = hashlib.sha256()
     for path in files.values():
@@ -64,7 +76,7 @@ def ship_index(session: SparkSession, saved: SavedIndex, folder: Path) -> Shippe
     there = _shipped(session)
     for name, path in files.items():
         if f"{shipped.name}.{name}" not in there:
-            copy = Path(_shipping_folder().name) / f"{shipped.name}.{name}"
+            copy = _shipping_folder() / f"{shipped.name}.{name}"
             if not copy.exists():
                 shutil.copyfile(path, copy)
             if is_remote(session):
@@ -82,9 +94,9 @@ _ISOLATION = "spark.sql.artifact.isolation.enabled"
 
 
 def check_stream(events: DataFrame) -> None:
-    """ValueError where a stream's tasks would not have the files of its session.
+    """Raise ValueError if a stream's tasks would not have the files of its session.
 
-    A Connect server runs a stream in a session of its own, and each session's files are its own, too.
+    A Connect server runs a stream in a session of its own, and each session has its own files.
     """
     session = events.sparkSession
     if is_remote(session) and events.isStreaming and session.conf.get(_ISOLATION, "true") != "false":
@@ -95,7 +107,7 @@ def check_stream(events: DataFrame) -> None:
 
 
 def _shipped(session: SparkSession) -> set[str]:
-    """The names of the files that a session's executors have; a Connect server does not list them."""
+    """Return the names of files that a session's executors have; a Connect server does not list them."""
     if is_remote(session):
         return _artifacts.setdefault(session, set())
     return {Path(path).name for path in session.sparkContext.listFiles}

@@ -1,7 +1,7 @@
-"""The event log as a source of Spark's: it says which records a batch holds, never what is in them.
+"""The event log as a Spark source: it says which records a batch holds, not what is in them.
 
-Spark keeps one Python process per query for the reader below (a stream reader is pickled too, on its way to
-the tasks, so it opens nothing before it is asked something). It plans a batch in this order::
+Spark keeps one Python process per query for the reader below (a stream reader is also pickled for the tasks,
+so it opens nothing before its first call). It plans a batch in this order::
 
     wait for the log's end to move ─▶ bound the batch ─▶ read the log's last stamp ─▶ wait for a manifest
                                              │                                        that covers it
@@ -40,7 +40,7 @@ RANGES_SQL = ", ".join([*(f"{name} long" for name in _NUMBERS), "routing string"
 
 
 class LogSource(DataSource):  # type: ignore[misc]
-    """The data source that Spark knows as ``fieldfare_log``; the option ``data`` is the data directory."""
+    """The Spark data source ``fieldfare_log``; its option ``data`` is the data directory."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -59,7 +59,7 @@ class LogSource(DataSource):  # type: ignore[misc]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches in the query's own Python process, and hands each task its ranges."""
+    """Plans batches in the query's own Python process, and assigns ranges to tasks."""
 
     def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._planner: BatchPlanner | None = None
 
     def _plan(self) -> BatchPlanner:
-        """The planner, made when Spark first asks for something."""
+        """Return the planner; created on first use."""
         if self._planner is None:
             # Spark makes a reader in several processes; only the one that plans needs the index and the log.
             from fieldfare.runtimes.spark.batch_planner import BatchPlanner
@@ -99,5 +99,5 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
 
 def register_source(session: SparkSession) -> None:
-    """Make the source known to a session; it must be done before a query uses it."""
+    """Register the source in a session; required before a query uses it."""
     session.dataSource.register(LogSource)

@@ -1,6 +1,6 @@
-"""Which records are being tried one by one, in a file: a process that they kill cannot remember it.
+"""A file of the records that are being tried one by one: a process that they kill cannot remember them.
 
-Of each partition that has some; those of the first are tried, and the others wait for their turn.
+It holds the suspects of each partition that has some; those of the first are tried, the others wait.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class _Written(msgspec.Struct):
 
 
 class SuspectsFile:
-    """Written before records under suspicion are tried, and never while all goes well."""
+    """The file of suspects: written before suspected records are tried, and absent otherwise."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> tuple[tuple[Suspects, ...], bool]:
-        """The suspects, and whether an attempt was begun whose end nobody has noted."""
+        """Return the suspects, and whether an attempt was begun and its end not noted."""
         try:
             written = msgspec.json.decode(self._path.read_bytes(), type=_Written)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
@@ -33,7 +33,7 @@ class SuspectsFile:
         return written.suspects, written.trying
 
     def save(self, suspects: tuple[Suspects, ...], *, trying: bool = False) -> None:
-        """Write them, durably; the file goes when there are none any more."""
+        """Write the suspects durably; remove the file if there are none."""
         if not suspects:
             self._path.unlink(missing_ok=True)
             return

@@ -1,7 +1,7 @@
-"""Getting ready before the first event: compiled kernels loaded, Python workers running.
+"""Preparation before the first event: load compiled kernels, start Python workers.
 
-What kernels compile once numba keeps beside the sources (or in the user's cache where that folder is
-read-only), so that no later process waits for it.
+numba caches compiled kernels beside the sources (or in the user's cache if that folder is read-only), so no
+later process waits for their compilation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS, by_space, decoded
 from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.tasks import OpenSlices
 from fieldfare.runtimes.spark.range_task import OpenIndex
-from fieldfare.runtimes.spark.spread.tasks import OpenSlices
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
 
@@ -37,7 +37,7 @@ _USUAL = (
     *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
     "CESQL_INT(b) > 2",
 )
-"""Filters that together use the kernels of the evaluation by columns that are used most."""
+"""Filters that together use the most common kernels of the evaluation by columns."""
 _SELDOM = (
     *("TRIM(s) = 'x'", "LEFT(s, 1) = 'x'", "POSITION('x', s) > b", "CONTAINS(s, t)", "CONCAT(s, t) = 'xy'"),
     *("UPPER(s) LIKE '_x%'", "REPLACE(s, 'x', t) = 'y'", "IN_CIDR(s, '10.0.0.0/8')", "STRING(a) = t"),
@@ -47,14 +47,14 @@ _SELDOM = (
     *("ANY x IN l SATISFIES (x.y > 1 AND x.z = 'a')", "1 < ANY(l)", "CARDINALITY(l) > 1", "l[-1] = 2"),
     *("CESQL_STRING(a) = s", "CESQL_BOOL(s)", "CESQL_NOT(s)", "CESQL_EQUAL(a, s)", "CESQL_ADD(a, b) = 2"),
 )
-"""Filters that together use the others."""
+"""Filters that together use the less common kernels."""
 
 Batches = Iterator[pa.RecordBatch]
 
 QUIET_S = 2.0
-"""How long a query must have been idle, and its workers left alone, before they are looked after."""
+"""Seconds for which a query and its workers must have been idle before the workers are warmed."""
 KEEP_ALIVE_S = 25.0
-"""How often idle workers get something to do; Spark ends them after a minute."""
+"""Interval, in seconds, at which idle workers get work; Spark ends workers after an idle minute."""
 
 _WORDS = ("AA", "UA", "DL", "B6")
 
@@ -64,11 +64,11 @@ def _nothing(batches: Batches) -> Batches:
 
 
 def run_kernels_once() -> None:
-    """Match a few events against a few hundred filters of every sort, so that all kernels are loaded."""
+    """Match a few events against a few hundred filters of every kind, so that all kernels are loaded."""
     part = build_part(_entries())
-    # One filter alone is what a subscription has that begins in the past.
+    # An index of a single filter is what replays use.
     find_matches(_records(40), {"default": Index((build_part(islice(_entries(), 1)),))})
-    # A few events are matched by other kernels than many.
+    # Few events are matched by other kernels than many.
     for repeated, closings in (
         (40, Closings()),
         (3, Closings(*(pa.array([1]).to_numpy() for _ in range(2)))),
@@ -86,7 +86,7 @@ def run_kernels_once() -> None:
 
 
 def run_independent_kernels_once() -> None:
-    """Those of them that need no index: they read events, and evaluate filters by columns."""
+    """Run the kernels that need no index: they read events, and evaluate filters by columns."""
     for space in by_space(_records(40)):
         for _ in decoded(space, [("data", name) for name in ("carrier", "delay", "origin", "x", "n")]):
             pass
@@ -94,7 +94,7 @@ def run_independent_kernels_once() -> None:
 
 
 def run_seldom_kernels_once() -> None:
-    """The kernels of functions that many services never use: compiled ahead, they hold up no first filter."""
+    """Run the kernels of less common functions: compiled ahead, they do not delay the first filter."""
     _evaluate(_SELDOM)
     _match_encrypted()
 
@@ -109,7 +109,7 @@ def _evaluate(filters: Iterable[str]) -> None:
 
 
 def _match_encrypted() -> None:
-    """Match events and filters of an encrypted space; whose vectors say nothing."""
+    """Match events and filters of an encrypted space; the vectors are dummies."""
     ones = base64.b64encode(np.ones(6).tobytes()).decode()
     token = ["0" * 12, False, ["A" * 22 + "=="]]
     filters = [{"e": 1, "r": [ones], "t": tokens} for tokens in ([], [token])]
@@ -136,7 +136,7 @@ def _entries() -> Iterator[IndexEntry]:
 
 
 def _records(repeated: int) -> pa.RecordBatch:
-    """Two records: of one event, and of so many."""
+    """Return two records: one with a single event, one with `repeated` events."""
     data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
     line = b'{"id":"1","data":' + data + b"}\n"
     return pa.record_batch(
@@ -152,7 +152,7 @@ def _records(repeated: int) -> pa.RecordBatch:
 
 
 def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
-    """Run something in the Python workers that tasks will use: two a core, the source's and the query's."""
+    """Run something in all Python workers that tasks will use: two per core, the source's and the query's."""
     rows = session.range(0, cores * 8, numPartitions=cores * 2)
     rows.mapInArrow(work, "id long").mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
 
@@ -163,7 +163,7 @@ def index_opener(
     cores: int,
     open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
 ) -> Callable[[int], None]:
-    """What has all workers of a session map all that a manifest names, for `WarmKeeper`."""
+    """Return a function that maps a manifest's index in all workers of a session, for `WarmKeeper`."""
     seen = tasks_folder(session, folder)
 
     def warm(manifest: int) -> None:
@@ -175,13 +175,13 @@ def index_opener(
 class WarmKeeper:
     """Keeps the Python workers of an idle query alive, and the newest index mapped in them.
 
-    Spark ends workers that did nothing for a minute. The batch after that would wait until new ones are
-    forked and have opened the index, which takes more than a second with 100,000 subscriptions.
+    Spark ends workers that were idle for a minute. The next batch would wait until new ones are forked and
+    have opened the index, which takes more than a second with 100,000 subscriptions.
 
     Parameters
     ----------
     warm : callable
-        Gives all workers something to do, and has them map what the manifest of a number names; 0 is none.
+        Gives all workers something to do, and makes them map the manifest with this number; 0 for none.
     """
 
     def __init__(self, folder: DataFolder, warm: Callable[[int], None]) -> None:
@@ -200,6 +200,6 @@ class WarmKeeper:
         newest = self._store.newest()
         number = newest.number if newest else 0
         if number != self._mapped or now_s - max(self._busy_s, self._warmed_s) >= KEEP_ALIVE_S:
-            # Noted first: should it fail, it is not tried again at every look.
+            # Noted first: a failed attempt is not repeated at every call.
             self._mapped, self._warmed_s = number, now_s
             self._warm(number)

@@ -1,8 +1,8 @@
-"""What the workers of a cluster need beyond Python and Spark, in one archive that Spark unpacks there.
+"""The archive of everything that a cluster's workers need beyond Python and Spark, which unpacks it there.
 
-It holds this package and those that its tasks import, as they are installed here: built for this system and
-this minor version of Python, which the workers must have. The kernels that are compiled here go with them, so
-that a worker of the same kind of processor compiles none. It is written once for what it holds, and kept.
+It holds this package and the packages that its tasks import, as installed here: built for this system and
+this minor version of Python, which the workers must have. Kernels compiled here are included, so a worker
+with the same kind of CPU compiles none. An archive is written once for its content, and kept.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import fieldfare
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 
 DISTRIBUTIONS = (
-    *("msgspec", "numpy", "numba", "llvmlite", "pyarrow"),
+    *("msgspec", "numpy", "numba", "llvmlite", "pyarrow", "crc32c"),
     *("confluent-kafka", "hdfs-native", "typing-extensions"),
 )
-"""What tasks import, as packages are called where they come from; of Kafka and HDFS what is installed."""
+"""Distribution names of the packages that tasks import; those for Kafka and HDFS only if installed."""
 
 _LEFT_OUT = ("/tests/", "/include/", "/pyarrow/src/", "/libarrow_flight.", "/_flight.")
-"""Of these packages: what is there for building and testing, and 30 MB that nothing here loads."""
+"""Path parts left out of these packages: files for building and testing, and 30 MB that are never loaded."""
 
 _KEPT = 4
-"""Archives of other versions that stay: other services may run with them."""
+"""Archives that are kept, including those of other versions, which other services may use."""
 
 
 def write_worker_archive(folder: Path) -> Path:
-    """The archive, written to a folder if it is not there.
+    """Return the path of the archive, writing it to a folder if it is not there.
 
     Raises
     ------
@@ -50,10 +50,10 @@ def write_worker_archive(folder: Path) -> Path:
     remove_abandoned(folder)
     temporary = temporary_path(path)
     try:
-        # Unpacking costs every worker as much at any level, and making it ten seconds at most at this one.
+        # Unpacking takes the same time at any level; writing takes at most ten seconds at this one.
         with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
             for name, file in sorted(files.items()):
-                # What is compiled meanwhile takes the place of what was found: then that is what goes in.
+                # A kernel compiled meanwhile replaces a file of the list: then the new file is archived.
                 with suppress(FileNotFoundError), file.open("rb") as opened:
                     archive.addfile(_described(name, os.fstat(opened.fileno())), opened)
         os.rename(temporary, path)
@@ -88,7 +88,7 @@ def _described(name: str, found: os.stat_result) -> tarfile.TarInfo:
     described = tarfile.TarInfo(name)
     described.size = found.st_size
     described.mode = 0o644
-    # To the nanosecond: a compiled kernel counts for the very file that it was compiled from.
+    # To the nanosecond: a compiled kernel is valid only for the exact file that it was compiled from.
     described.pax_headers = {"mtime": f"{found.st_mtime_ns // 10**9}.{found.st_mtime_ns % 10**9:09d}"}
     return described
 

@@ -1,8 +1,8 @@
-"""Keeping the match log's files few: merging small blocks, and deleting what retention gave up.
+"""Compaction and trimming of the match log's files: merge small blocks, delete the ones beyond retention.
 
-Both go through the folder from where they ended the last time, for a week's log may have 120,000 folders;
-they list folders themselves, so that no reader waits for them. Either can be killed between any two steps: a
-merged block is there for good before its parts are deleted, and readers mind neither state.
+Both resume where they ended the last time, because a week's log may have 120,000 folders; they list folders
+themselves, so that no reader waits for them. Both may be killed between any two steps: a merged block is
+durable before its parts are deleted, and readers handle either state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.files import remove_abandoned
-from fieldfare.storage.errors import BrokenBlockError
+from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import (
     SHARD_RECORDS,
@@ -26,32 +26,33 @@ from fieldfare.storage.files.match_folder import (
     list_shards,
     shard_path,
 )
-from fieldfare.storage.match_log import MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS, NewMatchBlock
+from fieldfare.storage.match_log import BLOCK_EVENTS_MAX, BLOCK_RECORDS_MAX, NewMatchBlock
 
-MAX_COMPACTED_MATCHES = 8_000_000
-"""Compaction makes no block with more matches: it bounds the memory that it takes to about 100 MB."""
+COMPACTED_MATCHES_MAX = 8_000_000
+"""Maximum matches of a block that compaction creates, which limits its memory to about 100 MB."""
 
 SMALL_MATCHES = 100
-"""A block with no more is read once, when its size is looked at: to open its file takes longer than that."""
+"""Maximum matches of a block that is read completely when its size is checked: opening it again takes
+longer."""
 
 Content = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], Mapping[str, int]]
-"""The counts of a block, its matches by event, and how many are of each space."""
+"""The counts of a block, its matches by event (CSR), and the number of matches of each space."""
 
 Size = tuple[int, int]
-"""The events and matches of a block."""
+"""The number of events and of matches of a block."""
 
 
 class Compaction:
-    """Compaction and trimming of one match log, which one process does.
+    """Compaction and trimming of one match log, by one process.
 
     Parameters
     ----------
     folder
-        Where the log lies.
+        The folder of the log.
     read, write
-        Open a block's file, and write one.
+        Functions that open a block's file and write a block.
     broken
-        Called with the error of a block that cannot be read; it is left alone.
+        Called with the error of each block that cannot be read; such a block is left alone.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Compaction:
         folder: Path,
         read: Callable[[BlockFile], FileBlock],
         write: Callable[[NewMatchBlock], int],
-        broken: Callable[[BrokenBlockError], None],
+        broken: Callable[[CorruptBlockError], None],
     ) -> None:
         self._folder = folder
         self._read = read
@@ -71,7 +72,7 @@ class Compaction:
         self._sizes: dict[BlockFile, Size] = {}
 
     def compact(self, before: int, most_blocks: int) -> int:
-        """Merge neighbours that end at or before an offset; returns how many files that saved."""
+        """Merge adjacent blocks that end at or before an offset; return the number of files saved."""
         self._small.clear()
         blocks = self._window(before, most_blocks)
         saved = 0
@@ -87,11 +88,11 @@ class Compaction:
             saved += len(run) - 1
             left.append((whole, (sum(size[0] for _, size in run), sum(size[1] for _, size in run))))
         if blocks:
-            self._go_on_after(left, blocks[-1].end)
+            self._restore_revision(left, blocks[-1].end)
         return saved
 
     def trim(self, before: int) -> int:
-        """Delete the blocks that end at or before an offset; returns how many those were."""
+        """Delete the blocks that end at or before an offset; return their number."""
         removed = 0
         lowest: int | None = None
         for shard in self._shards(self._lowest_shard, before):
@@ -100,7 +101,7 @@ class Compaction:
             )
             folder = shard_path(self._folder, shard)
             remove_abandoned(folder)
-            with suppress(OSError):  # It is not empty.
+            with suppress(OSError):  # The folder is not empty.
                 folder.rmdir()
             if lowest is None and folder.is_dir():
                 lowest = shard
@@ -108,13 +109,13 @@ class Compaction:
         return removed
 
     def _shards(self, first: int | None, before: int) -> range:
-        """The numbers that folders may have which hold blocks from before an offset."""
+        """Return the range of numbers of folders that may have blocks before an offset."""
         if first is None:
             first = next(iter(list_shards(self._folder)), before // SHARD_RECORDS + 1)
         return range(first, before // SHARD_RECORDS + 1)
 
     def _window(self, before: int, most_blocks: int) -> list[BlockFile]:
-        """The next blocks to look at."""
+        """Return the next blocks to examine."""
         first = None if self._from is None else self._from // SHARD_RECORDS
         blocks: list[BlockFile] = []
         for shard in self._shards(first, before):
@@ -128,20 +129,20 @@ class Compaction:
                 break
         return blocks
 
-    def _go_on_after(self, left: Sequence[tuple[BlockFile, Size]], end: int) -> None:
-        """Remember where the next call begins: with the last blocks, which what comes may be merged with."""
+    def _restore_revision(self, left: Sequence[tuple[BlockFile, Size]], end: int) -> None:
+        """Set where the next call resumes: at the last blocks that later ones may be merged with."""
         at, events = end, 0
         self._sizes = {}
         for block, size in reversed(left):
             events += size[0]
-            if block.end < at or events > MAX_BLOCK_EVENTS or end - block.start > MAX_BLOCK_RECORDS:
+            if block.end < at or events > BLOCK_EVENTS_MAX or end - block.start > BLOCK_RECORDS_MAX:
                 break
             at = block.start
             self._sizes[block] = size
         self._from = at
 
     def _remove_contained(self, blocks: Sequence[BlockFile]) -> list[BlockFile]:
-        """Delete the blocks whose records another block, which is whole, holds too."""
+        """Delete the blocks whose range another, intact block contains; return the others."""
         kept: list[BlockFile] = []
         contained: dict[BlockFile, list[BlockFile]] = {}
         for block in blocks:
@@ -152,7 +153,7 @@ class Compaction:
         for container, others in contained.items():
             try:
                 self._read(container).check()
-            except BrokenBlockError as error:
+            except CorruptBlockError as error:
                 self._broken(error)
             else:
                 self._delete(others)
@@ -166,7 +167,7 @@ class Compaction:
             opened = self._read(block)
             if opened.matches <= SMALL_MATCHES:
                 self._small[block] = _content(opened)
-        except BrokenBlockError as error:
+        except CorruptBlockError as error:
             self._broken(error)
             return None
         except FileNotFoundError:
@@ -174,7 +175,7 @@ class Compaction:
         return opened.events, opened.matches
 
     def _runs(self, blocks: Sequence[BlockFile]) -> Iterator[list[tuple[BlockFile, Size]]]:
-        """All blocks that can be read, those together that are worth merging."""
+        """Yield the readable blocks in runs; each run of several blocks is worth merging."""
         sized = [(block, size) for block in blocks if (size := self._size(block)) is not None]
         first = 0
         while first < len(sized):
@@ -183,9 +184,9 @@ class Compaction:
             while last < len(sized) and sized[last][0].start <= sized[last - 1][0].end:
                 more_events, more_matches = sized[last][1]
                 if (
-                    events + more_events > MAX_BLOCK_EVENTS
-                    or matches + more_matches > MAX_COMPACTED_MATCHES
-                    or sized[last][0].end - block.start > MAX_BLOCK_RECORDS
+                    events + more_events > BLOCK_EVENTS_MAX
+                    or matches + more_matches > COMPACTED_MATCHES_MAX
+                    or sized[last][0].end - block.start > BLOCK_RECORDS_MAX
                 ):
                     break
                 events, matches = events + more_events, matches + more_matches
@@ -204,7 +205,7 @@ class Compaction:
         for block in run:
             try:
                 found, indptr, numbers, of_spaces = self._small.get(block) or _content(self._read(block))
-            except BrokenBlockError as error:
+            except CorruptBlockError as error:
                 self._broken(error)
                 return None
             except FileNotFoundError:
@@ -221,7 +222,7 @@ class Compaction:
         merged = NewMatchBlock.by_event(
             run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
         )
-        # Blocks may overlap: what they have twice is taken to be of all spaces alike.
+        # Blocks may overlap: assume that their common matches are spread evenly over the spaces.
         kept = int(indptr[-1])
         return replace(merged, spaces={space: n * kept // max(1, matches) for space, n in spaces.items()})
 
@@ -232,5 +233,5 @@ class Compaction:
 
 
 def _content(block: FileBlock) -> Content:
-    """What is merged of a block; it keeps no file open."""
+    """Return the content of a block for merging; it keeps no file open."""
     return block.counts.copy(), *block.by_event(), block.spaces

@@ -1,7 +1,7 @@
 """The index store in a folder of files.
 
-It has two folders in it: ``manifests/NUMBER.json`` and ``files/NAME``. Both kinds are written
-under another name first, synced and renamed, a manifest after the files that it names.
+The folder contains ``manifests/NUMBER.json`` and ``files/NAME``. Both kinds of files are written under a
+temporary name, synced and renamed, a manifest after the files that it names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FileIndexStore:
         self._manifests = self.folder / "manifests"
         self._files = self.folder / "files"
         self._named: dict[int, frozenset[str]] = {}
-        """What the manifests name that `collect` has kept."""
+        """The files named by each manifest that `collect` has kept."""
 
     def __reduce__(self) -> tuple[type[FileIndexStore], tuple[str]]:
         return FileIndexStore, (str(self.folder),)
@@ -73,7 +73,7 @@ class FileIndexStore:
             raise IndexStoreError(f"{path}: manifest {newest} was written before")
         for name in sorted(manifest.files()):
             if not self.path(name).is_file():
-                raise IndexStoreError(f"{path}: it names {self.path(name)}, which is not there")
+                raise IndexStoreError(f"{path} names {self.path(name)}, which is not there")
         try:
             write_file(path, lambda file: file.write(encode_manifest(manifest)))
         except OSError as error:
@@ -108,11 +108,11 @@ class FileIndexStore:
     def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
         numbers = sorted(self._numbers())
         kept = [number for number in numbers if number >= keep_from or number == numbers[-1]]
-        # Manifests first: should this stop half way, each that is left still has all its files.
+        # Manifests first: if this is interrupted, each remaining manifest still has all its files.
         for number in numbers:
             if number not in kept:
                 self._manifest_path(number).unlink(missing_ok=True)
-        # While many subscribe there are hundreds, and this is asked every second. None of them changes.
+        # Cached, since manifests never change: while many subscribe, this handles hundreds every second.
         self._named = {number: self._named.get(number) or self.manifest(number).files() for number in kept}
         needed = set(keep_files).union(*self._named.values())
         removed = 0

@@ -1,21 +1,23 @@
-"""A block of the match log: which subscriptions matched the events of a range of records; one file.
+"""A block of the match log as a file: the subscriptions that matched the events of a range of records.
 
-A block is organised by subscription, so that one subscription's matches are picked without reading the
-rest. The file is an Arrow IPC file; where most numbers have few matches its buffers are compressed with zstd
-(level 1: lz4 takes a quarter more space), else they are noise. Its record batches have one row of lists::
+A block is organized by subscription, so that one subscription's matches are read without the rest. The file
+is an Arrow IPC file. If most subscriptions have few matches, its buffers are compressed with zstd (level 1;
+lz4 takes a quarter more space); otherwise they are incompressible noise. Its record batches have one row of
+lists::
 
     records        int32   number of events of each record     } the directory:
     first_numbers  uint32  first number of each batch          } in the first
     checksums      uint32  CRC-32 of each batch's lists below  } batch only
     numbers        uint32  subscription numbers, ascending: the first, then differences
-    matches        uint16  how many events each number matched, less one
-    low            uint8   the gaps between the ordinals of these events: their low bytes
+    matches        uint16  number of events that each subscription matched, minus 1
+    low            uint8   low bytes of the gaps between the ordinals of these events
     high           uint8   their high bytes, two bits each, 3 for 3 or more; the first in the lowest bits
-    more           uint8   those that are 3 or more, less 3
+    more           uint8   the high bytes of 3 or more, minus 3
 
-An event's ordinal counts the block's events from 0. A batch holds about 65,536 matches and whole numbers.
-The schema's metadata has, under ``fieldfare``, a JSON object: format, start, end, matches, extra, checksum
-(of the directory), and spaces (matches by space), which blocks of earlier checkouts lack.
+An event's ordinal is its number in the block, from 0. A batch has about 65,536 matches, and all matches of
+each of its subscriptions. The schema's metadata has, under ``fieldfare``, a JSON object: format, start, end,
+matches, extra, checksum (of the directory), and spaces (matches by space); and, under ``checksum``, that
+object's CRC-32. Blocks of older versions have neither spaces nor that CRC-32.
 """
 
 from __future__ import annotations
@@ -38,14 +40,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists
-from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files import match_kernels
 from fieldfare.storage.match_log import NewMatchBlock
 
 FORMAT = 2
 BATCH_MATCHES = 65_536
+"""Approximate matches of a batch."""
 NOISE_MATCHES = 16
-"""With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
+"""Mean matches per subscription above which a block is not compressed: nearly all bytes are then gaps."""
 
 _CACHED_BATCHES = 8
 _OF_THIS_PROCESS = frozenset(
@@ -53,9 +56,11 @@ _OF_THIS_PROCESS = frozenset(
 )
 _ASKED = re.compile(r"of size ([0-9]+) failed")
 _NEVER_BYTES = 1 << 30
-"""No list of a batch has so much: it is a length that has rotted for which there is no memory."""
+"""Allocation size, in bytes, from which a failure is due to a corrupt length: no list of a batch is that
+large."""
 WAITING_BATCHES = 256
-"""So many batches of a block that is written wait in memory, some 20 MB; further ones in a file."""
+"""Maximum batches kept in memory while a block is written, about 20 MB; further ones go to a temporary
+file."""
 
 _DIRECTORY = {"records": pa.int32(), "first_numbers": pa.uint32(), "checksums": pa.uint32()}
 _LISTS = {
@@ -76,6 +81,7 @@ _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression
 _NOISE_OPTIONS = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _METADATA_KEY = b"fieldfare"
+_CHECKSUM_KEY = b"checksum"
 
 
 class _Header(msgspec.Struct):
@@ -89,7 +95,7 @@ class _Header(msgspec.Struct):
 
 
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
-    """Write a block's file; ValueError when its arrays do not fit together."""
+    """Write a block to a file; ValueError if its arrays are inconsistent or too large."""
     block.check()
     first_numbers, checksums, numbers, matches = list[int](), list[int](), 0, 0
     with _Batches(
@@ -115,7 +121,8 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
             _checksum(directory, _DIRECTORY),
             dict(block.spaces),
         )
-        schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
+        encoded = msgspec.json.encode(header)
+        schema = _SCHEMA.with_metadata({_METADATA_KEY: encoded, _CHECKSUM_KEY: b"%d" % zlib.crc32(encoded)})
         options = _NOISE_OPTIONS if matches > NOISE_MATCHES * numbers else _WRITE_OPTIONS
         with pa.ipc.new_file(file, schema, options=options) as writer:
             for row in batches.rows(directory):
@@ -123,11 +130,11 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
 
 
 def _batches_of(block: NewMatchBlock, lists: MatchLists) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """The batches of some lists, as they are written, and the first number of each."""
+    """Yield the encoded batches of lists, each with its first subscription number."""
     numbers, starts, ordinals = lists
     low, high, ascending = match_kernels.gap_planes(starts, ordinals)
     if not ascending:
-        raise block.refusal("the events of a list do not ascend")
+        raise block.refusal("the events of a list are not in ascending order")
     for first, last in pairwise(_batch_cuts(starts)):
         matches = slice(starts[first], starts[last])
         yield (
@@ -142,7 +149,7 @@ def _batches_of(block: NewMatchBlock, lists: MatchLists) -> Iterator[tuple[int, 
 
 
 class _Batches:
-    """Batches that wait for the directory, which stands before them; many of them wait on disk."""
+    """A buffer of batches until the directory, which precedes them, is known; many of them are on disk."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -167,7 +174,7 @@ class _Batches:
         self._writer.write_batch(_one_row(batch))
 
     def rows(self, directory: dict[str, NDArray[Any]]) -> Iterator[pa.RecordBatch]:
-        """All batches; the first has the directory."""
+        """Yield all batches; the first contains the directory."""
         for index, batch in enumerate(self._few):
             yield _one_row((directory if index == 0 else {}) | batch)
         if self._writer is not None:
@@ -177,12 +184,12 @@ class _Batches:
 
 
 def _plain(value: float) -> int | float:
-    """A figure as JSON knows it: a NumPy scalar becomes Python's."""
+    """Convert a NumPy scalar to a Python number, which JSON can represent."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _batch_cuts(starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Between which numbers to cut, so that batches have about BATCH_MATCHES; at least one batch."""
+    """Return where to cut the lists into batches of about BATCH_MATCHES; at least one batch."""
     wanted = np.arange(BATCH_MATCHES, int(starts[-1]), BATCH_MATCHES)
     inner = np.unique(np.searchsorted(starts, wanted))
     last = starts.size - 1
@@ -193,7 +200,7 @@ def _one_row(lists: Mapping[str, NDArray[Any]]) -> pa.RecordBatch:
     columns = []
     for column in _SCHEMA:
         values = np.ascontiguousarray(lists.get(column.name, _EMPTY[column.name]))
-        # Made of buffers: a block has hundreds of batches, and pa.array() takes longer than the rest.
+        # Built from buffers: a block has hundreds of batches, and pa.array() would dominate the time.
         items = pa.Array.from_buffers(column.type.value_type, values.size, [None, pa.py_buffer(values)])
         offsets = pa.py_buffer(np.array([0, values.size], np.int32))
         columns.append(pa.Array.from_buffers(column.type, 1, [None, offsets], children=[items]))
@@ -209,7 +216,7 @@ def _checksum(lists: Mapping[str, NDArray[Any]], names: Mapping[str, Any]) -> in
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch as it is searched: `starts` has one entry more than `numbers`."""
+    """A decoded batch; `starts` has one entry more than `numbers`."""
 
     numbers: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -218,7 +225,7 @@ class _Batch:
 
 
 def _is_about_this_process(error: Exception) -> bool:
-    """Whether an error of reading says nothing of what is in the file: no memory, no descriptor, no right."""
+    """Return whether a read error is due to the process (memory, descriptors, permissions), not the file."""
     if isinstance(error, MemoryError):
         asked = _ASKED.search(str(error))
         return asked is None or int(asked[1]) < _NEVER_BYTES
@@ -226,7 +233,7 @@ def _is_about_this_process(error: Exception) -> bool:
 
 
 _NO_BLOCK = (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError, UnicodeDecodeError)
-"""What `_opened` raises of a file that is no block."""
+"""Errors that `_opened` raises for a file that is not a block."""
 
 
 def _opened(source: pa.NativeFile) -> tuple[Any, _Header]:
@@ -235,9 +242,9 @@ def _opened(source: pa.NativeFile) -> tuple[Any, _Header]:
 
 
 def shares_of(path: Path) -> dict[str, int] | None:
-    """The bytes of a block's file that are each space's; None when that cannot be read, or is there no more.
+    """Return the bytes of a block's file that belong to each space; None if it is unreadable or removed.
 
-    Only the header is read.
+    Reads only the header.
     """
     try:
         with pa.memory_map(str(path)) as source:
@@ -245,24 +252,24 @@ def shares_of(path: Path) -> dict[str, int] | None:
             size_bytes = source.size()
     except _NO_BLOCK:
         return None
-    # No checksum is over the header: what has rotted there makes no more of a file than it is.
+    # A header without a checksum may be corrupt: the shares must not exceed the file's size.
     whole = max(1, header.matches, sum(header.spaces.values()))
     return {space: size_bytes * matches // whole for space, matches in header.spaces.items()}
 
 
 class FileBlock:
-    """A `MatchBlock` that is read from its file, which stays readable here after it was deleted.
+    """A `MatchBlock` read from a file, which stays readable through this object after its deletion.
 
-    The batches last used are kept decoded.
+    The most recently used batches are cached in decoded form.
 
     Parameters
     ----------
     path
-        The file; or, with `content`, what to call it.
+        Path of the file; with `content`, the name used in errors.
     partition, block
-        Whose matches it is to hold.
+        Partition and range that the block must have; BrokenBlockError otherwise.
     content
-        What the file holds, where that is in memory.
+        The file's content, if it is in memory.
     """
 
     def __init__(
@@ -280,8 +287,15 @@ class FileBlock:
             if _is_about_this_process(error):
                 raise MatchLogError(f"{path} could not be opened: {error}") from error
             raise self._error(f"is not a match block: {error}") from error
+        metadata = self._reader.schema.metadata
+        checksum = metadata.get(_CHECKSUM_KEY)
+        if checksum not in (None, b"%d" % zlib.crc32(metadata[_METADATA_KEY])):
+            raise self._broken("the header's checksum is wrong")
         if header.format != FORMAT:
-            # Not broken: another version's, and so to be left alone.
+            if checksum is None:
+                # Only blocks of format 2 were ever written without a checksum.
+                raise self._broken(f"its header has format {header.format}, but no checksum")
+            # Not corrupt: a block of another version, which must be left alone.
             raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
         if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
             raise self._broken("its columns are not those of a match block")
@@ -340,7 +354,7 @@ class FileBlock:
     def _select(
         self, index: int, numbers: NDArray[np.uint32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-        """The matches of numbers that are in one batch, if they are anywhere."""
+        """Return the matches of numbers that are, if they exist, in one batch."""
         batch = self._batch(index)
         lists = batch.numbers, batch.starts, batch.low, batch.high
         bounds, records, indexes, is_whole = match_kernels.select(numbers, *lists, self._event_starts)
@@ -390,7 +404,7 @@ class FileBlock:
         try:
             with self._lock:
                 batch = self._reader.get_batch(index)
-            batch.validate()  # A broken length must not lead outside of the buffers.
+            batch.validate()  # A corrupt length must not cause reads outside the buffers.
             return {
                 name: column.values.to_numpy(zero_copy_only=True)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -415,5 +429,5 @@ class FileBlock:
     def _broken(self, reason: str) -> MatchLogError:
         return self._error(f"is broken: {reason}")
 
-    def _error(self, what: str) -> BrokenBlockError:
-        return BrokenBlockError(self._partition, self._block, f"{self.path} {what}")
+    def _error(self, what: str) -> CorruptBlockError:
+        return CorruptBlockError(self._partition, self._block, f"{self.path} {what}")

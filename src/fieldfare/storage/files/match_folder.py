@@ -1,9 +1,9 @@
-"""Which blocks of the match log there are: a folder of folders of files, named by their ranges.
+"""The folder layout of the match log: a folder of folders of block files, named by their ranges.
 
 A block of the records with ``start <= offset < end`` is ``folder/SSSS/START-END.arrow`` (decimal, padded with
-zeros), where SSSS is start // 1,000: listings stay short, and all questions but the matches themselves are
-answered by names alone. A listing is kept until its folder's modification time says that it changed, so
-asking again costs a few stat calls.
+zeros), where SSSS is start // 1,000. So listings are short, and everything except the matches is known from
+the names. A listing is cached until its folder's modification time changes, so a repeated query takes only a
+few stat calls.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange
+from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, BlockRange
 
 SHARD_RECORDS = 1_000
 SUFFIX = ".arrow"
 
 SETTLED_NS = 50_000_000
-"""A folder that changed less than this before it was listed may change again with the same time."""
+"""Nanoseconds after a folder's last change in which it may change again without a new modification time."""
 
 _FAR_LOOK_S = 0.1
+"""Minimum seconds between two searches of distant folders for a polled offset."""
 _LISTINGS = 1_024
-"""So many folders' listings are kept: those of readers far behind go first."""
+"""Maximum cached listings; beyond it, the oldest is dropped."""
 
 
 class BlockFile(BlockRange):
-    """The records of one block, and its file."""
+    """The range of records of one block, and its file."""
 
     __slots__ = ()
 
     @property
     def shard(self) -> int:
-        """The number of the folder that its file lies in."""
+        """The number of the folder that contains the block's file."""
         return self.start // SHARD_RECORDS
 
     def path(self, folder: Path) -> Path:
-        """Its file."""
+        """Return the path of the block's file in a match log's folder."""
         return shard_path(folder, self.shard) / f"{self.start:016d}-{self.end:016d}{SUFFIX}"
 
 
@@ -51,7 +52,7 @@ class _Listing:
     changed_ns: int
     settled: bool
     blocks: tuple[BlockFile, ...] = ()
-    """By start; of several with the same start the longest last."""
+    """The folder's blocks by start, then by end."""
     end: int = 0
 
 
@@ -59,25 +60,26 @@ _NOTHING = _Listing(0, False)
 
 
 class BlockFolder:
-    """The listings of a match log's folder, which need not exist yet.
+    """Cached listings of a match log's folder, which need not exist yet.
 
-    No question needs the list of all shards, which are 120,000 in a week of a thousand records a second.
+    No query needs the list of all shards: a week of 1,000 records per second has 120,000.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._listings: OrderedDict[int, _Listing] = OrderedDict()
         self._absent = -1, 0.0
-        """The last offset asked for again and again, and when all folders that matter were looked into."""
+        """The last polled offset, and the time at which all relevant folders were last searched for it."""
 
     def covering(self, offset: int, *, polled: bool = False) -> BlockFile | None:
-        """A block that holds the record at an offset, or None.
+        """Return a block that covers an offset; None if there is none.
 
-        Whoever asks again and again (``polled``) for what comes next is told at once of a block that begins
-        in this folder or the one before, as that does, and of any other some time later.
+        With `polled`, for a reader that polls for the next block, repeated calls search only the offset's own
+        folder and the one before, where the next block usually starts. Others are searched every
+        `_FAR_LOOK_S`.
         """
         nearest = offset // SHARD_RECORDS
-        farthest = max(0, offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
+        farthest = max(0, offset - BLOCK_RECORDS_MAX) // SHARD_RECORDS
         if polled:
             absent_at, looked_s = self._absent
             if absent_at == offset and time.monotonic() - looked_s < _FAR_LOOK_S:
@@ -95,7 +97,7 @@ class BlockFolder:
         return None
 
     def forget(self) -> None:
-        """List everything anew when asked next."""
+        """Drop all cached listings."""
         self._listings.clear()
         self._absent = -1, 0.0
 
@@ -121,7 +123,7 @@ class BlockFolder:
 
 
 def list_shards(folder: Path) -> list[int]:
-    """The numbers of the folders that there are, ascending."""
+    """Return the numbers of the existing shard folders, ascending."""
     try:
         return sorted(map(int, filter(str.isdecimal, os.listdir(folder))))
     except FileNotFoundError:
@@ -129,7 +131,7 @@ def list_shards(folder: Path) -> list[int]:
 
 
 def list_blocks(folder: Path, shard: int) -> list[BlockFile]:
-    """The blocks of one shard, by start; of the same start the longest first."""
+    """Return the blocks of one shard by start; of several with the same start, the longest first."""
     try:
         names = os.listdir(shard_path(folder, shard))
     except FileNotFoundError:
@@ -139,20 +141,20 @@ def list_blocks(folder: Path, shard: int) -> list[BlockFile]:
 
 
 def blocks_from(folder: Path, from_offset: int = 0) -> Iterator[BlockFile]:
-    """The blocks that hold records from an offset on, in the same order, as they are listed now."""
-    farthest = max(0, from_offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
+    """Yield the blocks that end after an offset, ordered like `list_blocks`, without cached listings."""
+    farthest = max(0, from_offset - BLOCK_RECORDS_MAX) // SHARD_RECORDS
     for shard in list_shards(folder):
         if shard >= farthest:
             yield from (block for block in list_blocks(folder, shard) if block.end > from_offset)
 
 
 def shard_path(folder: Path, shard: int) -> Path:
-    """The folder of one shard."""
+    """Return the folder of one shard."""
     return folder / f"{shard:04d}"
 
 
 def range_of(path: Path) -> BlockFile | None:
-    """The records of the block that a file of this name holds; None for another name."""
+    """Return the range of the block in a file, from the file's name; None if it is not a block's name."""
     return _parse(path.name)
 
 

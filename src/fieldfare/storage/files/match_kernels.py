@@ -1,9 +1,9 @@
-"""Lists of matches as the match log stores them, and back: arrays in, arrays out.
+"""Compiled functions that convert lists of matches to the match log's format and back.
 
-An ordinal's gap is what lies between it and the one before in its list (or -1); gaps are below 65,536. Their
-low bytes are noise and are left alone. A high byte is nearly always small: it takes two bits, and where these
-say three, what it has beyond three is in a list of its own. That is as small as what zstd makes of the high
-bytes, and several times as fast.
+An ordinal's gap is the number of ordinals between it and its predecessor in the list (-1 before the first);
+gaps are less than 65,536. Their low bytes are noise and stored as they are. A high byte is nearly always
+small: it takes two bits; if these are 3, its excess over 3 is in a separate list. That is as compact as zstd
+on the high bytes, and several times as fast.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fieldfare.matching.compiled import compiled, inlined
 def gap_planes(
     starts: NDArray[np.int64], ordinals: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], bool]:
-    """The low and high bytes of all gaps, and whether the ordinals of every number ascend."""
+    """Return the low and high bytes of all gaps, and whether the ordinals of every number ascend."""
     low = np.empty(ordinals.size, np.uint8)
     high = np.empty(ordinals.size, np.uint8)
     descents: Any = 0
     for number in range(starts.size - 1):
         first, end = starts[number], starts[number + 1]
         low[first], high[first] = ordinals[first] & 255, ordinals[first] >> 8
-        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # so that LLVM sees one index
+        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # LLVM then sees one index.
         lows, highs = low[first + 1 : end], high[first + 1 : end]
         for i in range(len(before)):
             gap = np.int32(after[i]) - np.int32(before[i]) - 1
@@ -40,7 +40,7 @@ def gap_planes(
 
 @compiled
 def pack_high(high: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """High bytes as two bits each, four in a byte, and what those that have more than two bits have more."""
+    """Pack high bytes to two bits each, four per byte; return these and the excesses of values from 3 on."""
     packed = np.zeros((high.size + 3) >> 2, np.uint8)
     more = np.empty(high.size, np.uint8)
     count = 0
@@ -54,7 +54,7 @@ def pack_high(high: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.ui
 
 @compiled
 def unpack_high(packed: NDArray[np.uint8], more: NDArray[np.uint8], high: NDArray[np.uint8]) -> int:
-    """Write the high bytes again; returns how many of `more` they took, or -1 if there are too few."""
+    """Unpack high bytes into `high`; return how many entries of `more` they took, -1 if it is too short."""
     count = 0
     for i in range(high.size):
         value = (packed[i >> 2] >> (2 * (i & 3))) & 3
@@ -69,7 +69,7 @@ def unpack_high(packed: NDArray[np.uint8], more: NDArray[np.uint8], high: NDArra
 
 @inlined
 def _record_of(event_starts: NDArray[np.int64], ordinal: int, low: int) -> int:
-    """The record that has an event, `low` or a later one."""
+    """Return the record that has an event, given that it is `low` or a later one."""
     high = len(event_starts) - 1
     while high - low > 1:
         middle = (low + high) >> 1
@@ -89,10 +89,10 @@ def select(
     high: NDArray[np.uint8],
     event_starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], bool]:
-    """The lists of some numbers, both ascending, from the planes of their gaps.
+    """Decode the lists of the `wanted` numbers from the low and high bytes of their gaps.
 
-    Where each one's matches begin, of every match the record and the event's index in it, and whether all of
-    them are events that there are.
+    `wanted` and `numbers` ascend. Returns the bounds of each number's matches, the record of every match, the
+    event's index in that record, and whether all events exist.
     """
     bounds = np.zeros(wanted.size + 1, np.int64)
     places = np.searchsorted(numbers, wanted)
@@ -126,7 +126,7 @@ def by_event(
     low: NDArray[np.uint8],
     high: NDArray[np.uint8],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """Matches by event again, numbers ascending within an event. An ordinal too large is left out."""
+    """Return the matches by event (CSR), numbers ascending per event; too large ordinals are left out."""
     indptr = np.zeros(events + 1, np.int64)
     for number in range(numbers.size):
         ordinal = -1

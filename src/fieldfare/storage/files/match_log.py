@@ -1,8 +1,8 @@
-"""The match log in a folder of files, one a block; those of further partitions lie in folders within it.
+"""The match log in a folder of files, one per block; partitions other than 0 are in subfolders.
 
-A block is durable before it can be seen: its file is written under another name, synced, and renamed. The
-sync costs a fraction of a millisecond; without it a power failure could take a block whose batch the pipeline
-has committed, and nothing would match it again. (A killed process alone needs no sync.)
+A block is durable before it is visible: its file is written under a temporary name, synced and renamed. The
+sync takes a fraction of a millisecond. Without it, a power failure could remove a block whose batch the
+pipeline has committed, and it would never be matched again. (For a killed process alone, no sync is needed.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fieldfare.files import make_folder, sync_folder, write_file
-from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files.compaction import Compaction
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.files.match_folder import (
@@ -29,27 +29,27 @@ from fieldfare.storage.files.match_folder import (
     shard_path,
 )
 from fieldfare.storage.files.match_sizes import MatchSizes
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, LostBlock, NewMatchBlock
+from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, OPEN_BLOCKS_MAX, LostBlock, NewMatchBlock
 
 SET_ASIDE = "set-aside"
-"""The folder, within the match log's, of blocks that have rotted."""
+"""Name of the subfolder of corrupt blocks that were set aside."""
 
 PARTITION = "partition-"
-"""How the folders, within the match log's, of all partitions but the first are called."""
+"""Name prefix of the subfolders of partitions other than 0."""
 
-_OPEN_BLOCKS = 16
 _ATTEMPTS = 100
+"""Maximum attempts to open a block that is compacted meanwhile; then MatchLogError is raised."""
 
 
 class FileMatchLog:
-    """A `MatchLog` in a folder: itself its partition 0, as which it needs no folder of its own.
+    """A `MatchLog` in a folder; the object is also its own partition 0, which has no subfolder.
 
     Parameters
     ----------
     folder
-        Where it lies; made when the first block is written.
+        Path of the folder; created when the first block is written.
     number
-        Which partition it is.
+        Number of the partition.
     """
 
     look_every_s = 0.0
@@ -61,7 +61,7 @@ class FileMatchLog:
         self._listing = BlockFolder(self.folder)
         self._lock = threading.Lock()
         self._open: OrderedDict[BlockFile, FileBlock] = OrderedDict()
-        self.on_broken: Callable[[BrokenBlockError], None] | None = None
+        self.on_broken: Callable[[CorruptBlockError], None] | None = None
         self._sizes = MatchSizes(self.folder)
         self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
@@ -105,12 +105,12 @@ class FileMatchLog:
             try:
                 block = self._read(found)
             except FileNotFoundError:
-                # Compacted since it was listed: now another block covers the offset.
+                # The block was compacted after the listing: another block covers the offset now.
                 self._forget()
                 continue
             with self._lock:
                 self._open[found] = block
-                if len(self._open) > _OPEN_BLOCKS:
+                if len(self._open) > OPEN_BLOCKS_MAX:
                     self._open.popitem(last=False)
             return block
         raise MatchLogError(f"{self.folder}: a block of record {offset} is listed but cannot be opened")
@@ -122,17 +122,17 @@ class FileMatchLog:
         return end
 
     def sync(self, from_offset: int) -> int:
-        # A block's file is synced before it has its name; the names are synced here once more, for the
-        # process that wrote one may have been killed before it could.
+        # A block's file is synced before its renaming; the folders are synced here again, because the
+        # writing process may have been killed before it synced them.
         end = from_offset
-        folders = {self.folder.parent, self.folder}  # of a further partition the first one's is the parent
+        folders = {self.folder.parent, self.folder}  # The parent of other partitions is partition 0.
         if self.number:
             folders.add(self.folder.parent.parent)
         for block in self._steps(from_offset):
             end = block.end
             folders.add(shard_path(self.folder, block.shard))
         for folder in folders:
-            with suppress(FileNotFoundError):  # A compaction or retention was quicker.
+            with suppress(FileNotFoundError):  # Compaction or retention has removed the folder.
                 sync_folder(folder)
         return end
 
@@ -147,8 +147,8 @@ class FileMatchLog:
         for shard in reversed(list_shards(self.folder)):
             ends = [block.end for block in list_blocks(self.folder, shard)]
             if ends:
-                # A block that begins in an earlier folder may reach farther.
-                farthest = max(0, max(ends) - MAX_BLOCK_RECORDS)
+                # A block in an earlier folder may end later.
+                farthest = max(0, max(ends) - BLOCK_RECORDS_MAX)
                 return max(block.end for block in blocks_from(self.folder, farthest))
         return 0
 
@@ -161,7 +161,7 @@ class FileMatchLog:
             self._read(BlockFile(*block)).check()
         except FileNotFoundError:
             return None
-        except BrokenBlockError as error:
+        except CorruptBlockError as error:
             return str(error)
         return None
 
@@ -174,7 +174,7 @@ class FileMatchLog:
             with suppress(FileExistsError):
                 os.link(path, kept)
             sync_folder(kept.parent)
-            # One of the same name replaces it; other names are for what other blocks leave open.
+            # A gap block of the same name replaces the file; others fill what other blocks do not cover.
             filled = self.fill(start, end, besides=block)
             if block not in filled:
                 path.unlink()
@@ -192,7 +192,7 @@ class FileMatchLog:
     def fill(self, start: int, end: int, besides: tuple[int, int] | None = None) -> list[BlockFile]:
         gaps: list[BlockFile] = []
         if start >= end:
-            return gaps  # Every range ends by asking; most have no hole, and a listing costs.
+            return gaps  # Called for every range; most have no hole, and a listing is expensive.
         for block in blocks_from(self.folder, start):
             if block.start >= end:
                 break
@@ -203,16 +203,16 @@ class FileMatchLog:
         if start < end:
             gaps.append(BlockFile(start, end))
         pieces = [
-            BlockFile(first, min(first + MAX_BLOCK_RECORDS, gap.end))
+            BlockFile(first, min(first + BLOCK_RECORDS_MAX, gap.end))
             for gap in gaps
-            for first in range(gap.start, gap.end, MAX_BLOCK_RECORDS)
+            for first in range(gap.start, gap.end, BLOCK_RECORDS_MAX)
         ]
         for piece in pieces:
             self.write(NewMatchBlock.gap(*piece))
         return pieces
 
     def aside(self) -> list[Path]:
-        """The files of the blocks of this partition that were set aside."""
+        """Return the files of this partition's blocks that were set aside."""
         return sorted((self.folder / SET_ASIDE).glob(f"*{SUFFIX}"))
 
     def lost(self) -> list[LostBlock]:
@@ -245,12 +245,12 @@ class FileMatchLog:
         return sum((each._sizes.sizes() for each in self._all()), Counter())
 
     def _all(self) -> list[FileMatchLog]:
-        """All partitions that have ever been written to."""
+        """Return all partitions with a folder."""
         names = (path.name.removeprefix(PARTITION) for path in self.folder.glob(f"{PARTITION}*"))
         return [self.partition(number) for number in (0, *sorted(map(int, filter(str.isdecimal, names))))]
 
     def _steps(self, offset: int) -> Iterator[BlockFile]:
-        """The blocks that a reader meets who goes on from an offset."""
+        """Yield the blocks that a reader visits from an offset on."""
         while True:
             with self._lock:
                 block = self._listing.covering(offset)
@@ -262,7 +262,7 @@ class FileMatchLog:
     def _read(self, block: BlockFile) -> FileBlock:
         return FileBlock(block.path(self.folder), self.number, block)
 
-    def _report(self, error: BrokenBlockError) -> None:
+    def _report(self, error: CorruptBlockError) -> None:
         if self.on_broken is not None:
             self.on_broken(error)
 

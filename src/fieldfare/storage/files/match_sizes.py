@@ -1,8 +1,9 @@
-"""How many bytes of a match log's folder are each space's.
+"""The bytes of a match log's folder that belong to each space.
 
-What was found out of a block is kept, and a folder that has not changed is not listed again: a week's log may
-have 120,000 of them, and is asked every few seconds. Whether one has changed is asked of the newest each
-time, of the others in turns: there compaction has been, and what retention takes is seen by names alone.
+Sizes of blocks are cached, and an unchanged folder is not listed again: a week's log may have 120,000
+folders, and is measured every few seconds. Each measurement checks the newest folders for changes and a
+fraction of the others: those were compacted already, and folders removed by retention are detected by their
+names alone.
 """
 
 from __future__ import annotations
@@ -24,54 +25,56 @@ from fieldfare.storage.files.match_folder import (
     shard_path,
 )
 
-OPENED_AT_ONCE = 2_000
-"""One look opens at most so many blocks that it does not know, the newest first."""
+OPENED_BATCH_SIZE = 2_000
+"""Maximum unknown blocks that one measurement opens, the newest first; the next measurement resumes."""
 
 NEWEST_FOLDERS = 1_000
+"""Number of newest folders that every measurement checks for changes."""
 TURNS = 10
-"""Of the folders that are older, and all known, a look asks one of so many whether it has changed."""
+"""Number of measurements in which each older, completely known folder is checked once for changes."""
 
 
 Shares = tuple[tuple[str, ...], "array[int]"]
-"""Spaces, and how many bytes of a block are each one's: a week's, a dict for each block, took a gigabyte."""
+"""Spaces and the bytes of a block that belong to each; dicts for the blocks of a week would take a
+gigabyte."""
 
 
 class MatchSizes:
-    """The bytes by space of one partition, which is asked by one thread at a time."""
+    """The bytes by space of one partition; use it from one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._turn = 0
         self._settled: dict[int, int] = {}
-        """When each folder changed of which all is known that is in it."""
+        """Modification time of each folder whose blocks are all known."""
         self._shares: dict[int, dict[BlockFile, Shares]] = {}
         self._total = Counter[str]()
-        """What all of these are together: to add them up anew takes seconds where there are many spaces."""
+        """Total bytes by space, kept up to date: summing again takes seconds with many spaces."""
 
     def forget(self, block: BlockFile) -> None:
-        """Look at a block again: it was replaced."""
+        """Drop the cached size of a block that was replaced."""
         self._settled.pop(block.shard, None)
         self._count(self._shares.get(block.shard, {}).pop(block, None), -1)
 
     def sizes(self) -> Counter[str]:
-        """Look at what is new, and say what is known."""
+        """Examine new and changed folders, and return the known bytes by space."""
         shards = list_shards(self._folder)
         for gone in self._shares.keys() - set(shards):
             self._take_over(gone, {})
             del self._shares[gone]
             self._settled.pop(gone, None)
-        left = OPENED_AT_ONCE
+        left = OPENED_BATCH_SIZE
         self._turn = (self._turn + 1) % TURNS
         for age, shard in enumerate(reversed(shards)):
             if age < NEWEST_FOLDERS or shard not in self._settled or shard % TURNS == self._turn:
                 left -= self._look(shard, left)
             if left <= 0:
-                break  # What older folders had the last time still counts.
-        self._total = +self._total  # without the spaces that have nothing any more
+                break  # The last known sizes of older folders still count.
+        self._total = +self._total  # Drop spaces without bytes.
         return self._total.copy()
 
     def _look(self, shard: int, most: int) -> int:
-        """See which blocks a folder has; returns how many were opened."""
+        """Update the sizes of a folder's blocks; open at most `most` and return how many were opened."""
         try:
             changed_ns = os.stat(shard_path(self._folder, shard)).st_mtime_ns
         except FileNotFoundError:
@@ -88,7 +91,7 @@ class MatchSizes:
                 opened += 1
                 shares = _packed(shares_of(block.path(self._folder)))
             if shares is None:
-                is_settled = False  # Broken, which may be mended, or left for the next time.
+                is_settled = False  # Corrupt, which may be repaired, or left for the next measurement.
             else:
                 found[block] = shares
         self._take_over(shard, found)
@@ -97,7 +100,7 @@ class MatchSizes:
         return opened
 
     def _take_over(self, shard: int, found: dict[BlockFile, Shares]) -> None:
-        """From now on a folder has these blocks."""
+        """Replace the known blocks of a folder and update the totals."""
         known = self._shares.get(shard, {})
         self._shares[shard] = found
         for block in known.keys() - found.keys():

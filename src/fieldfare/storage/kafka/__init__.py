@@ -1,1 +1,1 @@
-"""Event log and match log as topics of Kafka (extra ``fieldfare[kafka]``): see docs/decisions/kafka.md."""
+"""Event log and match log as Kafka topics (extra ``fieldfare[kafka]``): see docs/decisions/kafka.md."""

@@ -1,8 +1,8 @@
 """The address of a topic: ``kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?OPTIONS]``.
 
-What a connection needs beyond that, secrets above all, stands in a file of librdkafka's properties, one
-``name=value`` a line, which the option ``config`` names. ``${env:NAME}`` in a value is a variable of the
-environment. An address is written in logs and errors; nothing of the file is.
+The option ``config`` names a file of librdkafka properties for everything else that a connection needs,
+secrets in particular: one ``name=value`` per line, in which ``${env:NAME}`` stands for an environment
+variable. Addresses appear in logs and errors; the file's contents never do.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ _OPTIONS = {"config", "partitions", "replication"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaAddress:
-    """A topic, and how it is reached.
+    """The address of a Kafka topic.
 
     Parameters
     ----------
     brokers
-        Some of the cluster's brokers, ``HOST:PORT`` with commas between.
+        One or more of the cluster's brokers: ``HOST:PORT``, separated by commas.
     topic
-        Its name.
+        Name of the topic.
     partitions, replication
-        A topic that does not exist is made with so many; without `partitions` that is an error.
+        Partitions and replicas of a topic that is created because it does not exist. If `partitions` is
+        None, a missing topic is an error.
     config
-        A file of further properties.
+        Path of a file of further librdkafka properties.
     """
 
     brokers: str
@@ -42,7 +43,7 @@ class KafkaAddress:
 
     @classmethod
     def parse(cls, url: str, what: str) -> KafkaAddress:
-        """The address in a URL; ValueError, which names ``what`` it is of, for anything else."""
+        """Parse an address from a URL; ValueError, which names `what` it is for, if it is invalid."""
         form = f"the address of the {what} is kafka://HOST:PORT/TOPIC"
         scheme, separator, rest = url.partition("://")
         place, _, query = rest.partition("?")
@@ -68,7 +69,7 @@ class KafkaAddress:
 
     @property
     def url(self) -> str:
-        """The address as text."""
+        """The address as a URL with its options."""
         options = {
             name: value
             for name, value in (
@@ -84,7 +85,7 @@ class KafkaAddress:
         return f"kafka://{self.brokers}/{quote(self.topic)}"
 
     def properties(self) -> dict[str, str]:
-        """What the connection's file says; ValueError, without any value, where it cannot be read."""
+        """Return the properties in the `config` file; ValueError, which names no value, if it is invalid."""
         if self.config is None:
             return {}
         try:

@@ -1,12 +1,12 @@
-"""Where in a partition of the topic which blocks stand: what a reader has met of it so far.
+"""An index of the blocks in one partition of the topic, as far as a reader has read it.
 
     topic   ... ├──── page ────┼──── page ────┼──── page ────┤ end
                                low ◀── reached back    followed ──▶ high
 
-A reader begins at the topic's end. New messages are met as they come; older pages when somebody asks for
-what they may hold. Blocks are written about in the order of their records: the pipeline matches batch after
-batch, what is matched again is written anew, and stands behind. So where a whole page lies before a record,
-that record's block is not farther back.
+A reader begins at the topic's end. It reads new messages as they arrive, and older pages when a caller asks
+for a block that they may hold. Blocks are written roughly in the order of their records: the pipeline matches
+one batch after another, and blocks of records that are matched again are appended at the end. So if a
+complete page contains only blocks before a record, that record's block is not farther back.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange
+from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, BlockRange
 
 _NO_END = 1 << 62
 
 
 class BlockPlace(NamedTuple):
-    """Where a block's messages stand in the topic, and how many pieces it has."""
+    """The place of a block in the topic: its first and last message, its ID and its number of pieces."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class BlockPlace(NamedTuple):
 
 
 class BlockPlaces:
-    """The blocks met, by the ranges of their records."""
+    """An index of blocks by their ranges of records."""
 
     def __init__(self) -> None:
         self._places: dict[BlockRange, BlockPlace] = {}
@@ -40,7 +40,7 @@ class BlockPlaces:
         return len(self._ranges)
 
     def add(self, block: BlockRange, place: BlockPlace) -> None:
-        """Take a block in; of several of one range the last one in the topic counts."""
+        """Add a block; of several blocks with the same range, the last one in the topic counts."""
         if block.end <= self._trimmed:
             return
         known = self._places.get(block)
@@ -50,35 +50,35 @@ class BlockPlaces:
             self._places[block] = place
 
     def covering(self, offset: int) -> tuple[BlockRange, BlockPlace] | None:
-        """A block that holds a record."""
+        """Return a block that holds a record; None if no indexed block does."""
         for place in range(bisect_right(self._ranges, (offset, _NO_END)) - 1, -1, -1):
             block = self._ranges[place]
             if block.end > offset:
                 return block, self._places[block]
-            if block.start <= offset - MAX_BLOCK_RECORDS:
+            if block.start <= offset - BLOCK_RECORDS_MAX:
                 break
         return None
 
     def place_of(self, block: BlockRange) -> BlockPlace | None:
-        """Where the block of just this range stands."""
+        """Return the place of the block with exactly this range; None if it is not indexed."""
         return self._places.get(block)
 
     def next_start(self, offset: int) -> int | None:
-        """Where the first block begins behind a record."""
+        """Return the start of the first block after a record; None if there is none."""
         place = bisect_right(self._ranges, (offset, _NO_END))
         return self._ranges[place].start if place < len(self._ranges) else None
 
     def greatest_end(self) -> int:
-        """Behind the last record of any block."""
+        """Return the greatest end of any block; 0 if there is none."""
         greatest = 0
         for block in reversed(self._ranges):
             greatest = max(greatest, block.end)
-            if block.start <= greatest - MAX_BLOCK_RECORDS:
+            if block.start <= greatest - BLOCK_RECORDS_MAX:
                 break
         return greatest
 
     def remove_before(self, offset: int) -> None:
-        """Forget the blocks that end at or before a record, and those that will be met."""
+        """Remove the blocks that end at or before a record; later calls of `add` ignore such blocks."""
         self._trimmed = max(self._trimmed, offset)
         stop = bisect_left(self._ranges, (offset, 0))
         kept = [block for block in self._ranges[:stop] if block.end > offset]
@@ -88,6 +88,6 @@ class BlockPlaces:
         self._ranges[:stop] = kept
 
     def remove(self, block: BlockRange) -> None:
-        """Forget a block."""
+        """Remove a block from the index."""
         if self._places.pop(block, None) is not None:
             del self._ranges[bisect_left(self._ranges, block)]

@@ -1,6 +1,6 @@
-"""A process's connections to one topic: one that asks, readers that are kept, topics made when missing.
+"""A process's connections to one topic: a client for requests, pooled readers, creation of missing topics.
 
-They are opened when first used, anew in a process made by fork, and never travel in a pickle.
+Connections are opened on first use, opened again in a forked process, and never pickled.
 """
 
 from __future__ import annotations
@@ -33,37 +33,39 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("fieldfare.storage.kafka")
 
 ANSWER_S = 10.0
-"""So long a broker may be away before it is an error. Larger: fewer errors, later."""
+"""Maximum seconds to wait for a broker; then the request fails. Larger: fewer errors, reported later."""
 
 FETCH_WAIT_MS = 5
-"""How long a broker holds an answer back when there is nothing new. Larger: fewer idle requests; a range that
-ends with a hole is known to end later."""
+"""Milliseconds that a broker delays its answer if there are no new messages. Larger: fewer idle requests, but
+the end of a range that ends with a hole is detected later."""
 
 LOOK_EVERY_S = 0.01
-"""Who waits for messages asks no more often where they end. Larger: less for the broker to do, met later."""
+"""Minimum seconds between two requests of a waiter for a partition's end. Larger: less load on the broker,
+but messages are noticed later."""
 
 READ_AHEAD_KIB = 2 << 10
-"""How much a reader fetches before it is asked for. Larger: large records are read on faster; more is fetched
-for nothing by who reads a range and leaves, and more memory of each that is kept."""
+"""KiB that a reader fetches ahead. Larger: large records are read faster, but a reader of a short range
+fetches more in vain, and each pooled reader uses more memory."""
 
 _PASSED_OVER = 4
-"""A reader that stands so many offsets before a place reads on to it: between records lie marks of commits,
-and what was fetched ahead is of use."""
+"""Maximum offsets that a reader skips to reach its target; beyond it, the reader seeks. Commit markers lie
+between records, and skipping keeps the messages fetched ahead."""
 
 _KEPT_READERS = 4
+"""Maximum idle readers to keep; the oldest beyond it are closed."""
 _SLICE_S = 0.05
 _DEFAULT_PIECE_BYTES = 900_000
 _ROOM_BYTES = 16 << 10
-"""What a message takes beside its piece of the payload: header, and the batch around it."""
+"""Bytes of a message reserved for its header and the enclosing batch, besides its piece of the payload."""
 
 _COMMON: Mapping[str, Any] = {
     "client.id": "fieldfare",
     "socket.keepalive.enable": True,
     "socket.timeout.ms": 10_000,
-    # A broker that comes back is found soon.
+    # Reconnect soon after a broker returns.
     "reconnect.backoff.max.ms": 500,
     "log.connection.close": False,
-    # What goes wrong is an error, and said there: its log says so every second for each client.
+    # Failures are raised as errors; librdkafka would also log them, every second for each client.
     "log_level": 2,
     "fetch.message.max.bytes": 1 << 20,
 }
@@ -80,15 +82,17 @@ _LEADERLESS = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
 }
-"""For a moment, where a topic was made just now, or another broker takes a partition over."""
+"""Transient errors after the creation of a topic, or while another broker takes over a partition."""
 
 
 @contextmanager
 def errors_as_such() -> Iterator[None]:
-    """Raise a client's fatal error as what it is.
+    """Raise a client's fatal error as KafkaException instead of SystemError.
 
-    The library sets it, and calls those who are to hear of messages all the same; of that Python complains.
+    The library sets the exception but still runs the delivery callbacks, for which Python raises SystemError.
     """
     try:
         yield
@@ -99,9 +103,9 @@ def errors_as_such() -> Iterator[None]:
 
 
 class Reader:
-    """A consumer of one partition that reads on from where it stood, which costs no request.
+    """A consumer of one partition that continues from its position without a request to the broker.
 
-    Between two who use it, it fetches ahead while there is more to come, and rests where there is not.
+    Between two uses it fetches ahead while the partition has more messages, and pauses at its end.
     """
 
     def __init__(self, consumer: Consumer, address: KafkaAddress) -> None:
@@ -112,8 +116,8 @@ class Reader:
         self.partition = -1
         self.next = -1
 
-    def go_to(self, partition: int, offset: int) -> None:
-        """Stand before an offset."""
+    def move_to(self, partition: int, offset: int) -> None:
+        """Move to an offset of a partition."""
         if self.is_near(partition, offset) and not self._rests:
             if self._held is not None and self._held.offset() < offset:
                 self._held = None
@@ -124,11 +128,11 @@ class Reader:
         self._consumer.assign([TopicPartition(self._address.topic, partition, offset)])
 
     def is_near(self, partition: int, offset: int) -> bool:
-        """Whether reading on leads to an offset soon."""
+        """Return whether an offset is at most `_PASSED_OVER` offsets ahead of the reader's position."""
         return self.partition == partition and 0 <= offset - self.next <= _PASSED_OVER
 
     def rest(self) -> None:
-        """Ask a broker for nothing more where all was read; else it does so every `FETCH_WAIT_MS`."""
+        """Stop fetching if everything was read: the client would poll the broker every `FETCH_WAIT_MS`."""
         if self.partition >= 0 and self._held is None and not self._rests:
             place = TopicPartition(self._address.topic, self.partition)
             _, known_end = self._consumer.get_watermark_offsets(place, cached=True)
@@ -137,21 +141,21 @@ class Reader:
                 self._rests = True
 
     def messages(self, end: int) -> Iterator[Message]:
-        """What there is up to an offset, or the partition's end; afterwards it stands there.
+        """Yield the messages before an offset or the partition's end, and advance the reader's position.
 
         Raises
         ------
         TrimmedError
-            The topic's retention has taken what comes next.
+            The topic's retention has removed the next message.
         """
         give_up_s = time.monotonic() + 3 * ANSWER_S
         while self.next < end:
-            # One without a value counts as false.
+            # Compare with None: a message without a value is false.
             message = self._consumer.poll(_SLICE_S) if self._held is None else self._held
             self._held = None
             if message is not None and (problem := message.error()) is None:
                 if message.offset() < self.next:
-                    continue  # Given already: a client may fetch again what it had when a leader is another.
+                    continue  # Yielded already: after a change of leader, a client may fetch messages again.
                 if message.offset() >= end:
                     self._held, self.next = message, end
                     return
@@ -160,17 +164,17 @@ class Reader:
                 give_up_s = time.monotonic() + 3 * ANSWER_S
                 continue
             if message is not None and problem.code() == KafkaError._PARTITION_EOF:
-                # An earlier end, mostly: what came since is on its way.
+                # Usually an earlier end: later messages are on their way.
                 self.next = max(self.next, message.offset())
                 continue
-            # Asking also wakes the thread that fetches, which at times naps for a second.
+            # The request also wakes the fetching thread, which sometimes sleeps for a second.
             low, high = self.bounds()
             if self.next < low:
                 wanted = self.next
                 self._leave()
                 raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {wanted}")
             if message is not None and problem.code() == KafkaError._AUTO_OFFSET_RESET:
-                # Retention has taken what lay on the way to it, and the client fetches no more.
+                # Retention has removed messages before the target, and the client has stopped fetching.
                 self._consumer.assign([TopicPartition(self._address.topic, self.partition, self.next)])
             if self.next >= min(high, end):
                 return
@@ -179,7 +183,7 @@ class Reader:
                 raise KafkaException(problem if message is not None else KafkaError(KafkaError._TIMED_OUT))
 
     def bounds(self) -> tuple[int, int]:
-        """From where to where the partition may be read."""
+        """Return the offsets from and to which the partition can be read."""
         return _bounds(self._consumer, TopicPartition(self._address.topic, self.partition))
 
     def _leave(self) -> None:
@@ -191,16 +195,16 @@ class Reader:
 
 
 class KafkaConnections:
-    """What a process has open of one topic.
+    """The connections of one process to one topic.
 
     Parameters
     ----------
     address
-        The topic's.
+        Address of the topic.
     settings
-        With what it is made when it does not exist.
+        Topic settings with which the topic is created if it does not exist.
     kind
-        The error to raise when something cannot be done.
+        Type of the errors to raise.
     """
 
     def __init__(self, address: KafkaAddress, settings: Mapping[str, str], kind: type[StorageError]) -> None:
@@ -216,18 +220,18 @@ class KafkaConnections:
         self._administering: AdminClient | None = None
         self._idle: list[Reader] = []
         self._heard = ""
-        """What a client said last of why no broker answers it."""
+        """The last reason that a client reported for getting no answer from a broker."""
         self._piece_bytes: int | None = None
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
-            # Their threads are not in this process, so they could not even be closed.
+            # The parent's clients cannot be closed here: their threads are not in this process.
             _OF_PARENTS.append((self._asking, self._administering, self._idle))
             self._start_anew()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Give Kafka's errors the topic's name, and their kind."""
+        """Raise Kafka's errors as errors of the given type, with the topic's address in the message."""
         try:
             with errors_as_such():
                 yield
@@ -241,22 +245,20 @@ class KafkaConnections:
         said = str(problem.str())
         if problem.code() == KafkaError._INVALID_ARG:
             for value in filter(None, self.address.properties().values()):
-                said = said.replace(
-                    f'"{value}"', "***"
-                )  # Which may be a secret that came under a wrong name.
+                said = said.replace(f'"{value}"', "***")  # The value may be a secret under a misspelled name.
         if problem.code() not in _UNANSWERED:
             return said
         asking = self._asking
         if asking is not None:
-            asking.poll(0)  # It tells what it has to tell to who polls.
+            asking.poll(0)  # Run the error callback, which is called only while polling.
         return f"no broker answers ({self._heard or said})"
 
     def _hear(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # Which says no more.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # That error names no reason.
             self._heard = str(error.str())
 
     def _client(self, kind: Callable[..., C], settings: Mapping[str, Any]) -> C:
-        """One of librdkafka's clients: the file's properties, and those that are ours to say."""
+        """Create a librdkafka client with the address's properties; fieldfare's settings override them."""
         try:
             properties = self.address.properties()
             ours = {"bootstrap.servers": self.address.brokers, "error_cb": self._hear}
@@ -265,33 +267,35 @@ class KafkaConnections:
             raise self._kind(f"{self.address}: {error}") from None
 
     def prepare(self) -> int:
-        """How many partitions the topic has; it is made if the address says how."""
+        """Return the topic's number of partitions; create the topic if the address has `partitions`."""
         self._check_process()
         self.address.properties()
         with self.explained():
             found = self._partitions()
             if not found:
                 if self.address.partitions is None:
-                    raise self._kind(f"{self.address}: there is no such topic; make it, or add ?partitions=N")
+                    raise self._kind(
+                        f"{self.address}: there is no such topic; create it, or add ?partitions=N"
+                    )
                 self._create(self.address.topic, self.address.partitions, self._settings)
                 give_up_s = time.monotonic() + ANSWER_S
                 while not (found := self._partitions()) and time.monotonic() < give_up_s:
-                    time.sleep(0.02)  # The broker that answers may not have heard of it.
+                    time.sleep(0.02)  # The broker that answers may not know the topic yet.
         return found
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """From where to where a partition may be read: of what is committed."""
+        """Return the offsets from and to which committed messages of a partition can be read."""
         with self.explained():
             return _bounds(self._ask(), TopicPartition(self.address.topic, partition))
 
     def end(self, partition: int) -> int:
-        """To where a partition may be read: half of what `bounds` asks the broker for."""
+        """Return the offset up to which a partition can be read, with half the requests of `bounds`."""
         with self.explained():
             return _end(self._ask(), self.address.topic, partition)
 
     @contextmanager
     def reading(self, partition: int, offset: int) -> Iterator[Reader]:
-        """A reader before an offset, kept for the next who wants one."""
+        """Borrow a pooled reader, moved to an offset of a partition."""
         self._check_process()
         with self._lock:
             fits = [each for each in self._idle if each.is_near(partition, offset)]
@@ -302,7 +306,7 @@ class KafkaConnections:
             reader = Reader(self._consumer(), self.address)
         try:
             with self.explained():
-                reader.go_to(partition, offset)
+                reader.move_to(partition, offset)
                 yield reader
         finally:
             with self.explained():
@@ -315,7 +319,7 @@ class KafkaConnections:
                 each.close()
 
     def producer(self, **settings: Any) -> Producer:
-        """A producer to whose messages all replicas in sync have agreed when they are delivered."""
+        """Return a producer whose messages count as delivered once all in-sync replicas have them."""
         limit = {"message.max.bytes": max(1_000_000, self.piece_bytes() + _ROOM_BYTES)}
         ours = {
             **limit,
@@ -327,7 +331,7 @@ class KafkaConnections:
         return self._client(Producer, ours | settings)
 
     def piece_bytes(self) -> int:
-        """How much of a payload goes in one message: less than the topic's limit."""
+        """Return the maximum payload bytes of one message, which is less than the topic's limit."""
         self._check_process()
         with self._lock:
             if self._piece_bytes is None:
@@ -340,14 +344,14 @@ class KafkaConnections:
             return self._piece_bytes
 
     def remove_before(self, partition: int, offset: int) -> None:
-        """Have the broker remove the messages before an offset."""
+        """Delete a partition's messages before an offset."""
         with self.explained():
             wanted = [TopicPartition(self.address.topic, partition, offset)]
             for future in self._admin().delete_records(wanted, request_timeout=ANSWER_S).values():
                 future.result(ANSWER_S)
 
     def close(self) -> None:
-        """Let go of all; what is used again is opened again."""
+        """Close all connections; they are opened again when needed."""
         self._check_process()
         with self._lock:
             readers, self._idle = self._idle, []
@@ -366,7 +370,7 @@ class KafkaConnections:
             return self._asking
 
     def _consumer(self) -> Consumer:
-        # A group is never joined, but librdkafka wants its name.
+        # No consumer group is joined, but librdkafka requires a group ID.
         return self._client(
             Consumer,
             {
@@ -378,14 +382,14 @@ class KafkaConnections:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "queued.max.messages.kbytes": READ_AHEAD_KIB,
-                "fetch.queue.backoff.ms": FETCH_WAIT_MS,  # A second by default, where so much is read ahead.
+                "fetch.queue.backoff.ms": FETCH_WAIT_MS,  # The default of 1 s stalls reads here.
             },
         )
 
     def _admin(self) -> AdminClient:
         self._check_process()
         with self._lock:
-            if self._administering is None:  # Kept: its futures end when it does.
+            if self._administering is None:  # Keep the client: its futures end when it is removed.
                 self._administering = self._client(AdminClient, {})
             return self._administering
 
@@ -416,7 +420,7 @@ class KafkaConnections:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise
-                return _DEFAULT_PIECE_BYTES + _ROOM_BYTES  # Who may not ask goes by the brokers' default.
+                return _DEFAULT_PIECE_BYTES + _ROOM_BYTES  # Without permission, assume the brokers' default.
         policy = found["cleanup.policy"].value
         if "compact" in policy and "compact" not in self._settings.get("cleanup.policy", ""):
             raise self._kind(f"{self.address}: its cleanup.policy is {policy}, and must be delete")
@@ -433,7 +437,7 @@ def _bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
 
 def _end(consumer: Consumer, topic: str, partition: int) -> int:
     def ask() -> int:
-        # What begins at the latest time there is, is the end: one request, where both bounds are two.
+        # The offset for the latest time is the end. This takes one request; both bounds take two.
         (found,) = consumer.offsets_for_times(
             [TopicPartition(topic, partition, OFFSET_END)], timeout=ANSWER_S
         )

@@ -1,4 +1,4 @@
-"""The event log as a topic of Kafka: a record is a message, or several where it is larger than one may be."""
+"""The event log as a Kafka topic: a record is one message, or several if it exceeds the message limit."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fieldfare.storage.kafka.partition import KafkaPartition
 from fieldfare.storage.kafka.writer import KafkaWriter
 
 TOPIC_SETTINGS = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
-"""Of a topic that is made here. Times are the broker's: one that is set wrong here would remove records, or
-have them refused."""
+"""Settings of a topic that is created here. Records get the broker's time: a wrong clock on this machine
+would have them removed early, or refused."""
 
 
 class KafkaEventLog:
-    """An `EventLog` in a topic, which the topic's own settings keep in bounds.
+    """An `EventLog` in a Kafka topic, whose own settings control retention.
 
     Parameters
     ----------
     url
-        See `address`.
+        URL of the topic: see `storage.kafka.address`.
     """
 
     look_every_s = LOOK_EVERY_S
@@ -62,8 +62,9 @@ class KafkaEventLog:
         for partition, wanted in zip(self._partitions, to, strict=True):
             if wanted > (end := partition.end()):
                 raise EventLogError(
-                    f"{self._address}: partition {partition.number} ends at {end}, and others know offsets up"
-                    f" to {wanted}: brokers number records, so a topic that was made anew cannot go on"
+                    f"{self._address}: partition {partition.number} ends at offset {end}, but offsets up to"
+                    f" {wanted} are already in use: the topic was created again, or is an older copy. Use"
+                    " another topic"
                 )
 
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:

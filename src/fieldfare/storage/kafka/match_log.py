@@ -1,4 +1,4 @@
-"""The match log as a topic of Kafka: a block is a message, or several where it is larger than one may be."""
+"""The match log as a Kafka topic: a block is one message, or several if it exceeds the message limit."""
 
 from __future__ import annotations
 
@@ -13,39 +13,46 @@ from typing import IO, cast
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from fieldfare.storage.errors import BrokenBlockError, MatchLogError, TrimmedError
+from fieldfare.storage.errors import CorruptBlockError, MatchLogError, TrimmedError
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.block_places import BlockPlace, BlockPlaces
 from fieldfare.storage.kafka.connections import ANSWER_S, LOOK_EVERY_S, KafkaConnections
-from fieldfare.storage.kafka.pieces import HEADER, Assembly, Count, Pieces, Whole, header_of, new_id
-from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange, LostBlock, NewMatchBlock
+from fieldfare.storage.kafka.pieces import HEADER, AssembledRecord, Assembly, Count, Pieces, header_of, new_id
+from fieldfare.storage.match_log import (
+    BLOCK_RECORDS_MAX,
+    OPEN_BLOCKS_MAX,
+    BlockRange,
+    LostBlock,
+    NewMatchBlock,
+)
 
 FORMAT = 1
 TOPIC_SETTINGS = {
     "cleanup.policy": "delete",
-    # What is not needed any more is removed by `trim`: after the events, and never before.
+    # `trim` removes blocks that are no longer needed: after their events, never before.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "LogAppendTime",
 }
 PAGE_MESSAGES = 1_000
-"""So many messages are read at once by who looks back: more than blocks that are being written at once."""
+"""Messages per page when reading back for older blocks; more than the blocks written concurrently."""
 
-_OPEN_BLOCKS = 16
 _KEPT_BYTES = 32 << 20
-"""Payloads of blocks that came lately; who delivers asks for them at once."""
+"""Maximum payload bytes of recent blocks to cache, because deliveries need them soon; beyond it, the oldest
+are dropped."""
 _KEPT_PIECES = 8
+"""Maximum pieces of a block whose payload is cached."""
 _MEMORY_PIECES = 64
-"""Blocks of more pieces are read from a file that has no name."""
+"""Maximum pieces of a block that is read into memory; larger ones are read into an unnamed temporary file."""
 _TORN_AFTER = 10_000
-"""A block that has not gone on for so many messages was not written to its end."""
+"""Messages without a further piece after which an incomplete block counts as abandoned."""
 _QUEUE_KIB = 64 << 10
 _UNMET = 1 << 63
 
 
 class BlockHeader(msgspec.Struct, omit_defaults=True):
-    """What a message of the match log says of its block."""
+    """The header of a message: the range of its block, and which piece of it this message is."""
 
     format: Count
     start: Count
@@ -56,7 +63,7 @@ class BlockHeader(msgspec.Struct, omit_defaults=True):
 
 
 class KafkaMatchPartition:
-    """One partition."""
+    """One partition of the match log's topic."""
 
     def __init__(self, log: KafkaMatchLog, connections: KafkaConnections, number: int) -> None:
         self.number = number
@@ -65,7 +72,7 @@ class KafkaMatchPartition:
         self._lock = threading.RLock()
         self._places = BlockPlaces()
         self._low = self._high = -1
-        """Which messages were met: see `block_places`."""
+        """Range of the messages read so far: see `block_places`."""
         self._lowest_page_end = 0
         self._assembly = Assembly(BlockHeader, _KEPT_PIECES)
         self._recent: OrderedDict[str, bytes] = OrderedDict()
@@ -73,7 +80,7 @@ class KafkaMatchPartition:
         self._open: OrderedDict[BlockRange, tuple[str, FileBlock]] = OrderedDict()
         self._met_bytes = self._met_messages = 0
         self._first_kept = -1, 0
-        """The first message of the topic when it was looked at last, and where its block ends."""
+        """The first message of the partition at the last trim, and the end of its block."""
 
     def block_at(self, offset: int) -> FileBlock | None:
         while True:
@@ -120,11 +127,11 @@ class KafkaMatchPartition:
         return size_bytes
 
     def sync(self, from_offset: int) -> int:
-        # What a write has returned for is on all replicas in sync.
+        # A write returns once all in-sync replicas have the block.
         return self.end(from_offset)
 
     def recover(self, from_offset: int) -> int:
-        # A block that was not written to its end is none, and stands in nobody's way.
+        # Readers ignore incomplete blocks, so there is nothing to remove.
         return self.end(from_offset)
 
     def fill(self, start: int, end: int) -> list[BlockRange]:
@@ -133,7 +140,7 @@ class KafkaMatchPartition:
             start = self.end(start)
             if start >= end:
                 break
-            until = min(end, start + MAX_BLOCK_RECORDS, self.next_start(start) or end)
+            until = min(end, start + BLOCK_RECORDS_MAX, self.next_start(start) or end)
             self.write(NewMatchBlock.gap(start, until))
             filled.append(BlockRange(start, until))
             start = until
@@ -170,12 +177,12 @@ class KafkaMatchPartition:
             self._read(wanted, place).check()
         except TrimmedError:
             return None
-        except BrokenBlockError as error:
+        except CorruptBlockError as error:
             return str(error)
         return None
 
     def set_aside(self, block: tuple[int, int]) -> object:
-        # What is written last of a range counts; the broken one stays where it is until it is trimmed.
+        # The last block of a range counts; the corrupt one stays in the topic until it is trimmed.
         place = self._place_of(BlockRange(*block))
         self.write(NewMatchBlock.gap(*block))
         self.forget(block)
@@ -187,7 +194,7 @@ class KafkaMatchPartition:
             self._follow()
 
     def size_bytes(self) -> int:
-        """About what the blocks take, by those that were met."""
+        """Return an estimate of the partition's bytes, from the messages read so far."""
         with self._lock:
             self._follow()
             low, high = self._connections.bounds(self.number)
@@ -196,7 +203,7 @@ class KafkaMatchPartition:
             return (high - low) * self._met_bytes // max(1, self._met_messages)
 
     def _place_of(self, block: BlockRange) -> BlockPlace | None:
-        """Where the block of just this range stands."""
+        """Return the place of the block with exactly this range; None if there is none."""
         with self._lock:
             self._follow()
             while (place := self._places.place_of(block)) is None and not self._has_met_all(block.start):
@@ -204,7 +211,7 @@ class KafkaMatchPartition:
             return place
 
     def _look_for(self, offset: int) -> tuple[BlockRange, BlockPlace] | None:
-        """A block that was not met yet: a new one, or an old one where it may be one."""
+        """Find a block that holds a record among unread messages, first in new ones, then in older ones."""
         self._follow()
         while True:
             if (found := self._places.covering(offset)) is not None:
@@ -214,15 +221,15 @@ class KafkaMatchPartition:
             self._reach_back()
 
     def _has_met_all(self, offset: int) -> bool:
-        """Whether no message that was not met can be of a block from an offset on."""
+        """Return whether no unread older message can belong to a block that ends after an offset."""
         return self._lowest_page_end <= offset
 
     def _follow(self) -> None:
-        """Meet what is new."""
+        """Read the new messages."""
         if self._high == self._connections.end(self.number):
             return
         low, high = self._connections.bounds(self.number)
-        if self._high > high:  # It was made anew, or has lost its end.
+        if self._high > high:  # The topic was created again, or has lost its end.
             self._places, self._high = BlockPlaces(), -1
         if self._high < 0 or self._high < low:
             self._low = self._high = high
@@ -235,7 +242,7 @@ class KafkaMatchPartition:
             self._assembly.give_up_before(high - _TORN_AFTER)
 
     def _reach_back(self) -> None:
-        """Meet a page more of what is old."""
+        """Read one more page of older messages."""
         low, _ = self._connections.bounds(self.number)
         start = max(low, self._low - PAGE_MESSAGES)
         page_end = 0
@@ -244,7 +251,7 @@ class KafkaMatchPartition:
             with self._connections.reading(self.number, start) as reader:
                 for message in reader.messages(self._low):
                     page_end = max(page_end, self._meet(assembly, message))
-                # The rest of a block stands behind the page that it begins in.
+                # A block may continue after the page in which it begins.
                 if assembly:
                     for message in reader.messages(min(self._high, self._low + _TORN_AFTER)):
                         self._meet(assembly, message, begin=False)
@@ -252,12 +259,12 @@ class KafkaMatchPartition:
                             break
                     else:
                         if self._high <= self._low + _TORN_AFTER:
-                            self._assembly.go_on_with(assembly)  # It is being written.
+                            self._assembly.adopt_payloads(assembly)  # The block is still being written.
         self._low = start
         self._lowest_page_end = 0 if start <= low else page_end or _UNMET
 
     def _meet(self, assembly: Assembly[BlockHeader], message: Message, *, begin: bool = True) -> int:
-        """Take a message in; returns where its block ends."""
+        """Add a message to the index; return the end of its block, 0 if it is not part of a block."""
         self._met_messages += 1
         self._met_bytes += len(message)
         whole = assembly.add(message, begin=begin)
@@ -271,7 +278,7 @@ class KafkaMatchPartition:
         self._keep(whole)
         return header.end
 
-    def _keep(self, whole: Whole[BlockHeader]) -> None:
+    def _keep(self, whole: AssembledRecord[BlockHeader]) -> None:
         payload = whole.payload
         if payload is None:
             return
@@ -294,12 +301,12 @@ class KafkaMatchPartition:
             read = self._fetch(block, place)
         with self._lock:
             self._open[block] = place.id, read
-            if len(self._open) > _OPEN_BLOCKS:
+            if len(self._open) > OPEN_BLOCKS_MAX:
                 self._open.popitem(last=False)
         return read
 
     def _fetch(self, block: BlockRange, place: BlockPlace) -> FileBlock:
-        """Read a block out of the topic: into memory, or a file where it is large."""
+        """Read a block from the topic, into memory or, if it is large, into a temporary file."""
         with tempfile.SpooledTemporaryFile(max_size=1 << 40) as file:
             if place.pieces > _MEMORY_PIECES:
                 file.rollover()
@@ -311,7 +318,7 @@ class KafkaMatchPartition:
                         file.write(message.value() or b"")
                         met += 1
             if met != place.pieces:
-                raise TrimmedError(f"{self._name(place)} has gone")
+                raise TrimmedError(f"{self._name(place)} was removed by the topic's retention")
             if place.pieces <= _MEMORY_PIECES:
                 file.seek(0)
                 return FileBlock(self._name(place), self.number, block, file.read())
@@ -323,12 +330,12 @@ class KafkaMatchPartition:
 
 
 class KafkaMatchLog:
-    """A `MatchLog` in a topic.
+    """A `MatchLog` in a Kafka topic.
 
     Parameters
     ----------
     url
-        See `address`.
+        URL of the topic: see `storage.kafka.address`.
     """
 
     look_every_s = LOOK_EVERY_S
@@ -344,7 +351,7 @@ class KafkaMatchLog:
         self._producer: Producer | None = None
         self._left: Producer | None = None
         self._process = os.getpid()
-        self.on_broken: Callable[[BrokenBlockError], None] | None = None
+        self.on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __reduce__(self) -> tuple[type[KafkaMatchLog], tuple[str]]:
         return KafkaMatchLog, (self.url,)
@@ -365,11 +372,11 @@ class KafkaMatchLog:
         return self._partitions[number]
 
     def send(self, partition: int, block: BlockRange, file: IO[bytes], size_bytes: int) -> None:
-        """Write a block's content as messages; returns when all replicas in sync have it."""
+        """Write a block's content as messages; return once all in-sync replicas have it."""
         piece_bytes = self._connections.piece_bytes()
         name, pieces = new_id(), max(1, -(-size_bytes // piece_bytes))
         problems: list[KafkaError | None] = []
-        with self._connections.explained(), self._let_go_when_it_fails():
+        with self._connections.explained(), self._discarding_producer_on_error():
             producer = self._ready()
             for number in range(pieces):
                 header = BlockHeader(FORMAT, block.start, block.end, name, number, pieces)
@@ -384,7 +391,7 @@ class KafkaMatchLog:
                             on_delivery=lambda error, _: problems.append(error),
                         )
                         break
-                    except BufferError:  # Its queue is full.
+                    except BufferError:  # The producer's queue is full.
                         producer.poll(0.05)
             producer.flush(2 * ANSWER_S)
             failed = [problem for problem in problems if problem is not None]
@@ -392,8 +399,8 @@ class KafkaMatchLog:
                 raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
 
     @contextmanager
-    def _let_go_when_it_fails(self) -> Iterator[None]:
-        """One that has met a fatal error takes nothing any more, and says so for ever."""
+    def _discarding_producer_on_error(self) -> Iterator[None]:
+        """Discard the producer after an error: after a fatal one it refuses all further messages."""
         try:
             yield
         except BaseException:
@@ -404,7 +411,7 @@ class KafkaMatchLog:
     def _ready(self) -> Producer:
         with self._lock:
             if self._process != os.getpid():
-                self._process, self._left = os.getpid(), self._producer  # Its threads are not here.
+                self._process, self._left = os.getpid(), self._producer  # Its threads are in the parent.
                 self._producer = None
             if self._producer is None:
                 self._producer = self._connections.producer(**{"queue.buffering.max.kbytes": _QUEUE_KIB})

@@ -1,7 +1,7 @@
-"""Whose a log is: one data directory's, for the stamps and matches of another would be in its way.
+"""The owner of a log: one data directory, since the stamps and matches of a second one would conflict.
 
-A message of the table's topic says it (see `repeats`), each with a key of its own, so that compaction leaves
-them. Of two that come at the same time the first in the topic counts.
+A message in the producer table's topic names the owner (see `repeats`). Each claim has its own key, so that
+compaction keeps it. If two directories claim a log at the same time, the first claim in the topic counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fieldfare.storage.kafka.repeats import OWNER, TABLE_SETTINGS, table_of
 
 
 class AnotherOwner(EventLogError):
-    """The log is another directory's; the text says whose, and what can be done."""
+    """The log belongs to another directory; the message names the owner and says what to do."""
 
 
 class _Owner(msgspec.Struct):
@@ -28,16 +28,23 @@ class _Owner(msgspec.Struct):
 
 
 def claim(address: KafkaAddress, service: str, root: Path) -> None:
-    """Say that a log is a directory's; AnotherOwner when it is another one's, EventLogError without a broker.
+    """Claim a log for a data directory.
 
     Parameters
     ----------
     address
-        The event log's.
+        Address of the event log.
     service
-        What no other directory has.
+        Unique ID of the directory's service.
     root
-        Where the directory is: for who is refused later.
+        Path of the directory, named in the error that a later claimant gets.
+
+    Raises
+    ------
+    AnotherOwner
+        The log belongs to another directory.
+    EventLogError
+        No broker answers, or the claim could not be written.
     """
     table = table_of(address)
     with closing(KafkaConnections(table, TABLE_SETTINGS, EventLogError)) as connections:
@@ -51,12 +58,12 @@ def claim(address: KafkaAddress, service: str, root: Path) -> None:
                 producer.flush(ANSWER_S)
             owner = _owner(connections)
     if owner is None:
-        raise EventLogError(f"{table}: that the log is of {root} could not be noted")
+        raise EventLogError(f"{table}: the log's owner, {root}, could not be recorded")
     if owner.service != service:
         raise AnotherOwner(
-            f"{address} is the log of another service, that in {owner.place}: name another topic. If"
-            f" that one is gone for good, delete the topic {table.topic}, which says so, and this one goes on"
-            " behind it"
+            f"{address} belongs to another service, in {owner.place}: name another topic. If that service no"
+            f" longer exists, delete the topic {table.topic}, which records the owner; this service then"
+            " appends after the existing records"
         )
 
 

@@ -1,4 +1,4 @@
-"""One partition of the topic, to be read: of what was not read it goes by what records near by were like."""
+"""A reader of one partition of the topic; sizes of unread ranges are estimated from nearby records."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from typing import Annotated
 
 import msgspec
 
+from fieldfare.model import RECORD_EVENTS_MAX
 from fieldfare.storage.errors import FormatError, TrimmedError
-from fieldfare.storage.event_log import MAX_RECORD_EVENTS, Record
+from fieldfare.storage.event_log import Record
 from fieldfare.storage.kafka.connections import KafkaConnections
-from fieldfare.storage.kafka.pieces import Assembly, Count, Pieces, Whole
+from fieldfare.storage.kafka.pieces import AssembledRecord, Assembly, Count, Pieces
 
 FORMAT = 1
 
 _TORN_AFTER = 1_000
-"""A record that has not gone on for so many offsets was not written to its end, whoever began it: its pieces
-come one after the other, in one transaction. Larger: more is held back behind one."""
+"""Offsets without a further piece after which an incomplete record counts as abandoned: the pieces of a
+record are written one after the other, in one transaction. Larger: more records are held back behind it."""
 
 _SAMPLE_RECORDS = 32
+"""Maximum records in a sample for estimates."""
 _SAMPLE_FOR = 1_000
-"""So many offsets farther on another sample is taken."""
+"""Distance from a sample, in offsets, beyond which a new sample is taken."""
 
 
 class RecordHeader(msgspec.Struct, omit_defaults=True):
-    """What a message of the log says of its record."""
+    """The header of a message: the attributes of its record, and which piece of it this message is."""
 
     format: Count
     space: str
-    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORD_EVENTS)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=RECORD_EVENTS_MAX)]
     appended_ms: int
     stamp: Count
     id: str
@@ -40,15 +42,15 @@ class RecordHeader(msgspec.Struct, omit_defaults=True):
 
 
 class KafkaPartition:
-    """One partition of the topic. Of what was not read it knows how large records were near by."""
+    """One partition of the topic, for reading; sizes of unread ranges are estimated from nearby records."""
 
     def __init__(self, connections: KafkaConnections, number: int) -> None:
         self.number = number
         self._connections = connections
         self._sampled: tuple[int, float, float] | None = None
-        """Where a sample was taken, and the bytes and events it had to an offset."""
+        """Offset of the last sample, and its bytes and events per offset."""
         self._last_stamp = 0, 0
-        """An end, and the stamp of the last record before it."""
+        """An end of the partition, and the stamp of the last record before it."""
 
     def start(self) -> int:
         return self.bounds()[0]
@@ -69,11 +71,11 @@ class KafkaPartition:
             )
 
     def read_headers(self, start: int, end: int) -> Iterator[tuple[int, RecordHeader, bytes]]:
-        """The offset, header and payload of each record in a range."""
+        """Yield the offset, header and payload of each record in a range."""
         for whole in self._read(start, end):
             yield whole.first, whole.header, whole.payload or b""
 
-    def _read(self, start: int, end: int) -> Iterator[Whole[RecordHeader]]:
+    def _read(self, start: int, end: int) -> Iterator[AssembledRecord[RecordHeader]]:
         if start >= end:
             return
         assembly = Assembly(RecordHeader)
@@ -86,7 +88,7 @@ class KafkaPartition:
                     yield self._checked(whole)
             if not assembly:
                 return
-            # The rest of the last record stands behind the range: it was written with its beginning.
+            # The last record continues after the range: its pieces were written together.
             high = reader.bounds()[1]
             for message in reader.messages(high):
                 assembly.add(message, begin=False)
@@ -97,11 +99,11 @@ class KafkaPartition:
         for whole in assembly.in_order():
             yield self._checked(whole)
 
-    def _checked(self, whole: Whole[RecordHeader]) -> Whole[RecordHeader]:
+    def _checked(self, whole: AssembledRecord[RecordHeader]) -> AssembledRecord[RecordHeader]:
         if whole.header.format > FORMAT:
             raise FormatError(
-                f"{self._connections.address}, record {whole.first}: format {whole.header.format}"
-                f" is not known here; {FORMAT} is"
+                f"{self._connections.address}, record {whole.first}: format {whole.header.format} is not"
+                f" supported; the newest supported format is {FORMAT}"
             )
         return whole
 
@@ -130,7 +132,7 @@ class KafkaPartition:
         return max(1, int((high - start) * self._means(start, high)[1])) if start < high else 0
 
     def lowest_stamp(self, start: int) -> int | None:
-        # Stamps never fall, so the first record has it.
+        # Stamps never decrease, so the first record has the lowest one.
         low, high = self.bounds()
         first = next(self.read(max(start, low), high), None)
         return None if first is None else first.stamp
@@ -157,12 +159,12 @@ class KafkaPartition:
         return self._last_stamp[1]
 
     def size_bytes(self) -> int:
-        """About how much the payloads kept take."""
+        """Return an estimate of the bytes of the stored payloads."""
         low, high = self.bounds()
         return int((high - low) * self._means(low, high)[0]) if low < high else 0
 
     def _first(self, is_behind: Callable[[Record], bool]) -> int:
-        """The first offset of which it is true of all records on, and of none before."""
+        """Return the first offset from which `is_behind` holds for every record (binary search)."""
         low, high = self.bounds()
         end = high
         while low < high:
@@ -170,7 +172,7 @@ class KafkaPartition:
             try:
                 found = next(self.read(middle, end), None)
             except TrimmedError:
-                # Retention took it meanwhile.
+                # Retention has removed the records meanwhile.
                 if (start := self.start()) <= middle:
                     raise
                 low = start
@@ -182,7 +184,7 @@ class KafkaPartition:
         return low
 
     def _means(self, start: int, end: int) -> tuple[float, float]:
-        """About how many bytes and events there are to an offset from here on."""
+        """Return the estimated mean bytes and events per offset from `start` on."""
         sampled = self._sampled
         if sampled is None or abs(start - sampled[0]) > _SAMPLE_FOR:
             size_bytes = events = offsets = 0
@@ -194,12 +196,12 @@ class KafkaPartition:
             if not offsets:
                 return 1.0, 1.0
             sampled = start, max(1.0, size_bytes / offsets), max(0.01, events / offsets)
-            if offsets >= _SAMPLE_RECORDS:  # A few say nothing of those to come.
+            if offsets >= _SAMPLE_RECORDS:  # A smaller sample does not predict later records.
                 self._sampled = sampled
         return sampled[1:]
 
     def bounds(self) -> tuple[int, int]:
-        """Start and end, by one request."""
+        """Return the partition's start and end, with one request."""
         return self._connections.bounds(self.number)
 
     def _trimmed(self, low: int, high: int, start: int) -> TrimmedError:

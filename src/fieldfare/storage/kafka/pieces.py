@@ -1,8 +1,9 @@
-"""What is written as messages: a header that says what it is, and a payload in as many pieces as it takes.
+"""Records and blocks as Kafka messages: a header and a payload, split into as many pieces as needed.
 
-Brokers limit a message, to 1 MB by default. So a larger payload is several messages of one partition, each
-with the whole header. What was written stands where its first piece does; the offsets of the others are
-holes. A piece whose first one is not there belongs to what a reader began behind, or what retention has cut.
+Brokers limit the size of a message, to 1 MB by default. So a larger payload becomes several messages of one
+partition, each with the complete header. The offset of a record or block is that of its first piece; the
+offsets of the other pieces are holes. A piece without its first piece is ignored: the reader began after the
+first piece, or retention removed it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ import msgspec
 from confluent_kafka import Message
 
 HEADER = "fieldfare"
-"""The name of the Kafka header that holds ours, as a JSON object."""
+"""Name of the Kafka message header that holds the fieldfare header, a JSON object."""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""Anybody may write to a topic: a header with another number in it is nobody's of ours."""
+"""A number in a header, from 0 to 2^63 - 1. Other programs may write to the topic; a header with a number out
+of range is ignored."""
 
 Pieces = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 
 
 class Pieced(Protocol):
-    """What every header says of the pieces."""
+    """The fields of every header: ID of the payload, number of this piece, number of pieces."""
 
     id: str
     piece: int
@@ -51,12 +53,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id() -> str:
-    """What the pieces of one payload have in common, and no others: also of a process made by fork."""
+    """Return a new ID for the pieces of one payload, unique across processes, including forked ones."""
     return next(_names)
 
 
 def header_of(message: Message, kind: type[H]) -> H | None:
-    """A message's header; None when somebody else wrote it, which is as good as a hole."""
+    """Return a message's header; None for a message of another program, which is treated as a hole."""
     for name, value in message.headers() or ():
         if name == HEADER and isinstance(value, bytes):
             try:
@@ -67,21 +69,21 @@ def header_of(message: Message, kind: type[H]) -> H | None:
 
 
 def cut(payload: memoryview, piece_bytes: int) -> Iterator[memoryview]:
-    """The pieces of a payload, one at least."""
+    """Yield the pieces of a payload, each of at most `piece_bytes`; an empty payload has one piece."""
     for start in range(0, max(1, len(payload)), piece_bytes):
         yield payload[start : start + piece_bytes]
 
 
 @dataclass(slots=True)
-class Whole(Generic[H]):
-    """What one header and its payload are, and where its first and its last piece stand."""
+class AssembledRecord(Generic[H]):
+    """A header with its payload so far, and the offsets of its first and its last piece."""
 
     header: H
     first: int
     last: int
     met: int = 0
     parts: list[bytes] = field(default_factory=list)
-    """The payload, unless it is more than is kept."""
+    """The pieces of the payload; empty if it exceeds the assembly's limit."""
 
     @property
     def complete(self) -> bool:
@@ -89,34 +91,35 @@ class Whole(Generic[H]):
 
     @property
     def payload(self) -> bytes | None:
-        """None when it is more than is kept."""
+        """The joined payload; None if it exceeds the assembly's limit."""
         if len(self.parts) != self.met:
             return None
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 class Assembly(Generic[H]):
-    """Puts pieces together, whose writers may have come between each other.
+    """A joiner of pieces, which may be interleaved with the pieces of other writers.
 
     Parameters
     ----------
     kind
-        Of the headers.
+        Type of the headers.
     most_pieces
-        Payloads of more are not kept.
+        Maximum pieces of a payload that is kept in memory; of larger ones only the header is kept. None means
+        no limit.
     """
 
     def __init__(self, kind: type[H], most_pieces: int | None = None) -> None:
         self._kind = kind
         self._most = most_pieces
-        self._open: dict[str, Whole[H]] = {}
+        self._open: dict[str, AssembledRecord[H]] = {}
 
     def __bool__(self) -> bool:
-        """Whether pieces are missing of what has begun."""
+        """Return whether a payload has begun but is not complete."""
         return any(not each.complete for each in self._open.values())
 
-    def add(self, message: Message, *, begin: bool = True) -> Whole[H] | None:
-        """Take a message in; returns what it completes. Without ``begin`` only what has begun goes on."""
+    def add(self, message: Message, *, begin: bool = True) -> AssembledRecord[H] | None:
+        """Add a message and return the payload that it completes; without `begin`, start no new payload."""
         header = header_of(message, self._kind)
         if header is None or header.piece >= header.pieces:
             return None
@@ -125,7 +128,7 @@ class Assembly(Generic[H]):
         if whole is None:
             if header.piece or not begin:
                 return None
-            whole = self._open[header.id] = Whole(header, offset, offset)
+            whole = self._open[header.id] = AssembledRecord(header, offset, offset)
         elif header.piece != whole.met:
             return None
         whole.met += 1
@@ -134,24 +137,24 @@ class Assembly(Generic[H]):
         whole.last = offset
         return whole if whole.complete else None
 
-    def in_order(self) -> Iterator[Whole[H]]:
-        """What is complete, by its first piece, up to what is not; it is forgotten."""
+    def in_order(self) -> Iterator[AssembledRecord[H]]:
+        """Remove and yield complete payloads by their first piece, up to the first incomplete one."""
         for name, whole in list(self._open.items()):
             if not whole.complete:
                 return
             del self._open[name]
             yield whole
 
-    def drop(self, whole: Whole[H]) -> None:
-        """Forget what was completed."""
+    def drop(self, whole: AssembledRecord[H]) -> None:
+        """Remove a completed payload."""
         self._open.pop(whole.header.id, None)
 
-    def go_on_with(self, other: Assembly[H]) -> None:
-        """Take over what another has begun."""
+    def adopt_payloads(self, other: Assembly[H]) -> None:
+        """Adopt the payloads that another assembly has begun."""
         self._open |= other._open
 
     def give_up_before(self, offset: int) -> None:
-        """Forget what has not gone on since an offset: who wrote it did not come to its end."""
+        """Drop incomplete payloads without a piece since an offset: their writers did not finish them."""
         for name, whole in list(self._open.items()):
             if whole.last < offset and not whole.complete:
                 del self._open[name]

@@ -1,18 +1,19 @@
-"""Who appends to a topic: transactions, repeats, and what becomes of an append whose fate is not known.
+"""The writer of a topic: transactional appends, detection of repeats, recovery of appends of unknown outcome.
 
     begin ──▶ records to their partitions ──▶ commit ──▶ places
                          │ error, or no answer
                          ▼
-      let go of the producer ──▶ a new one of the same name: the broker ends the old one's transaction and
-                                 takes nothing more of it ──▶ a transaction in each partition, undone ──▶
-                                 read on from what is known: repeats of what was committed are known then
+      drop the producer ──▶ a new one of the same name: the broker ends the old one's transaction and
+                            refuses its messages ──▶ a transaction in each partition, aborted ──▶
+                            resume reading at the known end: repeats of committed records are known then
 
-After a broker was killed, what the old one had written was seen to be neither committed nor undone in a
-partition. The new one, whose transactions have the same number there, committed it with its first record: a
-record twice. So its first transaction is undone.
+The new producer aborts its first transaction for a reason: after the kill of a broker, records of the old
+producer were observed to be neither committed nor aborted in a partition. The new producer, whose
+transactions have the same number there, committed them with its first record: a record appeared twice.
 
-So a record is there, once, or it is not, and nobody is told otherwise. A second writer of the same name takes
-over as a new producer does, and the first one, when it appends next, from that: slow, and still exact.
+So a record is appended exactly once or not at all, and the caller is never told otherwise. A second writer of
+the same name takes over as a new producer does; when the first one appends again, it takes over in turn. That
+is slow, but still exact.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from fieldfare.storage.kafka.repeats import TABLE_SETTINGS, Repeats, digest_of, 
 logger = logging.getLogger("fieldfare.storage.kafka")
 
 SAVE_RECORDS = 20_000
+"""Appended records after which the table of repeats is saved; a start reads at most about this many again."""
 SAVE_BYTES = 256 << 20
-"""After so much the table of repeats is saved: a start reads no more than this anew."""
+"""Appended payload bytes after which the table of repeats is saved; a start reads about as many at most."""
 
 TRANSACTION_MS = 60_000
-"""A transaction that nobody ends is undone by the broker, and read past, after so long."""
+"""Maximum duration of a transaction, in milliseconds; then the broker aborts it, and readers go past it."""
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """A record that is appended, and where its first piece came to stand."""
+    """A record being appended, the offset of its first piece and the end of its last one."""
 
     record: NewRecord
     partition: int
@@ -65,14 +67,14 @@ class _Wanted:
 
 
 class KafkaWriter:
-    """Appends to a topic; used by one thread at a time.
+    """The writer of a topic; use it from one thread at a time.
 
     Parameters
     ----------
     connections
-        The topic's.
+        Connections to the topic.
     partitions
-        The log's.
+        All partitions of the log.
     """
 
     def __init__(self, connections: KafkaConnections, partitions: Sequence[KafkaPartition]) -> None:
@@ -87,7 +89,7 @@ class KafkaWriter:
         self._turn = 0
 
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
-        """Append them, all that are in order or none."""
+        """Append the records in one transaction: all that are in order, or none; see `EventLog.append`."""
         with self._connections.explained():
             producer, repeats = self._ready()
         if not records:
@@ -118,8 +120,9 @@ class KafkaWriter:
                 newest[sender] = max(record.sequence, newest.get(sender, FIRST))
             if record.stamp < stamp:
                 raise EventLogError(
-                    f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind"
-                    f" one of {stamp}: the registry is older than the log"
+                    f"{self._connections.address}: a record with stamp {record.stamp} cannot follow one with"
+                    f" stamp {stamp}: the registry is older than the log. Restore the newest copy of the"
+                    " registry"
                 )
             stamp = record.stamp
             wanted[key] = _Wanted(record, self._partition_of(record), digest)
@@ -131,7 +134,7 @@ class KafkaWriter:
                 for each in wanted.values():
                     self._learn(repeats, each.record, each.place(), each.end, each.digest)
             except BaseException:
-                self._let_go()  # The next one reads on from what is known.
+                self._let_go()  # The next producer resumes reading at the known end.
                 raise
         done = [place() for place in places]
         if self._unsaved_records >= SAVE_RECORDS or self._unsaved_bytes >= SAVE_BYTES:
@@ -139,7 +142,7 @@ class KafkaWriter:
         return done
 
     def grow_older(self, elapsed_ms: int, keep_ms: int) -> None:
-        """Let what is remembered of producers grow older."""
+        """Add `elapsed_ms` to the age of all producer sequences; `keep_ms` is the greatest age asked for."""
         with self._connections.explained():
             _, repeats = self._ready()
         noted = repeats.as_of.noted[-1:]
@@ -147,7 +150,7 @@ class KafkaWriter:
         self._aged |= repeats.as_of.noted[-1:] != noted
 
     def forget(self, age_ms: int) -> None:
-        """Forget sequences that are older than this."""
+        """Remove the producer sequences older than `age_ms`."""
         with self._connections.explained():
             _, repeats = self._ready()
         repeats.forget(age_ms)
@@ -155,7 +158,7 @@ class KafkaWriter:
             self._save()
 
     def close(self) -> None:
-        """Save the table, so that the next start reads nothing anew, and let go."""
+        """Save the table, so that the next start reads no records again, and close the producer."""
         if self._producer is not None and self._unsaved_records:
             self._save()
         self._let_go()
@@ -171,7 +174,7 @@ class KafkaWriter:
                     "transaction.timeout.ms": TRANSACTION_MS,
                 }
             )
-            # From here on nothing that the one before has sent is taken any more.
+            # From here on, the broker refuses messages of the previous producer.
             producer.init_transactions(ANSWER_S)
             self._undo_what_is_open(producer)
             if self._repeats is None:
@@ -181,10 +184,11 @@ class KafkaWriter:
         return self._producer, self._repeats
 
     def _undo_what_is_open(self, producer: Producer) -> None:
-        """Have each partition hear of this producer; with its message is undone what is undecided there.
+        """Write and abort a message in each partition, which also aborts undecided records there.
 
-        What was committed before stands before that message. It is seen when the message's end is: not while
-        a transaction of somebody else's is open before it, and then nobody could tell repeats.
+        Records committed earlier stand before that message, and are visible once the message's end is. While
+        a transaction of another program is open before it, they are not, and repeats could not be detected:
+        that raises EventLogError.
         """
         problems: list[KafkaError | None] = []
         ends: dict[int, int] = {}
@@ -207,7 +211,7 @@ class KafkaWriter:
             raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
         producer.abort_transaction(ANSWER_S)
         self._wait_until_visible(
-            ends, "what was appended before is not seen: a transaction is open before it"
+            ends, "records of an earlier append are not visible yet: an older transaction is still open"
         )
 
     def _load(self) -> Repeats:
@@ -223,7 +227,7 @@ class KafkaWriter:
         return repeats
 
     def _catch_up(self, repeats: Repeats) -> None:
-        """Learn of all that was appended behind what is known."""
+        """Add the records appended after the known ends to the table."""
         for partition in self._partitions:
             known, (low, high) = repeats.as_of.ends[partition.number], partition.bounds()
             if known > high:
@@ -250,7 +254,7 @@ class KafkaWriter:
         self._unsaved_bytes += len(record.payload)
 
     def _refuse_another_topic(self, repeats: Repeats, appended: Iterable[_Wanted]) -> None:
-        """What stands before records that are known would be met by nobody: it must not be acknowledged."""
+        """Refuse records appended before known ends: no reader would see them, so never acknowledge them."""
         for each in appended:
             known = repeats.as_of.ends[each.partition]
             if each.offset < known:
@@ -259,9 +263,10 @@ class KafkaWriter:
 
     def _is_another(self, partition: int, end: int, known: int) -> EventLogError:
         return EventLogError(
-            f"{self._connections.address}: partition {partition} ends at {end}, and records up to {known} are"
-            " known: the topic was made anew, or has lost what it had. Cursors and matches are of the one"
-            f" before: begin again with another directory, and without the topic {self._table_address.topic}"
+            f"{self._connections.address}: partition {partition} ends at offset {end}, but records up to"
+            f" {known} were appended: the topic was created again, or has lost records. Existing cursors and"
+            " matches do not apply to it: start with a new data directory, and delete the topic"
+            f" {self._table_address.topic}"
         )
 
     def _partition_of(self, record: NewRecord) -> int:
@@ -271,29 +276,31 @@ class KafkaWriter:
         return crc32(f"{record.space}\0{record.producer}".encode()) % len(self._partitions)
 
     def _commit(self, producer: Producer, wanted: Sequence[_Wanted]) -> None:
-        """Append records in one transaction; EventLogError when that cannot be, or nobody knows."""
+        """Append records in one transaction; EventLogError if that fails or its outcome is unknown."""
         try:
             with errors_as_such():
                 producer.begin_transaction()
                 for each in wanted:
                     self._produce(producer, each)
                 _end(producer)
-            if any(each.offset < 0 for each in wanted):  # Cannot be, and must not be told as a place.
-                raise EventLogError(f"{self._connections.address}: a record was committed, and not where")
+            if any(each.offset < 0 for each in wanted):  # Should not happen; -1 is not an offset.
+                raise EventLogError(
+                    f"{self._connections.address}: a record was committed, but the broker returned no offset"
+                )
             ends = {each.partition: each.end for each in wanted}
-            self._wait_until_visible(ends, "a record was committed, and is not seen")
+            self._wait_until_visible(ends, "a committed record is not visible")
         except KafkaException as error:
             self._let_go()
             raise EventLogError(
-                f"{self._connections.address}: {error.args[0].str()}; whether it was appended is found out"
-                " before anything else is"
+                f"{self._connections.address}: {error.args[0].str()}; the next append first checks whether"
+                " these records are in the log"
             ) from error
         except BaseException:
             self._let_go()
             raise
 
     def _wait_until_visible(self, ends: Mapping[int, int], otherwise: str) -> None:
-        """The end of a transaction is marked in the partitions a moment later; readers get beyond it then."""
+        """Wait until readers can pass the given ends: a commit is marked in the partitions a moment later."""
         give_up_s = time.monotonic() + ANSWER_S
         for number, end in ends.items():
             while self._partitions[number].end() < end:
@@ -331,11 +338,11 @@ class KafkaWriter:
             try:
                 producer.produce(**message)
                 return
-            except BufferError:  # Its queue is full.
+            except BufferError:  # The producer's queue is full.
                 producer.poll(0.05)
 
     def _save(self) -> None:
-        """Keep the table; when that fails, the next start reads more anew."""
+        """Save the table in its topic; if that fails, the next start reads more records again."""
         producer, repeats = self._producer, self._repeats
         if producer is None or repeats is None:
             return
@@ -354,7 +361,7 @@ class KafkaWriter:
         self._aged = False
 
     def _let_go(self) -> None:
-        """Forget the producer: the next one's beginning decides what became of what it had sent."""
+        """Drop the producer: the start of the next one decides the outcome of its messages."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -365,7 +372,7 @@ def _repeat_of(first: _Wanted, digest: bytes) -> Callable[[], Appended]:
 
 
 def _end(producer: Producer) -> None:
-    """Commit, however often it takes within the time that a broker may be away."""
+    """Commit the transaction; retry retriable errors for up to `ANSWER_S`."""
     give_up_s = time.monotonic() + ANSWER_S
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Index files where other machines reach them: a folder that several share, S3, HDFS."""
+"""A copy of the index files that other machines can read: in a shared folder, S3 or HDFS."""

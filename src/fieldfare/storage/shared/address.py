@@ -1,8 +1,8 @@
-"""The address of a place that other machines reach: ``file:///PATH``, ``s3://BUCKET/PATH``, ``hdfs://HOST/PATH``.
+"""The address of a shared store: ``file:///PATH``, ``s3://BUCKET/PATH``, ``hdfs://HOST:PORT/PATH``, ...
 
-What follows a question mark is for who opens it (S3: ``region``, ``endpoint_override``, ``scheme``), except
-for `cache_bytes`. Secrets are not said here but where S3's own programs look for them, on every machine: the
-variables ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or a role.
+The options after a question mark are passed to the file system (S3: ``region``, ``endpoint_override``,
+``scheme``), except for ``cache_bytes``. Secrets are not part of the address. Like other S3 clients, each
+machine takes them from the variables ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or from a role.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from urllib.parse import parse_qsl, urlencode
 
 SCHEMES = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
 CACHE_BYTES = 8 << 30
-"""What a machine keeps of it on a disk of its own. Larger: old files need not be fetched again."""
+"""Default maximum bytes of the store that a machine caches on its own disk. Larger: fewer repeated
+fetches."""
 
 _FORM = "the address of the index store is file:///PATH, s3://BUCKET/PATH or hdfs://HOST:PORT/PATH"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAddress:
-    """A place, and how much of it a machine keeps.
+    """The address of a shared store, and the size of each machine's cache of it.
 
     Parameters
     ----------
     place
         The address without options.
     options
-        What who opens it needs to know.
+        Names and values of the options for the file system.
     cache_bytes
-        How much a machine that fetches files keeps of them.
+        Maximum bytes of fetched files that a machine caches.
     """
 
     place: str
@@ -37,7 +38,7 @@ class SharedAddress:
 
     @classmethod
     def parse(cls, url: str) -> SharedAddress:
-        """The address in a URL; ValueError for anything else."""
+        """Parse an address from a URL; ValueError if it is invalid."""
         place, _, query = url.partition("?")
         scheme, separator, rest = place.partition("://")
         user, at, _ = rest.partition("/")[0].rpartition("@")
@@ -57,12 +58,12 @@ class SharedAddress:
 
     @property
     def url(self) -> str:
-        """The address as text."""
+        """The address as a URL with all options."""
         if self.cache_bytes == CACHE_BYTES:
             return self.opened
         return f"{self.opened}{'&' if self.options else '?'}cache_bytes={self.cache_bytes}"
 
     @property
     def opened(self) -> str:
-        """What is given to who opens it."""
+        """The address as a URL for the file system, without ``cache_bytes``."""
         return f"{self.place}{'?' if self.options else ''}{urlencode(self.options, safe=':/')}"

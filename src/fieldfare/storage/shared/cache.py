@@ -1,7 +1,7 @@
-"""Files fetched to this machine's disk, by names that say what is in them: shared by all its processes.
+"""A cache of fetched files on this machine's disk, shared by its processes; names identify their content.
 
-A file is there whole or not at all. When there is too much, what was not used for longest goes: who has it
-mapped keeps it, and who wants it later has it fetched again.
+A file is complete or missing. Beyond the limit, the least recently used files are deleted: processes that
+have mapped a file keep it, and a later request fetches it again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class FileCache:
     Parameters
     ----------
     folder
-        Made if it is not there.
+        Path of the folder; created if it does not exist.
     limit_bytes
-        What is kept at most, unless more is needed at once.
+        Maximum bytes to keep; beyond it, files are deleted that are not needed at the moment.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -32,20 +32,24 @@ class FileCache:
 
     @classmethod
     def of_this_machine(cls, limit_bytes: int) -> FileCache:
-        """This user's, in the folder for temporary files."""
+        """Return this user's cache in the system's folder for temporary files."""
         return cls(Path(tempfile.gettempdir()) / f"fieldfare-index-{os.getuid()}", limit_bytes)
 
     def path(self, name: str, fetch: Callable[[Path], object], needed: Collection[str] = ()) -> Path:
-        """Where a file is; fetched to the path that `fetch` is given, if it is not there.
+        """Return the path of a file; fetch it if it is missing.
 
         Parameters
         ----------
+        name
+            Name of the file.
+        fetch
+            Function that writes the file to a given path.
         needed
-            Names that stay, however much that is.
+            Names of files that are kept whatever their size.
         """
         path = self.folder / name
         with suppress(FileNotFoundError):
-            os.utime(path)  # It is used: others go first.
+            os.utime(path)  # Mark the file as recently used.
             return path
         self._make_folder()
         temporary = temporary_path(path)
@@ -61,7 +65,7 @@ class FileCache:
     def _make_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{self.folder} is another user's")
+            raise PermissionError(f"{self.folder} belongs to another user")
 
     def _make_room(self, size_bytes: int, needed: Collection[str]) -> None:
         remove_abandoned(self.folder)

@@ -1,4 +1,4 @@
-"""Files by name at an address, in HDFS or what pyarrow can open: whole or not at all, and never changed."""
+"""Files by name at an address, in HDFS or a pyarrow file system: complete or missing, and immutable."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ _UNFINISHED = ".unfinished"
 
 
 class SharedFiles:
-    """The files at an address, in folders of one level; opened when first used, and anew after a fork."""
+    """The files at an address, in folders of one level; opened on first use, and again after a fork."""
 
     def __init__(self, address: SharedAddress) -> None:
         self.address = address
         self._opened: tuple[int, Any, str] | None = None
 
     def put(self, name: str, path: Path) -> None:
-        """Bring a file there; it is there whole when this returns."""
+        """Upload a local file; it is complete on return. IndexStoreError if that fails."""
         with self._explained(name), path.open("rb") as file:
             self._write(name, file)
 
     def put_bytes(self, name: str, data: bytes) -> None:
-        """The same with what is in memory."""
+        """Upload bytes as a file; it is complete on return. IndexStoreError if that fails."""
         with self._explained(name):
             self._write(name, pa.BufferReader(data))
 
     def get_bytes(self, name: str) -> bytes:
-        """All of a file; IndexStoreError when it is not there."""
+        """Return the content of a file; IndexStoreError if it is missing or cannot be read."""
         with self._explained(name):
             filesystem, base = self._open()
             with filesystem.open_input_stream(f"{base}/{name}") as stream:
                 return bytes(stream.read())
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file to a new one on a disk of this machine."""
+        """Copy a file to a new file on this machine's disk."""
         with self._explained(name):
             filesystem, base = self._open()
             with filesystem.open_input_stream(f"{base}/{name}") as stream, path.open("xb") as file:
                 shutil.copyfileobj(stream, file, _BLOCK_BYTES)
 
     def names(self, folder: str) -> list[str]:
-        """The names of what is in a folder; none where there is no such folder."""
+        """Return the names of the files in a folder; none if the folder does not exist."""
         with self._explained(folder):
             filesystem, base = self._open()
             wanted = fs.FileSelector(f"{base}/{folder}", allow_not_found=True)
@@ -63,7 +63,7 @@ class SharedFiles:
             return [name for name in found if not name.startswith(".")]
 
     def remove(self, name: str) -> None:
-        """Remove a file, which may have gone already."""
+        """Remove a file; do nothing if it does not exist."""
         with self._explained(name):
             filesystem, base = self._open()
             try:
@@ -75,11 +75,11 @@ class SharedFiles:
         filesystem, base = self._open()
         path = f"{base}/{name}"
         if filesystem.type_name == "local":
-            # The folder lasts as long as the data directory's own files, also when the power fails.
+            # Synced, so that the copy survives a power failure like the data directory's own files.
             write_file(Path(path), lambda file: shutil.copyfileobj(source, file, _BLOCK_BYTES))
             return
         if filesystem.type_name in ("s3", "gcs"):
-            self._stream(filesystem, path, source)  # Nobody sees an object before it is whole.
+            self._stream(filesystem, path, source)  # An object is visible only when it is complete.
             return
         folder, _, last = path.rpartition("/")
         filesystem.create_dir(folder, recursive=True)
@@ -109,7 +109,7 @@ class SharedFiles:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Who opens what is at an address, and the path there."""
+    """Return the file system of an address, and the path in it."""
     parts = urlsplit(url)
     if parts.scheme in ("hdfs", "viewfs"):
         if find_spec("hdfs_native") is None:

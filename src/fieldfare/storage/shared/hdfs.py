@@ -1,8 +1,8 @@
-"""HDFS: what `SharedFiles` asks of a file system, asked of hdfs-native.
+"""HDFS through hdfs-native: the file system operations that `SharedFiles` needs.
 
-That speaks the NameNode's and the DataNodes' own protocol, and reads Hadoop's configuration where
-``HADOOP_CONF_DIR`` says. pyarrow's way there needs Hadoop's Java and native libraries on each machine; and
-through fsspec a NameNode that is down is a file that is not there.
+hdfs-native speaks the native protocol of NameNodes and DataNodes, and reads Hadoop's configuration in
+``HADOOP_CONF_DIR``. pyarrow's HDFS needs Hadoop's Java and native libraries on each machine, and fsspec
+reports a NameNode that is down as a missing file.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from hdfs_native import Client
 from pyarrow import fs
 
 _SETTINGS = {"dfs.client.failover.max.attempts": "3"}
-"""So often an answer is asked for, some seconds together: Hadoop's 15 are three minutes."""
+"""Default Hadoop settings: 3 failover attempts take a few seconds; Hadoop's default of 15 takes three
+minutes."""
 
 
 class Hdfs:
-    """A NameNode's files, or a nameservice's; the options of the address are settings of Hadoop's."""
+    """The files of a NameNode or a nameservice; the options of the address are Hadoop settings."""
 
     type_name = "hdfs"
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.username is not None:
-            raise ValueError("whose files are written in HDFS is said by HADOOP_USER_NAME or by Kerberos")
+            raise ValueError("the address must not name a user: set HADOOP_USER_NAME, or use Kerberos")
         self.client = Client(f"{parts.scheme}://{parts.netloc}", _SETTINGS | dict(parse_qsl(parts.query)))
 
     def open_input_stream(self, path: str) -> Any:

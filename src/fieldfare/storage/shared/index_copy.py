@@ -1,11 +1,11 @@
-"""The index where other machines reach it: a copy of the index store, written by one who writes the store.
+"""A copy of the index store that other machines can read, written by the process that writes the store.
 
-    manifests/000000000007.json      the manifest, and for each file that it names what it is called here
-    files/delta-7-0.part.3f2a...     a file of the index; behind its own name what its bytes add up to
+    manifests/000000000007.json      the manifest, and for each file that it names the name of its copy
+    files/delta-7-0.part.3f2a...     a file of the index: its own name, followed by a hash of its content
 
-A manifest is copied before it counts in the store itself, and after its files. So who plans with a manifest
-of the store plans with one that every machine can open. What a file is called says what is in it: a machine
-that has one of that name need not ask again, not even after an index was lost and built anew from 1 on.
+A manifest is copied before it becomes valid in the store itself, and after its files. So every machine can
+open a manifest that is in the store. The name of a copy identifies its content: a machine that has a file of
+that name need not fetch it again, even after an index was lost and built again from number 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fieldfare.storage.shared.cache import FileCache
 from fieldfare.storage.shared.files import SharedFiles
 
 LOOK_AGAIN_S = 30.0
-"""So often who writes the copy looks whether it is all there still: somebody may have removed some."""
+"""Seconds between two checks of the writer that the copy is complete: files may have been removed from it."""
 
 _SUM_CHARACTERS = 32
 _MANIFESTS = "manifests"
@@ -38,14 +38,14 @@ class _CopiedManifest(msgspec.Struct):
 
 
 class CopiedIndexStore:
-    """An `IndexStore` whose files are copied to an address, too; for the process that writes it.
+    """An `IndexStore` that also copies its files to an address; for the process that writes it.
 
     Parameters
     ----------
     store
-        That of the service's own machine, from which this reads.
+        The store on the service's own machine, from which files are read.
     address
-        Where the copies go.
+        Address of the copy.
     """
 
     def __init__(self, store: IndexStore, address: SharedAddress) -> None:
@@ -74,7 +74,7 @@ class CopiedIndexStore:
         return self._store.manifest(number)
 
     def newest(self) -> Manifest | None:
-        """The newest of the store, which is copied now if it is not."""
+        """Return the store's newest manifest; every `LOOK_AGAIN_S`, restore its copy if it is incomplete."""
         newest = self._store.newest()
         if newest is not None and self._look(LOOK_AGAIN_S) and not self._is_copied(newest):
             self._copy(newest)
@@ -104,7 +104,7 @@ class CopiedIndexStore:
         return removed
 
     def _look(self, again_after_s: float = float("inf")) -> bool:
-        """Know what is there: asked at first, and when that is so long ago; whether it was asked now."""
+        """List the copy on the first call, and again after some seconds; return whether it was listed now."""
         now_s = time.monotonic()
         if self._looked_s is not None and now_s - self._looked_s < again_after_s:
             return False
@@ -131,7 +131,7 @@ class CopiedIndexStore:
         self._manifests.add(manifest.number)
 
     def _name_of(self, name: str) -> str:
-        """What a file's copy is called."""
+        """Return the name of a file's copy."""
         path = self._store.path(name)
         try:
             inode = path.stat().st_ino
@@ -144,7 +144,7 @@ class CopiedIndexStore:
 
 
 class IndexCopy:
-    """What a machine reads of it, through its own disk: an `IndexSource`."""
+    """An `IndexSource` that reads a copy of the index through a cache on this machine's disk."""
 
     def __init__(self, address: SharedAddress, cache: FileCache | None = None) -> None:
         self._address = address
@@ -157,21 +157,23 @@ class IndexCopy:
         return self._address.url
 
     def path(self, name: str) -> Path:
-        """Where a file of the manifest that was read last is; it is fetched if it is not here.
+        """Return the local path of a file of the last manifest that was read; fetch it if it is missing.
 
         Raises
         ------
         FileNotFoundError
-            It is of an older manifest, or was removed with it.
+            The file belongs to an older manifest, or was removed with it.
         """
         copy = self._called.get(name)
         if copy is None:
-            raise FileNotFoundError(f"{name} is no file of the index that {self._address.place} has now")
+            raise FileNotFoundError(f"{name} is not a file of the current index in {self._address.place}")
 
         def fetch(path: Path) -> None:
             self._copies.fetch(f"{_FILES}/{copy}", path)
             if not copy.endswith(_sum_of(path)):
-                raise OSError(f"{self._address.place}/{_FILES}/{copy} does not hold what its name says")
+                raise OSError(
+                    f"{self._address.place}/{_FILES}/{copy} does not match the checksum in its name"
+                )
 
         try:
             return self._cache.path(copy, fetch, self._called.values())
@@ -186,7 +188,9 @@ class IndexCopy:
         except (msgspec.DecodeError, ValueError) as error:
             raise IndexStoreError(f"{self._address.place}/{name} is broken: {error}") from error
         if manifest.number != number or copied.files.keys() != manifest.files():
-            raise IndexStoreError(f"{self._address.place}/{name} is broken: it holds another's")
+            raise IndexStoreError(
+                f"{self._address.place}/{name} is broken: it holds the data of another file"
+            )
         self._called = copied.files
         return manifest
 

@@ -1,4 +1,4 @@
-"""Subscriptions by a setting of theirs, and what is noted of those that expire when nobody uses them."""
+"""Queries of subscriptions by a delivery setting, and the unused time of those that expire when unused."""
 
 from __future__ import annotations
 
@@ -23,10 +23,15 @@ _note = (
 )
 
 
-def with_setting(query: sa.Select[Any], name: str, after: tuple[str, str], limit: int) -> sa.Select[Any]:
-    """Those of a query that may have a setting: a look at each row, a second for a million.
+def noted_s(stored: object) -> int:
+    """Return the stored seconds for which a subscription has been unused; 0 if the value is invalid."""
+    return stored if isinstance(stored, int) and stored > 0 else 0
 
-    Once in a gateway's life.
+
+def with_setting(query: sa.Select[Any], name: str, after: tuple[str, str], limit: int) -> sa.Select[Any]:
+    """Restrict a query to subscriptions that may have a setting, by space and id, after `after`.
+
+    The query scans all rows, about 1 s for a million; a gateway runs it once, when it starts.
     """
     table = _subscriptions.c
     return (
@@ -38,7 +43,7 @@ def with_setting(query: sa.Select[Any], name: str, after: tuple[str, str], limit
 
 
 def note_unused(connection: sa.Connection, notes: Sequence[tuple[Subscription, int]]) -> None:
-    """Note for how many seconds nobody has used subscriptions; of those that are not there, nothing."""
+    """Store for how many seconds subscriptions have been unused; removed subscriptions are ignored."""
     rows = [
         {"in_space": each.space, "with_id": each.id, "of": each.number, "seconds": seconds}
         for each, seconds in notes

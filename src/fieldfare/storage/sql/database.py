@@ -1,4 +1,4 @@
-"""A SQL database as storage uses it: one transaction at a time writes, others read; errors in our words."""
+"""A SQL database: one writing transaction at a time, concurrent readers, errors as `StorageError`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ import sqlite3
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.storage.errors import DiskFullError, FormatError, RegistryError
-from fieldfare.storage.sqlite.connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
+from fieldfare.storage.sql.rows import Unusable
+from fieldfare.storage.sqlite.connections import (
+    BUSY_TIMEOUT_S,
+    disk_full,
+    execute_when_free,
+    is_damage,
+    is_disk_full,
+)
+from fieldfare.storage.sqlite.rebuild import note_structure
 
 
 class SqlDatabase:
-    """The connections of one process to a database; in a pickle only its address travels.
+    """The connections of one process to a database; a pickle contains only the URL.
 
     Parameters
     ----------
     url
-        The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
+        ``sqlite:///PATH`` with the literal, unquoted path; or the URL of another database for SQLAlchemy.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._unusable = Unusable(self._path)
         self._process = 0
         self._reading: sa.Engine
         self._writing: sa.Engine
@@ -45,14 +55,23 @@ class SqlDatabase:
     def url(self) -> str:
         return self._url
 
+    @property
+    def _path(self) -> Path:
+        """The database file, which errors and notes name."""
+        return Path(str(self._url.partition(":///")[2]))
+
     def close(self) -> None:
         if self._process == os.getpid():
+            if self._reading.dialect.name == "sqlite":
+                # In a WAL, one corrupt frame makes all later frames unreadable: leave nothing in it.
+                with suppress(SQLAlchemyError), self._reading.connect() as connection:
+                    connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
             self._reading.dispose()
         self._process = 0
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Create or upgrade the tables unless they are as they should be."""
+        """Create or upgrade the tables if needed."""
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
@@ -69,14 +88,14 @@ class SqlDatabase:
                 yield connection
 
     def _connect(self) -> None:
-        """Make sure of an engine of this process: one inherited by fork must not be used or closed."""
+        """Create this process's engine if needed: one inherited by a fork must not be used or closed."""
         if self._process == os.getpid():
             return
         if self._process:
             self._reading.dispose(close=False)
         self._reading = _create_engine(self._url)
         self._writing = self._reading.execution_options(fieldfare_writes=True)
-        # SQLite lets its writers wait for each other too, but with naps, and in no order: one could starve.
+        # SQLite's writers also wait for each other, but by polling, in no order: one of them could starve.
         self._write_lock = threading.Lock()
         self._process = os.getpid()
 
@@ -86,27 +105,44 @@ class SqlDatabase:
             yield
         except SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
-            kind: type[RegistryError] = DiskFullError if is_disk_full(cause) else RegistryError
+            if is_disk_full(cause, self._path):
+                raise DiskFullError(disk_full(self._path)) from error
+            kind: type[RegistryError] = RegistryError
             if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 kind = FormatError
+            elif isinstance(cause, sqlite3.DatabaseError) and is_damage(cause, self._path):
+                note_structure(self._path, cause)
             raise kind(f"{self._url}: {cause}") from error
 
 
+def _text(stored: bytes) -> str | bytes:
+    """Decode a text that SQLite has stored; return invalid UTF-8 as bytes instead of failing the query."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 def _create_engine(url: str) -> sa.Engine:
-    if sa.make_url(url).get_backend_name() != "sqlite":
+    scheme, _, path = url.partition(":///")
+    if scheme != "sqlite":
         return sa.create_engine(url)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    # Create the URL from its parts: in a string, "?" would end the path, and "%41" would be read as "A".
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=path), connect_args={"timeout": BUSY_TIMEOUT_S}
+    )
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: Any) -> None:
-        # SQLAlchemy says where transactions begin (below), not the driver.
+        # SQLAlchemy begins transactions (below), not the driver.
         connection.isolation_level = None
+        connection.text_factory = _text
         execute_when_free(connection, "PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        # A writer takes the lock at once: one that read first could not wait for another writer.
+        # A writer takes the lock immediately: after a read, it could not wait for another writer.
         writes = connection.get_execution_options().get("fieldfare_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,15 +11,14 @@ import msgspec
 import sqlalchemy as sa
 
 from fieldfare.model import (
+    COST_MAX,
     OPEN_END,
     Change,
     Cursor,
     DeadLetter,
-    DeliverySettings,
     Offsets,
     Position,
     Subscription,
-    positions_of,
     positions_text,
 )
 from fieldfare.storage.changes import ChangeBatch
@@ -27,19 +26,25 @@ from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceErr
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
-    Held,
-    Past,
     Put,
     Remove,
+    Replay,
     SpaceEncryption,
+    SpaceUsage,
     StoredSpace,
-    Version,
 )
-from fieldfare.storage.sql import by_setting, restored, tables
+from fieldfare.storage.sql import by_setting, counting, restored, tables, vanished
 from fieldfare.storage.sql import cursors as stored_cursors
-from fieldfare.storage.sql import pasts as stored_pasts
+from fieldfare.storage.sql import replays as stored_replays
 from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
+from fieldfare.storage.sql.row_checks import (
+    add_checksums,
+    intact_subscriptions,
+    intact_versions,
+    with_checksums,
+)
+from fieldfare.storage.sql.rows import Count, Number
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
@@ -47,21 +52,29 @@ from fieldfare.storage.sql.tables import versions as _versions
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
-_PURGED_AT_ONCE = 1_000
+_PURGED_BATCH_SIZE = 1_000
 
-_further_decoder = msgspec.msgpack.Decoder(list[int])
-_delivery_decoder = msgspec.json.Decoder(DeliverySettings)
-_NO_SETTINGS = DeliverySettings()
+_PutRow = tuple[Count, str, Number, str, str, bytes]
+_RemovalRow = tuple[Count, str, Number]
+_VersionRow = tuple[Count, str, Number, str, str, bytes, Count]
 
 
 class SqlRegistry(SqlDatabase):
-    """A `Registry` in a SQL database; the tables are created when they are not there.
+    """A `Registry` in a SQL database; missing tables are created.
 
     Parameters
     ----------
     url
-        The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
+        ``sqlite:///PATH`` with the literal, unquoted path; or the URL of another database for SQLAlchemy.
     """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._copied: dict[int, stored_cursors.Offsets] = {}
+        """The copies of cursors that this process has stored, by subscription number."""
+
+    def _subscriptions_of(self, rows: Iterable[Any]) -> list[Subscription]:
+        return self._unusable.subscriptions(intact_subscriptions(self._path, rows))
 
     def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
         with self._write() as connection:
@@ -81,7 +94,7 @@ class SqlRegistry(SqlDatabase):
 
     def spaces(self) -> list[str]:
         with self._read() as connection:
-            return sorted(stored_spaces.names(connection))
+            return sorted(name for name in stored_spaces.names(connection) if isinstance(name, str))
 
     def has_space(self, name: str) -> bool:
         return name in self.spaces()
@@ -94,7 +107,7 @@ class SqlRegistry(SqlDatabase):
 
     def stored_spaces(self) -> list[StoredSpace]:
         with self._read() as connection:
-            return stored_spaces.stored(connection)
+            return stored_spaces.stored(connection, self._path, self._unusable)
 
     def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
         with self._write() as connection:
@@ -104,8 +117,8 @@ class SqlRegistry(SqlDatabase):
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
-            counters = _read_counters(connection)
-            standing = _standing(connection, changes)
+            counters = counting.read_all(connection, self._unusable)
+            standing = self._standing(connection, changes)
             batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
             spaces = stored_spaces.keys(connection)
             results = []
@@ -123,31 +136,49 @@ class SqlRegistry(SqlDatabase):
             row = connection.execute(
                 _select_subscriptions.where(table.space == space, table.id == id)
             ).first()
-        return None if row is None else _subscription_of(row)
+        whole = next(intact_subscriptions(self._path, [] if row is None else [row]), None)
+        return None if whole is None else self._unusable.subscription(whole)
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
         table = _subscriptions.c
         query = _select_subscriptions.where(table.space == space).order_by(table.id).limit(limit)
-        if after is not None:
-            query = query.where(table.id > after)
-        with self._read() as connection:
-            return [_subscription_of(row) for row in connection.execute(query)]
+        while True:
+            with self._read() as connection:
+                page = query if after is None else query.where(table.id > after)
+                rows = connection.execute(page).all()
+            found = self._subscriptions_of(rows)
+            if found or not rows:
+                return found
+            after = rows[-1].id
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
-        query = by_setting.with_setting(_select_subscriptions, "push", after, limit)
-        with self._read() as connection:
-            found = map(_subscription_of, connection.execute(query))
-            return [each for each in found if each.delivery.push is not None]
+        while True:
+            with self._read() as connection:
+                query = by_setting.with_setting(_select_subscriptions, "push", after, limit)
+                rows = connection.execute(query).all()
+            found = [each for each in self._subscriptions_of(rows) if each.delivery.push is not None]
+            if found or not rows:
+                return found
+            after = rows[-1].space, rows[-1].id
 
     def expiring(
         self, after: tuple[str, str] = ("", ""), limit: int = 1000
     ) -> Sequence[tuple[Subscription, int]]:
-        query = by_setting.with_setting(
-            _select_subscriptions.add_columns(by_setting.UNUSED), "expires_unused_s", after, limit
-        )
-        with self._read() as connection:
-            found = [(_subscription_of(row[:-1]), row[-1] or 0) for row in connection.execute(query)]
-            return [each for each in found if each[0].delivery.expires_unused_s is not None]
+        with_notes = _select_subscriptions.add_columns(by_setting.UNUSED)
+        while True:
+            with self._read() as connection:
+                query = by_setting.with_setting(with_notes, "expires_unused_s", after, limit)
+                rows = connection.execute(query).all()
+            noted = {(row.space, row.id): row.unused_s for row in rows}
+            subscriptions = self._subscriptions_of(row[:-1] for row in rows)
+            found = [
+                (each, by_setting.noted_s(noted[each.space, each.id]))
+                for each in subscriptions
+                if each.delivery.expires_unused_s is not None
+            ]
+            if found or not rows:
+                return found
+            after = rows[-1].space, rows[-1].id
 
     def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
         with self._write() as connection:
@@ -160,110 +191,136 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return connection.execute(query).scalar_one()
 
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, SpaceUsage]:
         table = _subscriptions.c
-        query = sa.select(table.space, sa.func.count(), sa.func.sum(table.cost)).group_by(table.space)
+        query = sa.select(table.space, sa.func.count(), sa.func.sum(_cost)).group_by(table.space)
         with self._read() as connection:
-            return {space: Held(count, int(cost)) for space, count, cost in connection.execute(query)}
+            rows = self._unusable.usable("subscriptions", tuple[str, int, int], connection.execute(query))
+            return {space: SpaceUsage(count, cost) for space, count, cost in rows}
 
     def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
         table, found = _subscriptions.c, dict[str, int]()
         with self._read() as connection:
             for first in range(0, len(ids), _IDS_A_QUERY):
                 some = table.id.in_(ids[first : first + _IDS_A_QUERY])
-                rows = connection.execute(sa.select(table.id, table.cost).where(table.space == space, some))
+                rows = connection.execute(sa.select(table.id, _cost).where(table.space == space, some))
                 found.update((id, cost) for id, cost in rows)
         return found
 
     def revision(self) -> int:
         with self._read() as connection:
-            return _counter(connection, REVISION)
+            return self._counter(connection, REVISION)
 
     def changes(self, after: int, to: int) -> Iterator[Change]:
         while after < to:
             page = min(after + _PAGE_ROWS, to)
             with self._read() as connection:
                 self._check_kept(connection, after)
-                puts = [
-                    Change(*row) for row in connection.execute(_select_puts, {"after": after, "to": page})
-                ]
+                between = {"after": after, "to": page}
+                put_rows = intact_versions(self._path, connection, connection.execute(_select_puts, between))
+                puts = [Change(*row) for row in self._unusable.usable("versions", _PutRow, put_rows)]
+                removal_rows = connection.execute(_select_removals, between)
                 removals = [
-                    Change(*row, None, None, None)
-                    for row in connection.execute(_select_removals, {"after": after, "to": page})
+                    Change(revision, space, number, None)
+                    for revision, space, number in self._unusable.usable(
+                        "versions", _RemovalRow, removal_rows
+                    )
                 ]
                 after = page
-                if not puts and not removals and page >= _counter(connection, REVISION):
+                if not puts and not removals and page >= self._counter(connection, REVISION):
                     return
             yield from heapq.merge(puts, removals, key=attrgetter("revision"))
 
-    def versions(self, revision: int, floor: int) -> Iterator[Version]:
+    def versions(self, revision: int, floor: int) -> Iterator[Change]:
         after = 0
         while True:
             values = {"revision": revision, "floor": floor, "after": after}
             with self._read() as connection:
                 self._check_kept(connection, revision)
-                page = [Version(*row) for row in connection.execute(_select_versions, values)]
-            yield from page
-            if len(page) < _PAGE_ROWS:
+                rows = connection.execute(_select_versions, values).all()
+                whole = list(intact_versions(self._path, connection, rows))
+            for row in self._unusable.usable("versions", _VersionRow, whole):
+                yield Change(*row)
+            if len(rows) < _PAGE_ROWS:
                 return
-            after = page[-1].revision
+            after = rows[-1].revision
 
     def purge(self, before: int) -> int:
         with self._read() as connection:
-            before = min(before, _counter(connection, REVISION))
-            purged = _counter(connection, PURGED)
+            before = min(before, self._counter(connection, REVISION))
+            purged = self._counter(connection, PURGED)
         if before > purged:
-            # First: whoever asks for older history from now on is told that it is gone.
+            # First: from now on, reads of older history are refused.
             with self._write() as connection:
-                _write_counters(connection, {PURGED: before})
+                counting.write(connection, {PURGED: before})
         removed = 0
         while True:
             with self._read() as connection:
                 gone = connection.execute(_select_purgeable, {"before": before}).all()
             if gone:
-                # In short transactions, for those who subscribe and ack meanwhile wait for each.
+                # In short transactions: concurrent subscribes and acks wait for each of them.
                 with self._write() as connection:
                     connection.execute(_delete_version, [{"gone": row.revision} for row in gone])
                     stored_cursors.delete(connection, [row.number for row in gone if row.removed])
             removed += len(gone)
-            if len(gone) < _PURGED_AT_ONCE:
+            if len(gone) < _PURGED_BATCH_SIZE:
                 return removed
 
-    def pasts(self, *, only_open: bool = False) -> Sequence[Past]:
+    def replays(self, *, only_open: bool = False) -> Sequence[Replay]:
         with self._read() as connection:
-            return stored_pasts.listed(connection, only_open=only_open)
+            return stored_replays.listed(connection, self._path, self._unusable, only_open=only_open)
 
-    def past(self, number: int) -> Past | None:
+    def replay(self, number: int) -> Replay | None:
         with self._read() as connection:
-            return stored_pasts.get(connection, number)
+            return stored_replays.get(connection, self._path, self._unusable, number)
 
-    def count_open_pasts(self, space: str) -> int:
+    def count_replays(self) -> int:
         with self._read() as connection:
-            return stored_pasts.count_open(connection, space)
+            return stored_replays.count(connection)
 
-    def mark_past(self, number: int, *, matched: bool) -> None:
+    def count_open_replays(self, space: str) -> int:
+        with self._read() as connection:
+            return stored_replays.count_open(connection, space)
+
+    def mark_replay(self, number: int, *, matched: bool) -> None:
         with self._write() as connection:
-            stored_pasts.mark(connection, number, matched=matched)
+            stored_replays.mark(connection, number, matched=matched)
 
-    def forget_past(self, number: int) -> None:
+    def forget_replay(self, number: int) -> None:
         with self._write() as connection:
-            stored_pasts.delete(connection, number)
+            stored_replays.delete(connection, number)
 
     def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
         with self._read() as connection:
-            return stored_cursors.load(connection, numbers)
+            return stored_cursors.load(connection, self._path, self._unusable, numbers)
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
         latest = dict(cursors)
         if not latest:
             return
         rows = stored_cursors.rows_of(latest)
+        uncopied: dict[int, stored_cursors.Offsets] = {}
+        for number, cursor in latest.items():
+            if not self._is_copied(number, cursor):
+                uncopied[number] = {place.partition: place.offset for place in cursor.positions}
         with self._write() as connection:
             stored_cursors.save(connection, latest, rows, now_ms)
+            if uncopied:
+                stored_cursors.save_copies(connection, uncopied)
+        self._copied.update(uncopied)
+
+    def _is_copied(self, number: int, cursor: Cursor) -> bool:
+        """Return whether the copy of a cursor that this process has stored is not after the cursor."""
+        copied, places = self._copied.get(number), cursor.positions
+        return (
+            copied is not None
+            and copied.keys() == {place.partition for place in places}
+            and all(place.offset >= copied[place.partition] for place in places)
+        )
 
     def letters(self, number: int, after: Position | None = None, limit: int = 100) -> Sequence[DeadLetter]:
         with self._read() as connection:
-            return stored_cursors.letters(connection, number, after, limit)
+            return stored_cursors.letters(connection, self._path, self._unusable, number, after, limit)
 
     def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
         with self._read() as connection:
@@ -278,21 +335,33 @@ class SqlRegistry(SqlDatabase):
             return stored_cursors.clear(connection, number)
 
     def known_ends(self) -> Offsets:
-        with self._read() as connection:
-            return _known_ends(_read_counters(connection))
+        with self._write() as connection:
+            return _known_ends(counting.read_all(connection, self._unusable))
 
     def set_cursors_back(self, ends: Offsets) -> int:
         with self._write() as connection:
             return restored.set_cursors_back(connection, ends)
 
+    def has_vanished(self) -> bool:
+        with self._read() as connection:
+            return vanished.has_any(connection)
+
+    def mend_vanished(self) -> None:
+        if not self.has_vanished():
+            return
+        with self._write() as connection:
+            vanished.mend(connection, self._path)
+
     def raise_revision(self, to: int) -> None:
         with self._write() as connection:
-            restored.raise_revision(connection, to)
+            counters = counting.read_all(connection, self._unusable)
+            counting.write(connection, {name: max(counters[name], to) for name in (REVISION, PURGED)})
 
     def _prepare(self) -> None:
-        """Create or upgrade the tables unless they are as they should be; refuse what is no registry."""
+        """Create, upgrade or repair the tables if needed; FormatError if the file is not a registry."""
         with self._read() as connection:
-            if self._format(connection) == tables.FORMAT:
+            is_right = self._format(connection) == tables.FORMAT and not counting.is_wrong(connection)
+            if is_right and not stored_spaces.is_deletion_wrong(connection):
                 return
         with self._write() as connection:
             format = self._format(connection)
@@ -300,21 +369,66 @@ class SqlRegistry(SqlDatabase):
                 tables.create(connection)
             elif format < tables.FORMAT:
                 tables.upgrade(connection, format)
+            if format != tables.FORMAT:
+                add_checksums(connection, _counters)
+                add_checksums(connection, tables.gone_spaces)
+            counting.mend(connection, self._unusable)
+            stored_spaces.mend_deletions(connection, self._path)
 
     def _format(self, connection: sa.Connection) -> int | None:
-        """The format of the tables that are there, if there are any."""
+        """Return the format of the existing tables; None if there are no tables."""
         present = sa.inspect(connection).get_table_names()
         if not present:
             return None
         if _counters.name not in present:
-            raise FormatError(f"{self._url} is not a registry")
-        format = _counter(connection, tables.FORMAT_COUNTER)
-        if not 1 <= format <= tables.FORMAT:
-            raise FormatError(f"{self._url} is not a registry of format {tables.FORMAT}")
+            raise FormatError(
+                f"{self._url} is not a registry: it holds the tables of another program; use another path"
+            )
+        format = counting.format_of(connection)
+        if format is None or not 1 <= format <= tables.FORMAT:
+            raise FormatError(
+                f"{self._url} is not a registry of formats 1 to {tables.FORMAT}, but of format {format!r}:"
+                " restore the file, or start the fieldfare that wrote it"
+            )
         return format
 
+    def _standing(
+        self, connection: sa.Connection, changes: Sequence[Put | Configure | Remove]
+    ) -> dict[tuple[str, str], Subscription]:
+        """Return the current subscriptions that the changes name.
+
+        Deletes an unusable row that is to be replaced or removed.
+        """
+        ids_of: dict[str, set[str]] = {}
+        for change in changes:
+            ids_of.setdefault(change.space, set()).add(change.id)
+        rows: list[Any] = []
+        for space, ids in ids_of.items():
+            in_order = sorted(ids)
+            for first in range(0, len(in_order), _IDS_A_QUERY):
+                some = in_order[first : first + _IDS_A_QUERY]
+                query = _select_subscriptions.where(
+                    _subscriptions.c.space == space, _subscriptions.c.id.in_(some)
+                )
+                rows += connection.execute(query).all()
+        standing = {(each.space, each.id): each for each in self._subscriptions_of(rows)}
+        replaced = {(each.space, each.id) for each in changes if not isinstance(each, Configure)}
+        unusable = replaced.intersection((row.space, row.id) for row in rows) - standing.keys()
+        if unusable:
+            gone = [{"in_space": space, "with_id": id} for space, id in sorted(unusable)]
+            connection.execute(_delete_subscription, gone)
+        return standing
+
+    def _counter(self, connection: sa.Connection, name: str) -> int:
+        """Return a counter, after repairs if it is corrupt."""
+        found = counting.read(connection, name)
+        if found is not None:
+            return found
+        with self._write() as writing:
+            return counting.read_all(writing, self._unusable)[name]
+
     def _check_kept(self, connection: sa.Connection, revision: int) -> None:
-        purged = _counter(connection, PURGED)
+        purged = self._counter(connection, PURGED)
         if revision < purged:
             raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
 
@@ -323,18 +437,16 @@ def _write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mappin
     gone = [{"in_space": space, "with_id": id} for (space, id), stood in batch.touched.items() if stood]
     rows = [_row_of(batch.standing[key]) for key in batch.touched if key in batch.standing]
     begins = [
-        {"begun": number, "in_partition": at.partition, "at": at.offset, "at_index": at.index}
-        for number, positions in batch.begun.items()
-        for at in positions
+        stored_cursors.begin(number, at) for number, positions in batch.begun.items() for at in positions
     ]
     for statement, values in (
         (_delete_subscription, gone),
-        (sa.insert(_subscriptions), rows),
+        (sa.insert(_subscriptions), with_checksums(_subscriptions, rows)),
         (_close_version, batch.closings),
-        (sa.insert(_versions), list(batch.versions.values())),
+        (sa.insert(_versions), with_checksums(_versions, batch.versions.values())),
         (stored_cursors.BEGIN, begins),
-        (stored_pasts.INSERT, list(batch.pasts.values())),
-        (stored_pasts.DELETE, [{"of": number} for number in batch.ended_pasts]),
+        (stored_replays.INSERT, with_checksums(tables.replays, batch.replays.values())),
+        (stored_replays.DELETE, [{"of": number} for number in batch.ended_replays]),
     ):
         if values:
             connection.execute(statement, values)
@@ -343,13 +455,20 @@ def _write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mappin
         name = tables.end_counter(partition)
         if end > counters.get(name, -1):
             changed[name] = end
-    _write_counters(connection, changed, counters)
+    counting.write(connection, changed, new=changed.keys() - counters.keys())
 
 
 _SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
 _DELIVERY_FIELDS = ("valid_from", "further", "delivery", "start")
+# Rows of versions without a bound on costs may have any cost.
+_cost = sa.case(
+    (_subscriptions.c.cost > COST_MAX, COST_MAX), (_subscriptions.c.cost < 1, 1), else_=_subscriptions.c.cost
+).label("cost")
 _select_subscriptions = sa.select(
-    *(_subscriptions.c[name] for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS))
+    *(
+        _cost if name == "cost" else _subscriptions.c[name]
+        for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS, "checksum")
+    )
 )
 _delete_subscription = sa.delete(_subscriptions).where(
     _subscriptions.c.space == sa.bindparam("in_space"),
@@ -359,7 +478,8 @@ _close_version = sa.update(_versions).where(_versions.c.revision == sa.bindparam
 _after, _to = sa.bindparam("after", type_=sa.BigInteger), sa.bindparam("to", type_=sa.BigInteger)
 _select_puts = (
     sa.select(
-        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled"))
+        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled")),
+        *(_versions.c.checksum, _versions.c.compiled_checksum),
     )
     .where(_versions.c.revision > _after, _versions.c.revision <= _to)
     .order_by(_versions.c.revision)
@@ -379,13 +499,8 @@ _known_end = sa.case(
 )
 _select_versions = (
     sa.select(
-        _versions.c.revision,
-        _versions.c.space,
-        _versions.c.number,
-        _known_end,
-        _versions.c.filter,
-        _versions.c.dialect,
-        _versions.c.compiled,
+        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled")),
+        *(_known_end, _versions.c.checksum, _versions.c.compiled_checksum),
     )
     .where(
         _versions.c.revision > _after,
@@ -398,26 +513,9 @@ _select_versions = (
 _select_purgeable = (
     sa.select(_versions.c.revision, _versions.c.number, _versions.c.removed)
     .where(_versions.c.closed_revision <= sa.bindparam("before"))
-    .limit(_PURGED_AT_ONCE)
+    .limit(_PURGED_BATCH_SIZE)
 )
 _delete_version = sa.delete(_versions).where(_versions.c.revision == sa.bindparam("gone"))
-_select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
-_update_counter = (
-    sa.update(_counters)
-    .where(_counters.c.name == sa.bindparam("counter"))
-    .values(value=sa.bindparam("new_value"))
-)
-
-
-def _subscription_of(row: Any) -> Subscription:
-    *fields, first, further, delivery, start = row
-    valid_from = (first, *(_further_decoder.decode(further) if further else ()))
-    return Subscription(
-        **dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=True)),
-        valid_from=valid_from,
-        delivery=_delivery_decoder.decode(delivery) if delivery else _NO_SETTINGS,
-        start=positions_of(start) if start else None,
-    )
 
 
 def _row_of(subscription: Subscription) -> dict[str, Any]:
@@ -432,51 +530,8 @@ def _row_of(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def _counter(connection: sa.Connection, name: str) -> int:
-    value: int = connection.execute(_select_counter, {"counter": name}).scalar_one()
-    return value
-
-
-def _read_counters(connection: sa.Connection) -> dict[str, int]:
-    """The counters, locked until the transaction ends where the database locks rows."""
-    rows = connection.execute(sa.select(_counters.c.name, _counters.c.value).with_for_update())
-    return {row.name: row.value for row in rows}
-
-
-def _write_counters(
-    connection: sa.Connection, values: dict[str, int], known: Mapping[str, int] | None = None
-) -> None:
-    new = [] if known is None else [name for name in values if name not in known]
-    if new:
-        connection.execute(sa.insert(_counters), [{"name": name, "value": values[name]} for name in new])
-    connection.execute(
-        _update_counter,
-        [{"counter": name, "new_value": value} for name, value in values.items() if name not in new],
-    )
-
-
 def _known_ends(counters: Mapping[str, int]) -> Offsets:
     ends: list[int] = []
     while (name := tables.end_counter(len(ends))) in counters:
         ends.append(counters[name])
     return tuple(ends)
-
-
-def _standing(
-    connection: sa.Connection, changes: Sequence[Put | Configure | Remove]
-) -> dict[tuple[str, str], Subscription]:
-    """The subscriptions that the changes name, as they stand."""
-    ids_of: dict[str, set[str]] = {}
-    for change in changes:
-        ids_of.setdefault(change.space, set()).add(change.id)
-    standing = {}
-    for space, ids in ids_of.items():
-        in_order = sorted(ids)
-        for first in range(0, len(in_order), _IDS_A_QUERY):
-            some = in_order[first : first + _IDS_A_QUERY]
-            query = _select_subscriptions.where(
-                _subscriptions.c.space == space, _subscriptions.c.id.in_(some)
-            )
-            for row in connection.execute(query):
-                standing[space, row.id] = _subscription_of(row)
-    return standing

@@ -1,29 +1,46 @@
-"""The tables of the registry, and how those of an older format become today's.
+"""The tables of the registry, and the upgrade of tables of an older format.
 
-``versions`` is the history: a row a put, found by its revision. The change that ends a version writes its
-own revision (`closed_revision`) and whether it was a removal into that row, so the history as of any earlier
-revision is read by leaving out later closings. Where the log's first partition ended at either change
-(`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
-now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
-`delivery` holds the settings that were set, as JSON, `cost` what the filter costs, `start` where one began
-that asked for the past, `unused_s` for how many seconds nobody has used one that expires. ``pasts`` has a row
-for each that began in the past: its first filter, the revision that this got, and where it began; `matched`
-says that its past is matched as far as it goes.
-``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
-tables; none is the name itself. `encryption` is what was said of one that is encrypted, as JSON.
-``gone_spaces`` holds those that were deleted, so that no key is used twice; `finished` says that nothing is
-left of it.
-``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
-how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
-``counters`` holds the last revision and number given out, up to which
-revision history was purged, and the greatest known end of each partition.
+``versions`` is the history: one row per put, identified by its revision. The change that ends a version
+writes its own revision (`closed_revision`) and whether it was a removal (`removed`) into that row, so the
+history as of any earlier revision is read by ignoring later closings. `valid_from` and `valid_to`, the ends
+of the log's first partition at these two changes, give the stamps of a log of an older format.
+
+``subscriptions`` holds the current subscriptions. `valid_from` and `further`, a list, are the offsets at
+which delivery begins in the first and in the other partitions; `delivery` holds the explicit settings as
+JSON, `cost` the filter's cost, `start` the start of a replay, `unused_s` for how many seconds an expiring
+subscription has been unused. ``pasts`` holds the replays, one row per subscription that began in the past:
+its first filter, that filter's revision, and its start; `matched` says that all of its records are matched.
+
+``spaces`` holds in `quotas` the quotas set for the space, as JSON, and in `key` the key that stands for it in
+all other tables (NULL means its name). `encryption` holds the settings of an encrypted space, as JSON.
+``gone_spaces`` holds the deleted spaces, so that no key is used twice; `finished` says that no subscription
+of the space is left.
+
+``cursors`` has one row per partition; `attempts` holds the position up to which messages were delivered, and
+the number of deliveries of those that were not delivered exactly once. ``cursor_copies``
+holds an earlier offset of each cursor, for cursors that a disk loses. ``letters`` holds the dead letters;
+`again` marks one for redelivery.
+
+`checksum` covers the values with which a row was inserted, except those that change later (see `row_checks`);
+`compiled_checksum` covers `compiled` alone. Rows of format 6 and earlier have no checksums, nor have rows of
+``spaces`` and ``letters`` of format 7. Rows of ``counters`` and ``gone_spaces`` get theirs in the upgrade.
+``counters`` holds the last assigned revision and subscription number, the revision up to which history was
+purged, and the greatest known end of each partition.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 6
+
+class StoredBytes(sa.LargeBinary):
+    """Bytes as the driver returns them: SQLAlchemy would convert the number 1,000 to 1,000 zero bytes."""
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
+        return None
+
+
+FORMAT = 9
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -32,6 +49,7 @@ counters = sa.Table(
     metadata,
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("value", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
 )
 spaces = sa.Table(
     "spaces",
@@ -40,6 +58,7 @@ spaces = sa.Table(
     sa.Column("quotas", sa.Text),
     sa.Column("key", sa.String),
     sa.Column("encryption", sa.Text),
+    sa.Column("checksum", sa.BigInteger),
 )
 gone_spaces = sa.Table(
     "gone_spaces",
@@ -47,6 +66,7 @@ gone_spaces = sa.Table(
     sa.Column("key", sa.String, primary_key=True),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("finished", sa.Boolean, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
 )
 subscriptions = sa.Table(
     "subscriptions",
@@ -58,17 +78,18 @@ subscriptions = sa.Table(
     sa.Column("valid_from", sa.BigInteger, nullable=False),
     sa.Column("filter", sa.Text, nullable=False),
     sa.Column("dialect", sa.String, nullable=False),
-    sa.Column("further", sa.LargeBinary),
+    sa.Column("further", StoredBytes),
     sa.Column("delivery", sa.Text),
     sa.Column("start", sa.Text),
     sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
     sa.Column("unused_s", sa.BigInteger),
+    sa.Column("checksum", sa.BigInteger),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
     "versions",
     metadata,
-    # SQLite takes only a column declared INTEGER for the row's own number; it has 64 bits there.
+    # In SQLite, only a column declared INTEGER is the rowid, which has 64 bits.
     sa.Column(
         "revision",
         sa.BigInteger().with_variant(sa.Integer, "sqlite"),
@@ -84,7 +105,9 @@ versions = sa.Table(
     sa.Column("changed_ms", sa.BigInteger, nullable=False),
     sa.Column("filter", sa.Text, nullable=False),
     sa.Column("dialect", sa.String, nullable=False),
-    sa.Column("compiled", sa.LargeBinary, nullable=False),
+    sa.Column("compiled", StoredBytes, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
+    sa.Column("compiled_checksum", sa.BigInteger),
 )
 _closed = versions.c.closed_revision.is_not(None)
 sa.Index("closings", versions.c.closed_revision, sqlite_where=_closed, postgresql_where=_closed)
@@ -95,8 +118,17 @@ cursors = sa.Table(
     sa.Column("partition", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("offset", sa.BigInteger, nullable=False),
     sa.Column("index", sa.BigInteger, nullable=False),
-    sa.Column("acked", sa.LargeBinary, nullable=False),
-    sa.Column("attempts", sa.LargeBinary),
+    sa.Column("acked", StoredBytes, nullable=False),
+    sa.Column("attempts", StoredBytes),
+    sa.Column("checksum", sa.BigInteger),
+)
+cursor_copies = sa.Table(
+    "cursor_copies",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("partition", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("offset", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
 )
 letters = sa.Table(
     "letters",
@@ -109,9 +141,10 @@ letters = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("dead_ms", sa.BigInteger, nullable=False),
     sa.Column("again", sa.Boolean, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
     sqlite_with_rowid=False,
 )
-pasts = sa.Table(
+replays = sa.Table(
     "pasts",
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -120,8 +153,10 @@ pasts = sa.Table(
     sa.Column("start", sa.Text, nullable=False),
     sa.Column("filter", sa.Text, nullable=False),
     sa.Column("dialect", sa.String, nullable=False),
-    sa.Column("compiled", sa.LargeBinary, nullable=False),
+    sa.Column("compiled", StoredBytes, nullable=False),
     sa.Column("matched", sa.Boolean, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
+    sa.Column("compiled_checksum", sa.BigInteger),
 )
 
 _FROM_1 = (
@@ -139,42 +174,79 @@ _FROM_1 = (
 _FROM_2 = (
     "ALTER TABLE subscriptions ADD COLUMN delivery TEXT",
     "ALTER TABLE cursors ADD COLUMN attempts BLOB",
-    sa.schema.CreateTable(letters),
+    """CREATE TABLE letters (number BIGINT NOT NULL, "partition" BIGINT NOT NULL, "offset" BIGINT NOT NULL,
+        "index" BIGINT NOT NULL, attempts BIGINT NOT NULL, reason TEXT NOT NULL, dead_ms BIGINT NOT NULL,
+        again BOOLEAN NOT NULL, PRIMARY KEY (number, "partition", "offset", "index")) WITHOUT ROWID""",
 )
 
 _FROM_3 = (
     "ALTER TABLE subscriptions ADD COLUMN start TEXT",
-    sa.schema.CreateTable(pasts),
+    """CREATE TABLE pasts (number BIGINT NOT NULL PRIMARY KEY, revision BIGINT NOT NULL,
+        space VARCHAR NOT NULL, start TEXT NOT NULL, filter TEXT NOT NULL, dialect VARCHAR NOT NULL,
+        compiled BLOB NOT NULL, matched BOOLEAN NOT NULL)""",
     "ALTER TABLE spaces ADD COLUMN quotas TEXT",
     "ALTER TABLE spaces ADD COLUMN key TEXT",
-    sa.schema.CreateTable(gone_spaces),
+    """CREATE TABLE gone_spaces ("key" VARCHAR NOT NULL, name VARCHAR NOT NULL, finished BOOLEAN NOT NULL,
+        PRIMARY KEY ("key"))""",
     "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 1",
-    # About what these filters cost; exactly, once they are put again.
+    # An estimate of these filters' costs, replaced by the exact cost when they are put again.
     "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
 )
 
 _FROM_4 = ("ALTER TABLE subscriptions ADD COLUMN unused_s BIGINT",)
 
-_FROM_5 = (
-    "ALTER TABLE spaces ADD COLUMN encryption TEXT",
+_FROM_5 = ("ALTER TABLE spaces ADD COLUMN encryption TEXT",)
+
+_FROM_6 = (
+    "ALTER TABLE subscriptions ADD COLUMN checksum BIGINT",
+    "ALTER TABLE versions ADD COLUMN checksum BIGINT",
+    "ALTER TABLE versions ADD COLUMN compiled_checksum BIGINT",
+    "ALTER TABLE cursors ADD COLUMN checksum BIGINT",
+    "ALTER TABLE pasts ADD COLUMN checksum BIGINT",
+    "ALTER TABLE pasts ADD COLUMN compiled_checksum BIGINT",
+)
+
+_FROM_7 = (
+    "ALTER TABLE spaces ADD COLUMN checksum BIGINT",
+    "ALTER TABLE letters ADD COLUMN checksum BIGINT",
+)
+
+_FROM_8 = (
+    "ALTER TABLE gone_spaces ADD COLUMN checksum BIGINT",
+    "ALTER TABLE counters ADD COLUMN checksum BIGINT",
+    """CREATE TABLE cursor_copies (number BIGINT NOT NULL, "partition" BIGINT NOT NULL,
+        "offset" BIGINT NOT NULL, checksum BIGINT, PRIMARY KEY (number, "partition"))""",
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
 
 def end_counter(partition: int) -> str:
-    """The name of the counter of a partition's known end."""
+    """Return the name of the counter of a partition's known end."""
     return f"end {partition}"
 
 
+def is_end_counter(name: object) -> bool:
+    """Return whether a name is that of a counter of a partition's known end."""
+    return isinstance(name, str) and name.startswith("end ")
+
+
 def create(connection: sa.Connection) -> None:
-    """In a transaction: make the tables."""
+    """Create the tables, in the caller's transaction; the counters get their checksums later."""
     metadata.create_all(connection)
     zeros = {REVISION: 0, NUMBER: 0, PURGED: 0, FORMAT_COUNTER: FORMAT}
     connection.execute(sa.insert(counters), [{"name": name, "value": value} for name, value in zeros.items()])
 
 
+def columns_of(connection: sa.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns in the database."""
+    return {column["name"] for column in sa.inspect(connection).get_columns(table)}
+
+
 def upgrade(connection: sa.Connection, format: int) -> None:
-    """In a transaction: make tables of an older format today's."""
-    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5)[format - 1 :]
+    """Upgrade tables of an older format to the current one, in the caller's transaction.
+
+    The rows of ``counters`` and ``gone_spaces`` get their checksums later.
+    """
+    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5, _FROM_6, _FROM_7, _FROM_8)[format - 1 :]
     for statement in [each for step in steps for each in step]:
-        connection.execute(sa.text(statement) if isinstance(statement, str) else statement)
+        connection.execute(sa.text(statement))

@@ -1,9 +1,13 @@
-"""Records that wait for their time, in one SQLite file.
+"""Delayed records in one SQLite file.
 
-``delayed`` has a row a record; `producer` and `turn` are what it was taken with. ``seen`` remembers who sent
-what: a repeat has the same digest. Its `kept_ms` is not before the record is due, so that who looks for
-what is old does not meet all that waits. Each process takes records under a name of its own, made by chance,
-so that an older copy of the file that is put back never gives to a record what another one had.
+``delayed`` has one row per record. Its `producer` and `turn` are the producer name and sequence with which
+the record was taken; `checksum` covers the stored record (see `storage.checksums`; records of format 1 have
+none), `head` all but the payload, which is not read before the record is due (records of formats 1 and 2 have
+none: a start reads their payloads, one at a time). The index ``of_space`` holds all that a start reads.
+``seen`` detects repeats by producer and sequence: a repeat has the same digest. Its `kept_ms` is no
+earlier than the record's due time, so that a scan for old rows skips the records that are still delayed.
+Each process takes records under a random producer name, so that a restored older copy of the file never
+assigns to a record a sequence that another record had.
 """
 
 from __future__ import annotations
@@ -11,31 +15,36 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, Kept, Taken, Waiting
+from fieldfare.storage.checksums import checksum
+from fieldfare.storage.corruption import note_corruption
+from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, DueRecord, StoredDelayed, Waiting
 from fieldfare.storage.errors import DelayedError, DiskFullError, FormatError
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.sqlite.connections import SqliteConnections, is_disk_full
+from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
+from fieldfare.storage.sqlite.rebuild import note_structure
 
-FORMAT = 1
+FORMAT = 3
 APPLICATION_ID = 0x6666444C
-"""Marks the file as one of this kind ("ffDL")."""
+"""SQLite application ID of a file of delayed records ("ffDL")."""
 
 _SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
 
+_OF_SPACE = "CREATE INDEX of_space ON delayed (space, due_ms, id, count, bytes, head)"
 _SCHEMA = (
     """CREATE TABLE delayed (
         id INTEGER PRIMARY KEY AUTOINCREMENT, space TEXT NOT NULL, due_ms INTEGER NOT NULL,
-        count INTEGER NOT NULL, bytes INTEGER NOT NULL, producer TEXT, turn INTEGER,
-        payload BLOB NOT NULL)""",
+        count INTEGER NOT NULL, bytes INTEGER NOT NULL, producer TEXT, turn INTEGER, head INTEGER,
+        payload BLOB NOT NULL, checksum INTEGER)""",
     "CREATE INDEX due ON delayed (due_ms, id) WHERE producer IS NULL",
     "CREATE INDEX taken ON delayed (turn) WHERE producer IS NOT NULL",
-    "CREATE INDEX of_space ON delayed (space, due_ms, id, count, bytes)",
+    _OF_SPACE,
     """CREATE TABLE seen (
         space TEXT NOT NULL, producer TEXT NOT NULL, sequence INTEGER NOT NULL, id INTEGER NOT NULL,
         due_ms INTEGER NOT NULL, count INTEGER NOT NULL, kept_ms INTEGER NOT NULL, digest BLOB NOT NULL,
@@ -44,9 +53,19 @@ _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT}",
 )
+_UPGRADES = {
+    1: ("ALTER TABLE delayed ADD COLUMN checksum INTEGER",),
+    2: ("ALTER TABLE delayed ADD COLUMN head INTEGER", "DROP INDEX of_space", _OF_SPACE),
+}
+"""Statements that upgrade a file of each older format to the next one."""
+
+HEADS = "SELECT id, space, due_ms, count, bytes, head FROM delayed"
+"""Query of all that a start reads; the index ``of_space`` answers it."""
+
 _SEEN = "SELECT id, due_ms, count, digest FROM seen WHERE space = ? AND producer = ? AND sequence = ?"
 _TAKEN = (
-    "SELECT id, space, payload, count, producer, turn FROM delayed WHERE producer IS NOT NULL ORDER BY turn"
+    "SELECT id, space, due_ms, payload, count, producer, turn, checksum FROM delayed"
+    " WHERE producer IS NOT NULL ORDER BY turn"
 )
 _DUE = """SELECT id, bytes, space FROM delayed WHERE producer IS NULL AND due_ms <= ?
     ORDER BY due_ms, id LIMIT ?"""
@@ -62,7 +81,7 @@ _FORGET = """DELETE FROM seen WHERE (space, producer, sequence) IN (
 
 
 class SqliteDelayed:
-    """See `DelayedRecords`."""
+    """Delayed records in a SQLite file: implements `DelayedRecords`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -70,7 +89,7 @@ class SqliteDelayed:
         self._name = f"delayed {secrets.token_hex(16)}"
         self._turn = 0
         self._space = ""
-        """Of which one was taken last."""
+        """The space of the record that was taken last."""
         with self._writing() as connection:
             if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
                 for statement in _SCHEMA:
@@ -79,16 +98,25 @@ class SqliteDelayed:
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("application_id", "user_version")
             )
-            if kind != (APPLICATION_ID, FORMAT):
-                raise FormatError(f"{self.path} holds no delayed records of format {FORMAT}")
+            if kind[0] != APPLICATION_ID or not 1 <= kind[1] <= FORMAT:
+                raise FormatError(
+                    f"{self.path} holds no delayed events of formats 1 to {FORMAT}, but format {kind[1]} of"
+                    f" application {kind[0]:#x}: restore the file, or start the fieldfare that wrote it"
+                )
+            for statement in (each for format in range(kind[1], FORMAT) for each in _UPGRADES[format]):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            # Check at the start: a record whose due time is corrupt might never become due.
+            for id, space in list(_changed_heads(connection)):
+                self._drop(connection, id, space)
 
-    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[Kept]:
+    def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[StoredDelayed]:
         for record, _ in records:
             record.check()
         with self._writing() as connection:
             return [_keep(connection, record, due_ms, now_ms) for record, due_ms in records]
 
-    def take(self, now_ms: int, max_bytes: int) -> list[Taken]:
+    def take(self, now_ms: int, max_bytes: int) -> list[DueRecord]:
         with self._writing() as connection:
             rows = connection.execute(_TAKEN).fetchall()
             if not rows:
@@ -102,13 +130,32 @@ class SqliteDelayed:
                     if left_bytes <= 0:
                         break
                 rows = connection.execute(_TAKEN).fetchall()
-        return [
-            Taken(id, NewRecord(space, payload, count, producer, turn))
-            for id, space, payload, count, producer, turn in rows
-        ]
+            return self._without_corrupt(connection, rows)
+
+    def _without_corrupt(
+        self, connection: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]
+    ) -> list[DueRecord]:
+        """Return the taken records to append; drop corrupt ones and write a corruption note for each."""
+        taken = []
+        for id, space, due_ms, payload, count, producer, turn, expected in rows:
+            record = NewRecord(space, payload, count, producer, turn)
+            if _is_kept_one(record, due_ms, expected):
+                taken.append(DueRecord(id, record))
+            else:
+                self._drop(connection, id, space)
+        return taken
+
+    def _drop(self, connection: sqlite3.Connection, id: int, space: object) -> None:
+        note_corruption(
+            self.path,
+            f"record-{id}",
+            f"the delayed events with id {id} of the space {space} have changed on the disk and are"
+            " not published; publish them again if you have them",
+        )
+        connection.execute("DELETE FROM delayed WHERE id = ?", (id,))
 
     def _due(self, connection: sqlite3.Connection, now_ms: int, max_bytes: int) -> list[tuple[int, int, str]]:
-        """What is due; where that is more than is taken together, each space's in its turn."""
+        """Return the id, bytes and space of due records; round robin by space if they exceed one batch."""
         rows = connection.execute(_DUE, (now_ms, TAKEN_MAX_RECORDS)).fetchall()
         if len(rows) < TAKEN_MAX_RECORDS and sum(row[1] for row in rows) <= max_bytes:
             return rows
@@ -193,21 +240,71 @@ class SqliteDelayed:
         try:
             yield
         except sqlite3.Error as error:
-            kind = DiskFullError if is_disk_full(error) else DelayedError
-            raise kind(f"{self.path}: {error}") from error
+            if is_disk_full(error, self.path):
+                raise DiskFullError(disk_full(self.path)) from error
+            if is_damage(error, self.path):
+                note_structure(self.path, error)
+            raise DelayedError(f"{self.path}: {error}") from error
 
 
-def _keep(connection: sqlite3.Connection, record: NewRecord, due_ms: int, now_ms: int) -> Kept:
+def changed_rows(connection: sqlite3.Connection, where: str = "true") -> Iterator[tuple[int, str]]:
+    """Yield the id and space of each corrupt record. Read all payloads, one at a time."""
+    found = connection.execute(
+        f"SELECT id, space, due_ms, payload, count, checksum FROM delayed WHERE {where}"
+    )
+    for id, space, due_ms, payload, count, expected in found:
+        if not _is_kept_one(NewRecord(space, payload, count), due_ms, expected):
+            yield id, space
+
+
+def _changed_heads(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """Yield the id and space of each record that is corrupt as far as is known without its payload.
+
+    Records of older formats are checked as a whole.
+    """
+    has_older = False
+    for id, *head, expected in connection.execute(HEADS):
+        if expected is None:
+            has_older = True
+        elif not _is_same(head, expected):
+            yield id, head[0]
+    if has_older:
+        yield from changed_rows(connection, "head IS NULL")
+
+
+def _is_same(values: Sequence[Any], expected: object) -> bool:
+    """Return whether the values of a row match its checksum; columns may hold values of other types."""
+    try:
+        return checksum(*values) == expected
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+def _is_kept_one(record: NewRecord, due_ms: int, expected: int | None) -> bool:
+    """Return whether a record is valid and matches its checksum, if it has one."""
+    try:
+        record.check()
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return expected is None or _is_same((record.space, due_ms, record.count, record.payload), expected)
+
+
+def _keep(connection: sqlite3.Connection, record: NewRecord, due_ms: int, now_ms: int) -> StoredDelayed:
     key = (record.space, record.producer, record.sequence)
     digest = blake2b(record.payload, digest_size=32).digest()
     if record.producer is not None:
         seen = connection.execute(_SEEN, key).fetchone()
         if seen is not None:
             id, first_due_ms, count, first_digest = seen
-            return Kept(id, first_due_ms, count, duplicate=True, differs=first_digest != digest)
+            return StoredDelayed(id, first_due_ms, count, duplicate=True, differs=first_digest != digest)
+    head = (record.space, due_ms, record.count, len(record.payload))
     id = connection.execute(
-        "INSERT INTO delayed (space, due_ms, count, bytes, payload) VALUES (?, ?, ?, ?, ?)",
-        (record.space, due_ms, record.count, len(record.payload), record.payload),
+        "INSERT INTO delayed (space, due_ms, count, bytes, head, payload, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(*head, checksum(*head)),
+            *(record.payload, checksum(record.space, due_ms, record.count, record.payload)),
+        ),
     ).lastrowid
     assert id is not None
     if record.producer is not None:
@@ -215,4 +312,4 @@ def _keep(connection: sqlite3.Connection, record: NewRecord, due_ms: int, now_ms
             "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (*key, id, due_ms, record.count, max(now_ms, due_ms), digest),
         )
-    return Kept(id, due_ms, record.count)
+    return StoredDelayed(id, due_ms, record.count)

@@ -5,56 +5,64 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
+from crc32c import crc32c
+
 from fieldfare.model import Offsets
-from fieldfare.storage.errors import DiskFullError, EventLogError, FormatError, TrimmedError
+from fieldfare.storage.checksums import record_checksum
+from fieldfare.storage.errors import (
+    CorruptLogError,
+    DiskFullError,
+    EventLogError,
+    FormatError,
+    TrimmedError,
+)
 from fieldfare.storage.event_log import (
+    AGES_NOTED,
     FIRST,
+    REMEMBERED_SEQUENCES,
     Appended,
     NewRecord,
     OutOfOrder,
     Record,
     RetentionPolicy,
 )
-from fieldfare.storage.sqlite import schema
-from fieldfare.storage.sqlite.connections import SqliteConnections, is_disk_full
-
-AGES_NOTED = 500
-"""How exact retention is: to one part in so many of its time."""
-
-REMEMBERED_SEQUENCES = 1_000
-"""How many of its latest sequences are remembered for a producer, at least."""
+from fieldfare.storage.sqlite import schema, small_tables
+from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
+from fieldfare.storage.sqlite.reading import STAMP_AT, RecordReader
+from fieldfare.storage.sqlite.rebuild import note_structure
 
 _FORGET_EVERY = 256
-"""After so many appends of a producer its surplus sequences are dropped."""
+"""Appends of a producer between two removals of its surplus sequences."""
 
 _COUNTED_PRODUCERS = 100_000
-"""Beyond so many producers, counting their appends starts anew: that only delays the dropping."""
+"""Maximum producers whose appends are counted; beyond it all counts restart, which only delays removals."""
 
 _CHUNK_BYTES = 8 << 20
-_CHUNK_RECORDS = 1_024
+"""Maximum payload bytes read in one chunk; a single larger record is read alone."""
 
 _PAGE_BYTES = 16_384
 _CHECKPOINT_BYTES = 16 << 20
-"""How far the WAL grows before a commit copies it into the file, which takes that commit about 1 ms a MB."""
+"""WAL bytes after which a commit copies the WAL into the file; that commit takes about 1 ms per MB longer."""
 
 _TRIM_BYTES = 8 << 20
-"""How much one transaction of a trim frees: appends wait for no more than this."""
+"""Maximum payload bytes removed in one transaction of a trim; appends wait for at most one transaction."""
 _TRIM_EVENTS = 16_384
+"""Maximum events removed in one transaction of a trim."""
 _FORGET_ROWS = 10_000
-"""So many remembered sequences are looked at by one call that forgets."""
+"""Maximum remembered sequences that one call of `forget_producers` examines; the next call resumes there."""
 
 _SETTINGS = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
     "PRAGMA journal_mode = WAL",
-    # A commit returns when the WAL is on disk: that is what makes an append durable.
+    # A commit returns when the WAL is on disk, which makes the append durable.
     "PRAGMA synchronous = FULL",
-    # Payload pages go through the WAL into the file; doing so seldom keeps a fast stream of appends fast.
+    # Payload pages are copied from the WAL into the file; rare checkpoints keep append throughput high.
     f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // _PAGE_BYTES}",
     f"PRAGMA journal_size_limit = {_CHECKPOINT_BYTES}",
 )
@@ -75,38 +83,45 @@ _HOLE_FROM = "SELECT 1 FROM holes WHERE end > ? LIMIT 1"
 _SIZES = "SELECT offset + 1, bytes_end FROM records WHERE offset >= ? AND offset < ? ORDER BY offset"
 _FIRST_BEYOND = """SELECT offset + 1 FROM records WHERE offset >= ? AND offset < ? AND bytes_end >= ?
     ORDER BY offset LIMIT 1"""
+_FITS_FROM = """SELECT offset + 1 FROM (
+        SELECT offset, sum(length(payload)) OVER (ORDER BY offset DESC) AS bytes
+        FROM records WHERE offset >= ?)
+    WHERE bytes > ? ORDER BY offset DESC LIMIT 1"""
 _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
     FROM producers WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
 _SEQUENCES_AFTER = """SELECT space, producer, sequence, offset FROM producers
     WHERE (space, producer, sequence) > (?, ?, ?) ORDER BY space, producer, sequence LIMIT ?"""
-_STAMP_AT = "coalesce((SELECT stamp FROM stamps WHERE start <= {} ORDER BY start DESC LIMIT 1), 0)"
 _APPENDED_FROM = "SELECT offset, appended_ms FROM records WHERE offset >= ? ORDER BY offset LIMIT 1"
-_READ = f"""SELECT offset, space, count, payload, appended_ms, {_STAMP_AT.format("offset")}
-    FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
-_REPEAT = f"""SELECT offset, count, {_STAMP_AT.format("offset")} FROM producers
+_REPEAT = f"""SELECT offset, count, {STAMP_AT.format("offset")} FROM producers
     WHERE space = ? AND producer = ? AND sequence = ?"""
 _NEWEST = "SELECT max(sequence) FROM producers WHERE space = ? AND producer = ?"
 _LAST_STAMP = f"SELECT {_STAMP_LAST}"
 # The run that holds the first record at or after an offset, and all later ones.
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
-    FROM (SELECT offset AS first, {_STAMP_AT.format("offset")} AS stamp
+    FROM (SELECT offset AS first, {STAMP_AT.format("offset")} AS stamp
         FROM records WHERE offset >= ? ORDER BY offset LIMIT 1)"""
+_LOWEST_STAMP_OF_ANY = f"""SELECT
+        min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > ?1), stamp))
+    FROM (SELECT {STAMP_AT.format("?1")} AS stamp)"""
 _FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1
     AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1), -1)"""
 _SIZES_OF = """SELECT space, sum(length(payload)) FROM records
     WHERE offset >= ? AND offset < ? GROUP BY space"""
 _ADD_SIZE = """INSERT INTO sizes VALUES (?, ?)
     ON CONFLICT (space) DO UPDATE SET bytes = bytes + excluded.bytes"""
+_INSERT = """INSERT INTO records (offset, space, count, appended_ms, events_end, bytes_end, checksum, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _FORGET_ONE = "DELETE FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FIRST_KEY = ("", "", -1)
 _NO_END = (1 << 63) - 1
 
 
 class SqliteEventLog:
-    """An `EventLog` in a SQLite file, which is created if it does not exist: itself its only partition.
+    """An `EventLog` with one partition in a SQLite file, which is created if it does not exist.
 
-    It knows the size of every range, so all that the contract lets a log estimate is exact here. Retention
-    frees pages that later appends use again; the file does not shrink.
+    The log object is its own only partition. It knows the size of every range, so the sizes and counts that
+    `EventLog` permits to be estimates are exact here. Retention frees pages that later appends reuse; the
+    file does not shrink.
     """
 
     number = 0
@@ -115,7 +130,9 @@ class SqliteEventLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
         self._connections = SqliteConnections(self.path, _SETTINGS)
+        self._reader = RecordReader(self.path, self._connections)
         self._appends_of: dict[tuple[str, str], int] = {}
+        self._is_count_checked = False
         self._forgotten_to: tuple[str, str, int] = _FIRST_KEY
         with self._explained():
             self._prepare()
@@ -137,9 +154,10 @@ class SqliteEventLog:
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:
             record.check()
-        with self._explained(), self._connections.writing() as connection:
-            appended, rows = _place(connection, records)
-            connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        checksums = [crc32c(record.payload) for record in records]
+        with self._writing() as connection:
+            appended, rows = _place(connection, records, checksums)
+            connection.executemany(_INSERT, rows)
             self._forget_surplus(connection, records)
         return appended
 
@@ -154,22 +172,24 @@ class SqliteEventLog:
         while start < end:
             chunk_end = min(end, self.bound(start, _CHUNK_BYTES, 1 << 62))
             with self._explained():
-                rows = self._connections.reader().execute(_READ, (start, chunk_end, _CHUNK_RECORDS))
-                # All rows at once: a statement left open would hold the WAL back while the caller works.
-                chunk = [Record(*row) for row in rows]
+                chunk, read_to = self._reader.read(start, chunk_end)
             if (not chunk or chunk[0].offset != start) and start < self.start():
                 raise self._trimmed(start)
-            if chunk_end == start:
+            if read_to == start:
                 return
             yield from chunk
-            start = chunk[-1].offset + 1 if len(chunk) == _CHUNK_RECORDS else chunk_end
+            start = read_to
 
     def first_since(self, time_ms: int) -> int:
         low, high = self.start(), self.end()
         while low < high:
             middle = (low + high) // 2
-            with self._explained():
-                found = self._connections.reader().execute(_APPENDED_FROM, (middle,)).fetchone()
+            try:
+                with self._explained():
+                    found = self._connections.reader().execute(_APPENDED_FROM, (middle,)).fetchone()
+            except CorruptLogError:
+                low = middle + 1  # The time of an unreadable record does not matter.
+                continue
             if found is None or found[1] >= time_ms:
                 high = middle
             else:
@@ -180,16 +200,22 @@ class SqliteEventLog:
         end = self.end()
         if start >= end:
             return start
+        try:
+            return self._bound(start, end, max_bytes, max_events)
+        except CorruptLogError:
+            return start + 1  # If the running totals are unreadable, read records one by one.
+
+    def _bound(self, start: int, end: int, max_bytes: int, max_events: int) -> int:
         events, size_bytes = self._totals_before(start)
         with self._explained():
             hole = self._connections.reader().execute(_HOLE_FROM, (start,)).fetchone()
-        # Where there is no hole, there is a record just before.
+        # Without a later hole, every offset has a record just before it.
         totals = _TOTALS_BEHIND if hole is None else _TOTALS_BEFORE
-        # Gallop, then halve: what lies before `low` fits (one record always does), before `high` it does not.
+        # Galloping search: a batch up to `low` fits (one record always does), one up to `high` does not.
         low, high, step = start + 1, end + 1, 2
         while low < high - 1:
             middle = min(start + step, high - 1) if step else (low + high) // 2
-            events_end, bytes_end = self._row(totals, (middle,))
+            events_end, bytes_end = self._row(totals, (middle,), _TOTALS_BEFORE)
             if events_end - events <= max_events and bytes_end - size_bytes <= max_bytes:
                 low, step = middle, step * 2
             else:
@@ -197,20 +223,26 @@ class SqliteEventLog:
         return low
 
     def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
-        with self._explained():
-            sizes = self._connections.reader().execute(_SIZES, (start, end)).fetchall()
-        before = self._totals_before(start)[1] if sizes else 0
+        try:
+            with self._explained():
+                sizes = self._connections.reader().execute(_SIZES, (start, end)).fetchall()
+            before = self._totals_before(start)[1] if sizes else 0
+        except CorruptLogError:
+            return [(start, end)]
         total = sizes[-1][1] - before if sizes else 0
         if total <= piece_bytes or pieces == 1:
             return [(start, end)]
-        # Each piece ends behind the record that brings all so far to its share.
+        # Each piece ends after the record at which the running total reaches the piece's share.
         wanted = [before - (-total * piece // pieces) for piece in range(1, pieces)]
         cuts = {sizes[bisect_left(sizes, share, key=itemgetter(1))][0] for share in wanted} - {sizes[-1][0]}
         return list(pairwise((start, *sorted(cuts), end)))
 
     def lowest_stamp(self, start: int) -> int | None:
-        with self._explained():
-            row = self._connections.reader().execute(_LOWEST_STAMP, (start,)).fetchone()
+        try:
+            with self._explained():
+                row = self._connections.reader().execute(_LOWEST_STAMP, (start,)).fetchone()
+        except CorruptLogError:
+            row = self._row(_LOWEST_STAMP_OF_ANY, (start,))
         return None if row is None else int(row[0])
 
     def first_stamped(self, stamp: int) -> int | None:
@@ -223,25 +255,39 @@ class SqliteEventLog:
 
     def backlog_events(self, start: int) -> int:
         end, events_end, _ = self._row(_LAST)
-        return events_end - self._totals_before(min(max(start, self.start()), end))[0]
+        try:
+            return events_end - self._totals_before(min(max(start, self.start()), end))[0]
+        except CorruptLogError:
+            return end - start  # as if each record had one event
 
     def size_bytes(self) -> int:
         return self._row(_LAST)[2] - self._totals_before(self.start())[1]
 
     def sizes(self) -> dict[str, int]:
+        try:
+            return self._counted()[0]
+        except CorruptLogError:  # The sizes counted before the corrupt page are still valid.
+            with self._explained():
+                return dict(self._connections.reader().execute("SELECT space, bytes FROM sizes").fetchall())
+
+    def _counted(self) -> tuple[dict[str, int], bool]:
+        """Return the stored bytes by space, and whether they agree with the totals in ``records``."""
         with self._explained():
             reader = self._connections.reader()
-            # Of one moment: what is counted and what is not yet.
+            # One snapshot for the counted sizes and the records that are not counted yet.
             reader.execute("BEGIN")
             try:
                 kept = dict(reader.execute("SELECT space, bytes FROM sizes").fetchall())
                 counted = reader.execute("SELECT end FROM counted").fetchone()[0]
                 later = reader.execute(_SIZES_OF, (counted, _NO_END)).fetchall()
+                start = reader.execute("SELECT start FROM trimmed").fetchone()[0]
+                before = reader.execute(_TOTALS_BEFORE, (start,)).fetchone()
+                total = reader.execute(_LAST).fetchone()[2] - (before[1] if before else 0)
             finally:
                 reader.execute("COMMIT")
         for space, size_bytes in later:
             kept[space] = kept.get(space, 0) + size_bytes
-        return kept
+        return kept, total == sum(kept.values())
 
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
         ages_ms = [age_ms for age_ms in (policy.max_age_ms, policy.producers_ms) if age_ms is not None]
@@ -253,19 +299,28 @@ class SqliteEventLog:
         if policy.max_age_ms is not None:
             before = max(before, self.older_than(policy.max_age_ms))
         if policy.max_bytes is not None and before < keep:
-            surplus = self._row(_LAST)[2] - policy.max_bytes
-            if self._totals_before(before)[1] < surplus:
-                with self._explained():
-                    row = (
-                        self._connections.reader().execute(_FIRST_BEYOND, (before, keep, surplus)).fetchone()
-                    )
-                before = keep if row is None else row[0]
+            with suppress(CorruptLogError):  # Without readable totals, remove nothing by size.
+                before = self._beyond(before, keep, policy.max_bytes)
         self.trim(min(before, keep))
         if policy.producers_ms is not None:
             self.forget_producers(self.older_than(policy.producers_ms))
 
+    def _beyond(self, before: int, keep: int, max_bytes: int) -> int:
+        """Return the first offset from which records take at most `max_bytes`; at most `keep`."""
+        with self._explained():
+            reader = self._connections.reader()
+            if not self._counted()[1]:
+                # Do not remove everything because of a corrupt total.
+                row = reader.execute(_FITS_FROM, (before, max_bytes)).fetchone()
+                return before if row is None else min(row[0], keep)
+            surplus = self._row(_LAST)[2] - max_bytes
+            if self._totals_before(before)[1] >= surplus:
+                return before
+            row = reader.execute(_FIRST_BEYOND, (before, keep, surplus)).fetchone()
+        return keep if row is None else int(row[0])
+
     def trim(self, before: int) -> int:
-        """Remove the records before an offset; returns how many those were."""
+        """Remove the records before an offset; return their number."""
         self._count()
         start = self.start()
         before = min(before, self.end())
@@ -274,12 +329,14 @@ class SqliteEventLog:
             step_end = min(before, self.bound(start, _TRIM_BYTES, _TRIM_EVENTS))
             totals = self._totals_before(step_end)
             sizes = self._sizes_of(start, step_end)
-            with self._explained(), self._connections.writing() as connection:
+            with self._writing() as connection:
                 connection.executemany(_ADD_SIZE, [(space, -size_bytes) for space, size_bytes in sizes])
                 connection.execute("DELETE FROM sizes WHERE bytes <= 0")
                 connection.execute("UPDATE counted SET end = max(end, ?)", (step_end,))
                 connection.execute(
-                    "UPDATE trimmed SET start = ?, events_end = ?, bytes_end = ?", (step_end, *totals)
+                    "UPDATE trimmed SET start = ?1, events_end = ?2, bytes_end = ?3,"
+                    " checksum = row_checksum(?1, ?2, ?3)",
+                    (step_end, *totals),
                 )
                 connection.execute("DELETE FROM holes WHERE end <= ?", (step_end,))
                 connection.execute(
@@ -291,49 +348,63 @@ class SqliteEventLog:
         return removed
 
     def _count(self) -> None:
-        """Count the records that came since this was done last; reading them keeps no append waiting."""
+        """Count the records appended since the last call; reading them does not block appends."""
+        if not self._is_count_checked:
+            self._is_count_checked = True  # Only once: the total in a record may be permanently corrupt.
+            with suppress(CorruptLogError):
+                if not self._counted()[1]:
+                    with self._writing() as connection:
+                        small_tables.recount(connection)
         counted, end = self._row("SELECT end FROM counted")[0], self.end()
         if counted < end:
             sizes = self._sizes_of(counted, end)
-            with self._explained(), self._connections.writing() as connection:
+            with self._writing() as connection:
                 connection.executemany(_ADD_SIZE, sizes)
                 connection.execute("UPDATE counted SET end = ?", (end,))
 
     def _sizes_of(self, start: int, end: int) -> list[tuple[str, int]]:
-        with self._explained():
-            return self._connections.reader().execute(_SIZES_OF, (start, end)).fetchall()
+        try:
+            with self._explained():
+                return self._connections.reader().execute(_SIZES_OF, (start, end)).fetchall()
+        except CorruptLogError:
+            return []  # The sizes only serve quotas: a corrupt page must not block retention.
 
     def forget_producers(self, before: int) -> int:
-        """Drop what is remembered of repeats of records before an offset; returns how many those were.
+        """Remove the remembered producer sequences of records before an offset; return their number.
 
-        One call looks at a bounded number, and the next goes on where it ended.
+        A removed sequence is no longer recognized as a repeat. One call examines at most `_FORGET_ROWS`
+        sequences; the next call resumes where it ended.
         """
         with self._explained():
             rows = self._connections.reader().execute(_SEQUENCES_AFTER, (*self._forgotten_to, _FORGET_ROWS))
             looked_at = rows.fetchall()
-        # Reading keeps no append waiting, and few rows go at once.
+        # Reading does not block appends, and each write removes only a few rows.
         self._forgotten_to = looked_at[-1][:3] if len(looked_at) == _FORGET_ROWS else _FIRST_KEY
         old = [row[:3] for row in looked_at if row[3] < before]
         if old:
-            with self._explained(), self._connections.writing() as connection:
+            with self._writing() as connection:
                 connection.executemany(_FORGET_ONE, old)
         return len(old)
 
     def observe(self, elapsed_ms: int, every_ms: int, keep_ms: int) -> None:
-        """Let what the log holds grow older by so much of the time that a service has run on it.
+        """Add `elapsed_ms` to the time that a service has run on this log, which is what ages its records.
 
-        Where the log ends is noted every so often: `older_than` is exact to that, to the safe side. It will
-        be asked for no greater age than ``keep_ms``.
+        The log's end is noted every `every_ms`; `older_than` is exact to that interval and never reports a
+        younger record as older. Notes older than `keep_ms`, the greatest age ever asked for, are removed.
         """
-        with self._explained(), self._connections.writing() as connection:
-            connection.execute("UPDATE ran SET ran_ms = ran_ms + ?", (max(0, elapsed_ms),))
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE ran SET ran_ms = ran_ms + ?1, checksum = row_checksum(ran_ms + ?1)",
+                (max(0, elapsed_ms),),
+            )
             ran_ms = connection.execute("SELECT ran_ms FROM ran").fetchone()[0]
             last_ms = connection.execute("SELECT max(ran_ms) FROM observed").fetchone()[0]
             if last_ms is None or ran_ms - last_ms >= every_ms:
                 connection.execute(
-                    "INSERT OR REPLACE INTO observed VALUES (?, ?)", (ran_ms, _end(connection))
+                    "INSERT OR REPLACE INTO observed VALUES (?1, ?2, row_checksum(?1, ?2))",
+                    (ran_ms, _end(connection)),
                 )
-                # The newest of those that are older than anyone asks for answers for all before it.
+                # Of the notes older than `keep_ms`, the newest one is enough.
                 connection.execute(
                     "DELETE FROM observed WHERE ran_ms <"
                     " (SELECT max(ran_ms) FROM observed WHERE ran_ms <= ?)",
@@ -341,7 +412,7 @@ class SqliteEventLog:
                 )
 
     def older_than(self, age_ms: int) -> int:
-        """The offset up to which everything is older than so much of the time that `observe` counts."""
+        """Return the offset before which every record is older than `age_ms` of the time `observe` counts."""
         with self._explained():
             row = (
                 self._connections.reader()
@@ -358,32 +429,44 @@ class SqliteEventLog:
         self.raise_end(to[0])
 
     def raise_end(self, to: int) -> None:
-        """Give no offset before this one to a record."""
-        with self._explained(), self._connections.writing() as connection:
+        """Assign no offset before `to` to later records: skip the offsets between the log's end and `to`."""
+        with self._writing() as connection:
             end = _end(connection)
             if to > end:
-                connection.execute("INSERT INTO holes VALUES (?, ?)", (end, to))
+                connection.execute("INSERT INTO holes VALUES (?1, ?2, row_checksum(?1, ?2))", (end, to))
 
     def close(self) -> None:
         self._connections.close()
 
     def _prepare(self) -> None:
-        """Create or upgrade the tables unless they are as they should be; refuse another kind of file."""
-        if self.path.exists() and schema.is_current(self._connections.reader()):
-            return
+        """Create, upgrade or repair the tables if needed; FormatError for another kind of file."""
+        if self.path.exists():
+            reader = self._connections.reader()
+            if schema.is_current(reader) and not small_tables.wrong_tables(reader):
+                return
         with self._connections.writing() as connection:
             if not schema.prepare(connection, self.path.with_name("registry.db")):
-                raise FormatError(f"{self.path} is not an event log of format {schema.FORMAT}")
+                raise FormatError(
+                    f"{self.path} is not an event log of formats 1 to {schema.FORMAT}: restore the file, or"
+                    " start the fieldfare that wrote it"
+                )
+            small_tables.mend_tables(connection, self.path)
 
-    def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def _row(
+        self, statement: str, values: tuple[int, ...] = (), or_else: str | None = None
+    ) -> tuple[int, ...]:
+        """Return the row of a statement or, if it has none, of `or_else`; TrimmedError if neither has one."""
         with self._explained():
-            row: tuple[int, ...] | None = self._connections.reader().execute(statement, values).fetchone()
+            reader = self._connections.reader()
+            row: tuple[int, ...] | None = reader.execute(statement, values).fetchone()
+            if row is None and or_else is not None:
+                row = reader.execute(or_else, values).fetchone()
         if row is None:
-            raise TrimmedError(f"{self.path} was trimmed meanwhile")
+            raise TrimmedError(f"{self.path} was trimmed by retention while it was read")
         return row
 
     def _totals_before(self, offset: int) -> tuple[int, int]:
-        """The events and bytes ever appended before an offset, which is in what is kept, or its end."""
+        """Return the events and bytes ever appended before an offset between the log's start and end."""
         with self._explained():
             row: tuple[int, int] | None = (
                 self._connections.reader().execute(_TOTALS_BEFORE, (offset,)).fetchone()
@@ -411,13 +494,26 @@ class SqliteEventLog:
             self._appends_of.clear()
 
     @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._explained(), self._connections.writing() as connection:
+                yield connection
+        except CorruptLogError as error:
+            note_structure(self.path, error.__cause__)
+            raise
+
+    @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            kind: type[EventLogError] = DiskFullError if is_disk_full(error) else EventLogError
+            if is_disk_full(error, self.path):
+                raise DiskFullError(disk_full(self.path)) from error
+            kind: type[EventLogError] = EventLogError
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 kind = FormatError
+            elif is_damage(error, self.path):
+                kind = CorruptLogError
             raise kind(f"{self.path}: {error}") from error
 
 
@@ -426,21 +522,21 @@ def _end(connection: sqlite3.Connection) -> int:
     return row[0]
 
 
-_Row = tuple[int, str, int, int, int, int, bytes]
+_Row = tuple[int, str, int, int, int, int, int, bytes]
 
 
 def _place(
-    connection: sqlite3.Connection, records: Sequence[NewRecord]
+    connection: sqlite3.Connection, records: Sequence[NewRecord], checksums: Sequence[int]
 ) -> tuple[list[Appended | OutOfOrder], list[_Row]]:
-    """Give every record its place, repeats the first one's; returns the rows to insert too.
+    """Assign each record its offset (a repeat gets the first record's); return the results and new rows.
 
-    With as few statements as can be: each lets go of the interpreter several times, and to get it back where
-    another thread is busy takes longer than what the statement does.
+    Uses as few statements as possible: each statement releases the interpreter lock several times, and
+    reacquiring the lock while another thread is busy takes longer than the statement itself.
     """
     end, events_end, bytes_end, stamp = connection.execute(_LAST_AND_STAMP).fetchone()
     appended: list[Appended | OutOfOrder] = []
     rows: list[_Row] = []
-    for record in records:
+    for record, of_payload in zip(records, checksums, strict=True):
         if record.producer is not None:
             key = (record.space, record.producer, record.sequence)
             newest = connection.execute(_NEWEST, key[:2]).fetchone()[0]
@@ -461,16 +557,15 @@ def _place(
             connection.execute("INSERT INTO stamps VALUES (?, ?)", (end, stamp))
         events_end += record.count
         bytes_end += len(record.payload)
-        rows.append(
-            (end, record.space, record.count, record.appended_ms, events_end, bytes_end, record.payload)
-        )
+        head = end, record.space, record.count, record.appended_ms, events_end, bytes_end
+        rows.append((*head, record_checksum(*head, stamp, of_payload), record.payload))
         appended.append(Appended(end, record.count, stamp, duplicate=False))
         end += 1
     return appended, rows
 
 
 def _is_same(connection: sqlite3.Connection, record: NewRecord, offset: int, rows: Sequence[_Row]) -> bool:
-    """Whether a record has the payload of an earlier one, stored or on its way; true when that has gone."""
+    """Return whether a record's payload equals an earlier one's, stored or in `rows`; true if removed."""
     if rows and offset >= rows[0][0]:
         return rows[offset - rows[0][0]][-1] == record.payload
     stored = connection.execute("SELECT payload FROM records WHERE offset = ?", (offset,)).fetchone()

@@ -1,15 +1,19 @@
-"""The tables of the event log's SQLite file, and how a file of an older format becomes one of today's.
+"""The tables of the event log's SQLite file, and the upgrade of a file of an older format.
 
-``records`` holds a row a record. The payload is its last column, so whatever reads the columns before it
-never touches the pages that the payload overflows to. ``events_end`` and ``bytes_end`` count all events
-and payload bytes ever appended, this record's included: sums over any range are one subtraction, and
-finding a batch's bound is a binary search. ``trimmed`` keeps the same counts for what retention took, so
-offsets go on where they were when no record is left. ``holes`` are offsets that never had a record here.
-``stamps`` holds a row wherever a record's stamp is not that of the record before: from ``start`` on records
-have ``stamp``, those before the first row 0.
-``producers`` remembers the sequences of producers. ``ran`` is how long a service has run on this log, and
-``observed`` where the log ended after how much of that. ``sizes`` says how many payload bytes of each space
-are kept before the offset in ``counted``: brought up to date now and then, so that no append pays for it.
+``records`` has one row per record. The payload is its last column, so a statement that reads only other
+columns never touches the payload's overflow pages. ``checksum`` (see `storage.checksums`) covers the complete
+record. Records of format 4 and earlier have none, and in a file of such a format it is the last column.
+``events_end`` and ``bytes_end`` count all events and payload bytes ever appended, including this record's: a
+sum over any range is one subtraction, and finding a batch's end is a binary search.
+
+``trimmed`` holds these counts for the records that retention removed, so offsets continue even when no record
+is left. ``holes`` lists the ranges of offsets that never had a record here. ``stamps`` has a row wherever a
+record's stamp differs from that of the record before: records from ``start`` on have ``stamp``; records
+before the first row have stamp 0. ``producers`` remembers the sequences of producers. ``ran`` is the time
+that a service has run on this log, and ``observed`` records the log's end at points of that time. ``sizes``
+has the payload bytes of each space that are stored before the offset in ``counted``; it is updated
+occasionally, so that appends do not pay for it.
+Rows of ``trimmed``, ``holes``, ``ran`` and ``observed`` have a checksum, too (see `small_tables`).
 """
 
 from __future__ import annotations
@@ -19,10 +23,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fieldfare.storage.errors import EventLogError, FormatError
+from fieldfare.storage.sqlite.small_tables import set_checksum
 
-FORMAT = 4
+FORMAT = 6
 APPLICATION_ID = 0x66664C47
-"""Marks the file as an event log of this kind ("ffLG")."""
+"""SQLite application ID of an event log ("ffLG")."""
 
 _PRODUCERS = """CREATE TABLE producers (
     space TEXT NOT NULL, producer TEXT NOT NULL, sequence INTEGER NOT NULL, offset INTEGER NOT NULL,
@@ -41,13 +46,20 @@ _ADDED_BY_4 = (
     "CREATE TABLE sizes (space TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE counted (end INTEGER NOT NULL)",
     "INSERT INTO counted SELECT start FROM trimmed",
+)
+
+_ADDED_BY_5 = ("ALTER TABLE records ADD COLUMN checksum INTEGER",)
+
+_ADDED_BY_6 = (
+    *(f"ALTER TABLE {name} ADD COLUMN checksum INTEGER" for name in ("trimmed", "holes", "ran", "observed")),
+    *(set_checksum(name) for name in ("trimmed", "holes", "ran", "observed")),
     f"PRAGMA user_version = {FORMAT}",
 )
 
 _SCHEMA = (
     """CREATE TABLE records (
         offset INTEGER PRIMARY KEY, space TEXT NOT NULL, count INTEGER NOT NULL, appended_ms INTEGER NOT NULL,
-        events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL, payload BLOB NOT NULL)""",
+        events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL, checksum INTEGER, payload BLOB NOT NULL)""",
     "CREATE TABLE trimmed (start INTEGER NOT NULL, events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL)",
     "INSERT INTO trimmed VALUES (0, 0, 0)",
     _PRODUCERS,
@@ -55,12 +67,14 @@ _SCHEMA = (
     *_ADDED_BY_2,
     *_ADDED_BY_3,
     *_ADDED_BY_4,
+    *_ADDED_BY_6,
 )
 
 _FROM_1 = (
     "ALTER TABLE producers RENAME TO producers_1",
     _PRODUCERS,
-    # Whose record has gone, of that nobody knows the space any more: better it comes twice than not at all.
+    # The space of a sequence is unknown if its record was removed. Dropping the sequence may append a repeat
+    # a second time, which is better than losing it.
     """INSERT INTO producers SELECT records.space, producer, sequence, producers_1.offset, producers_1.count
         FROM producers_1 JOIN records ON records.offset = producers_1.offset""",
     "DROP TABLE producers_1",
@@ -74,19 +88,20 @@ _CHANGES_BY_OFFSET = """SELECT at, max(revision) FROM (
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Whether the file is an event log of today's format."""
+    """Return whether the file is an event log of the current format."""
     return _kind(connection) == (APPLICATION_ID, FORMAT)
 
 
 def prepare(connection: sqlite3.Connection, registry: Path) -> bool:
-    """In a transaction: make the tables, or bring them up to date; False for a file of another kind.
+    """Create or upgrade the tables, in the caller's transaction; return False for another kind of file.
 
     Parameters
     ----------
     connection
         The log.
     registry
-        The registry beside it, if there is one: only it knows what records of an older log are stamped with.
+        Path of the registry beside the log, which need not exist: only it has the stamps for the records of
+        a log of format 2 or earlier.
     """
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
         _run(connection, _SCHEMA)
@@ -99,7 +114,11 @@ def prepare(connection: sqlite3.Connection, registry: Path) -> bool:
     if format <= 2:
         _run(connection, _ADDED_BY_3)
         connection.executemany("INSERT INTO stamps VALUES (?, ?)", _stamps_of_before(connection, registry))
-    _run(connection, _ADDED_BY_4)
+    if format <= 3:
+        _run(connection, _ADDED_BY_4)
+    if format <= 4:
+        _run(connection, _ADDED_BY_5)
+    _run(connection, _ADDED_BY_6)
     return True
 
 
@@ -109,9 +128,10 @@ def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
 
 
 def _stamps_of_before(connection: sqlite3.Connection, registry: Path) -> list[tuple[int, int]]:
-    """The rows of ``stamps`` for records that were matched by their offsets: a version counted from the log's
-    end at one change to the log's end at the next. The last change at or before a record's offset is the
-    revision as of which it meets the same versions.
+    """Return the rows of ``stamps`` for records that were matched by their offsets (format 2 and earlier).
+
+    There, a version was valid from the log's end at one change to the log's end at the next. The revision of
+    the last change at or before a record's offset selects the same versions for that record.
     """
     if not registry.exists():
         return []
@@ -125,21 +145,21 @@ def _stamps_of_before(connection: sqlite3.Connection, registry: Path) -> list[tu
             return []
         for at, revision in reading.execute(_CHANGES_BY_OFFSET, (end,)):
             if rows:
-                # They rise together, but that a registry may have been put back from before.
+                # Offsets and revisions rise together, unless an older registry was restored.
                 revision = max(revision, rows[-1][1])
                 if at <= start:
                     rows.pop()
             rows.append((at, revision))
     except sqlite3.Error as error:
         kind = FormatError if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else EventLogError
-        raise kind(f"{registry}, which the log's older records need: {error}") from error
+        raise kind(f"{registry}, which is needed to upgrade the log, cannot be read: {error}") from error
     finally:
         reading.close()
     return rows
 
 
 def _kind(connection: sqlite3.Connection) -> tuple[int, int]:
-    """What the file says it is, and its format."""
+    """Return the file's application ID and format."""
     return (
         connection.execute("PRAGMA application_id").fetchone()[0],
         connection.execute("PRAGMA user_version").fetchone()[0],

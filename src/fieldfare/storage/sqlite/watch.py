@@ -1,14 +1,15 @@
-"""Has another process changed a SQLite file? Asked in microseconds, without reading anything of it."""
+"""A watch on a SQLite file for changes by other processes; a check takes microseconds and reads no rows."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
 
 class SqliteWatch:
-    """Looks at one file, from one thread."""
+    """A watch for changes to one SQLite file; use it from one thread only."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -16,14 +17,14 @@ class SqliteWatch:
         self._version = -1
 
     def changed(self) -> bool:
-        """Whether somebody may have committed something since the last time; true at first.
+        """Return whether another process may have committed since the last call; True at the first call.
 
-        What is read after this was asked is at least as new. A file that cannot be asked may have changed:
-        whoever reads it learns what is wrong.
+        Data read after this call is at least as new as the answer. True also if the file cannot be read: the
+        caller's own read then raises the error.
         """
         try:
             if self._connection is None:
-                url = f"file:{quote(str(self._path))}?mode=ro"
+                url = f"file:{quote(os.fsencode(self._path))}?mode=ro"
                 self._connection = sqlite3.connect(url, uri=True, isolation_level=None)
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error:
@@ -32,7 +33,7 @@ class SqliteWatch:
         return bool(version != before)
 
     def close(self) -> None:
-        """Let go of the file; it is opened again when needed."""
+        """Close the file; it is opened again when needed."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._version = None, -1

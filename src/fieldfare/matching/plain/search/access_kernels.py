@@ -1,8 +1,9 @@
-"""The compiled loops over tables of rows by cells: from an event's cells to the rows that match.
+"""Kernels for key tables: from an event's cells to the matching rows.
 
-Key by key, so that the table of one stays in the cache while all events look into it; the next key's table
-is asked for meanwhile. Probes are collected before they are made, and each step asks for the memory that the
-next one reads: so one event that looks into a hundred tables does not wait a hundred times.
+Keys are processed one by one, so that a key's table stays in the cache while all events are looked up; the
+next key's table is prefetched meanwhile. Probes are collected before they are made, and each step prefetches
+the memory that the next one reads: a single event that is looked up in a hundred tables does not wait a
+hundred times.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from fieldfare.matching.plain.codes import mark_of
 from fieldfare.matching.plain.search.kernels import grown, row_matches
 
 PROBES_MAX = 4096
-"""Probes collected before they are made."""
+"""Maximum probes collected before they are made."""
 FOUND_MAX = 4096
 """Candidates collected before their rows are checked."""
 ROUNDS = 4
-"""So many entries of every list are read in rounds, one of each list; the rest list by list."""
+"""Entries of every list that are read in rounds, one of each list per round; the rest is read list by
+list."""
 SPARSE_SHARE = 4
-"""If less than one event in so many has an attribute, these are listed, and the others not looked at."""
+"""If less than 1/SPARSE_SHARE of the events have an attribute, they are listed, and only these are looked
+up."""
 AHEAD_WORDS_MAX = 1 << 16
-"""How much of the next key's table is asked for ahead, and of its entries."""
+"""Maximum number of the next key's table slots, and of its entries, that are prefetched."""
 LINE_WORDS = 16
 TURN_EVENTS = 64
 
@@ -37,9 +40,9 @@ _ENTRY_MASK = (1 << 32) - 1
 def scan_access(
     access: Any, rows: Any, cells: Any, by_event: Any, marks: Any, pairs: Any, count: int, most: int
 ) -> Any:
-    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and marks [n, A].
+    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and marks are [n, A].
 
-    With more than `most` pairs no more are looked for: these are in vain.
+    The search stops after more than `most` pairs, because the result will be discarded.
     """
     key_start, attributes, multipliers = access.key_start, access.attribute, access.multiplier
     size = cells.shape[1]
@@ -84,7 +87,7 @@ def scan_access(
 
 @compiled
 def mark_events(cells: Any, shifts: Any, marks: Any) -> None:
-    """Write the marks [n, A] of cells [A, n], a block at a time."""
+    """Write the marks [n, A] of cells [A, n], in blocks."""
     for start in range(0, cells.shape[1], TURN_EVENTS):
         end = min(start + TURN_EVENTS, cells.shape[1])
         for a in range(cells.shape[0]):
@@ -95,7 +98,7 @@ def mark_events(cells: Any, shifts: Any, marks: Any) -> None:
 
 @compiled
 def _presence(attributes: Any, cells: Any) -> Any:
-    """How many events have each attribute of a key, and which, where they are few."""
+    """Return how many events have each attribute of a key, and a list of them where they are few."""
     attribute_count, size = cells.shape
     present = np.full(attribute_count, -1, np.int64)
     for attribute in attributes:
@@ -118,7 +121,7 @@ def _presence(attributes: Any, cells: Any) -> Any:
 
 @compiled
 def _ask_ahead(access: Any, x: int, looking: int) -> None:
-    """Ask for the table and entries of the next key, if about as many events will look into them."""
+    """Prefetch the table and entries of the next key if the number of lookups justifies it."""
     if x + 1 == len(access.shift):
         return
     first, last = access.table_start[x + 1], access.table_start[x + 2]
@@ -145,7 +148,7 @@ def _add_listed(slots: Any, column: Any, events: Any, multiplier: int) -> None:
 
 @compiled
 def _finish_slots(slots: Any, mask: int, shift: int, start: int, table: Any) -> None:
-    """From sums to places in the table of all keys."""
+    """Convert sums to indices into the table of all keys."""
     for i in range(len(slots)):
         slots[i] = start + ((slots[i] & mask) >> shift)
     for i in range(len(slots)):
@@ -165,10 +168,10 @@ def _probe(
     count: int,
     most: int,
 ) -> Any:
-    """Look up what was collected, and append the rows that match.
+    """Look up the collected probes, and append the matching rows.
 
-    Most lists are short and of unforeseeable length, and a loop over each would be left by a branch that is
-    guessed wrong. So a round reads one entry of every list; lists that end fall out without a branch.
+    Most lists are short and of unpredictable length, so a loop over each would end in a mispredicted branch.
+    Instead, a round reads one entry of every list; lists that end are dropped without a branch.
     """
     table, check = borrowed(access.table), borrowed(access.check)
     flat = borrowed(marks).reshape(-1)
@@ -176,7 +179,7 @@ def _probe(
     event, place, end = np.empty(waiting, np.int32), np.empty(waiting, np.int32), np.empty(waiting, np.int32)
     found = np.empty(2 * FOUND_MAX + waiting, np.int64)
     left = np.uint64(0)
-    for i in range(np.uint64(waiting)):  # hot, without a branch
+    for i in range(np.uint64(waiting)):  # hot, branch-free
         slot = np.uint64(slots[i])
         first, last = table[slot], table[slot + _ONE]
         event[left] = events[i]
@@ -188,7 +191,7 @@ def _probe(
     count_found = np.uint64(0)
     for _ in range(ROUNDS):
         kept = np.uint64(0)
-        for i in range(left):  # hot, without a branch
+        for i in range(left):  # hot, branch-free
             e, p, stop = event[i], place[i], end[i]
             found[count_found] = np.int64(e) << 32 | np.int64(p)
             count_found += passes(check, np.uint64(p), flat, np.uint64(e) * width)
@@ -219,7 +222,7 @@ def _probe(
 
 @inlined
 def passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
-    """1 if an event has what an entry checks, else 0."""
+    """Return 1 if an event satisfies an entry's check, else 0."""
     needed = check[entry]
     mark = np.uint32(marks[event_start + np.uint64(needed >> _ATTRIBUTE_SHIFT)])
     low, high = needed >> _MARK_SHIFT & _MARK_MASK, needed & _MARK_MASK
@@ -239,7 +242,7 @@ def check_candidates(
 ) -> Any:
     """Append (event, subscription) for the candidates (event << 32 | entry) whose row matches.
 
-    Once there are more than `most` pairs nothing is appended: they will be looked for in fewer events.
+    Once there are more than `most` pairs nothing is appended: the search will be repeated with fewer events.
     """
     if count > most:
         return pairs, count

@@ -1,4 +1,4 @@
-"""The cells of computed numbers: fractions, and those that are known nearly only."""
+"""Cells of computed numbers: fractions, and numbers known only approximately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL
 from fieldfare.matching.plain.search.kernels import locate_attribute
 
 _SLACK = 2.0**-49
-"""A constant is not so much further from its float, in proportion, nor is a fraction."""
+"""Upper bound of a constant's, and a fraction's, relative distance from its float."""
 _TINY = 1e-290
 _WHOLE = 2.0**53
 
@@ -24,9 +24,9 @@ _WHOLE = 2.0**53
 def locate_computed(
     d: Any, attributes: Any, kinds: Any, words: Any, seconds: Any, text: Any, cells: Any
 ) -> Any:
-    """Write the cells of computed values [D, n] of some attributes into cells [A, n].
+    """Write the cells of computed values [D, n] of the given attributes into cells [A, n].
 
-    Returns for each attribute how many values are left at -1, to Python.
+    Returns for each attribute the number of values left at -1, which Python must locate.
     """
     left = np.zeros(len(attributes), np.int64)
     for i in range(len(attributes)):
@@ -44,9 +44,9 @@ def locate_computed(
 
 @compiled
 def _locate_fractions(d: Any, a: Any, kinds: Any, words: Any, seconds: Any, cells: Any) -> None:
-    """The cells of fractions and of near numbers, -1 where it takes Python.
+    """Write the cells of fractions and approximate numbers, or -1 where Python is needed.
 
-    Constants that are surely less are passed by; the few that lie near are compared exactly.
+    Constants that are certainly less are skipped; the few that are close are compared exactly.
     """
     first, last = d.number_start[a], d.number_start[a + 1]
     grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
@@ -86,7 +86,7 @@ def _locate_fractions(d: Any, a: Any, kinds: Any, words: Any, seconds: Any, cell
 
 @compiled
 def _order(d: Any, place: int, kind: Any, word: Any, second: Any) -> Any:
-    """The order of a number and a constant, or OPEN."""
+    """Return the order of a number and a constant, or OPEN."""
     if d.side[place] != 0:
         return OPEN
     if d.fraction[place] == 0:

@@ -1,7 +1,8 @@
-"""The compiled loops that find the rows of tiles for a few events, by `RowBits`.
+"""Kernels that find the rows of tiles for a few events, by `RowBits`.
 
-What an event needs of a tile is little, but it comes from memory: so all live tiles are found first, then
-each tile's edges and bitsets are asked for while those before it are read, and candidates are checked last.
+An event needs little data of a tile, but it comes from memory. All live tiles are therefore found first, then
+each tile's edges and bitsets are prefetched while the tiles before it are processed, and candidates are
+checked last.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from fieldfare.matching.plain.search.lanes import pass_bitsets, prefetch, reache
 from fieldfare.matching.plain.search.left_lanes import is_inside
 
 FEW_EVENTS = 16
-"""For so many events row bits are faster than tables of events' bits."""
+"""Maximum events for which row bits are used; for more, tables of events' bits are faster."""
 AHEAD = 12
-"""So many candidates before one is checked, its pieces are asked for; twice as many, where they are."""
+"""Prefetch distance in candidates: for their pieces; twice as many for the pieces' offsets."""
 _LINE_EDGES, _LINE_NUMBERS, _LINE_OFFSETS = 32, 16, 8
-"""How many of 16, 32 and 64 bits are in a cache line."""
+"""The number of 16-, 32- and 64-bit integers in a cache line."""
 
 
 @compiled
@@ -44,7 +45,7 @@ def _live_tiles(tiles: Any, codes: Any, events: int, first_tile: int, live: Any)
 
 @inlined
 def _ask_for_columns(tiles: Any, t: int, edge: Any) -> None:
-    """Ask for what `_find_bitsets` reads of a tile."""
+    """Prefetch what `_find_bitsets` reads of a tile."""
     first, last = tiles.column_start[t], tiles.column_start[t + 1]
     for place in range(first, last, _LINE_NUMBERS):
         prefetch(tiles.column, place)
@@ -56,7 +57,7 @@ def _ask_for_columns(tiles: Any, t: int, edge: Any) -> None:
 
 @inlined
 def _find_bitsets(tiles: Any, t: int, e: int, codes: Any, bits: Any, places: Any) -> Any:
-    """Write where the bitsets of an event's intervals begin, and ask for them; return how many they are."""
+    """Write the starts of the bitsets of an event's intervals, and prefetch them; return how many."""
     first, last = tiles.column_start[t], tiles.column_start[t + 1]
     first_edge, start, width = tiles.column_edge[first], bits.start[t], bits.width[t]
     places[0] = start
@@ -72,9 +73,10 @@ def _find_bitsets(tiles: Any, t: int, e: int, codes: Any, bits: Any, places: Any
 
 @compiled
 def _check(rows: Any, kinds: Any, cells: Any, pairs: Any, first: int, last: int, end: int, count: Any) -> Any:
-    """Turn candidates [first, last) of `pairs`, (event, row), into the pairs from `count` on that match.
+    """Replace candidates [first, last) of `pairs`, (event, row), by the matching pairs, written from `count`
+    on.
 
-    There are candidates up to `end`; returns how many pairs there are then.
+    Candidates end at `end`; returns the new number of pairs.
     """
     for i in range(first, last):
         sooner, soon = pairs[min(i + 2 * AHEAD, end - 1), 1], pairs[min(i + AHEAD, end - 1), 1]
@@ -100,7 +102,8 @@ def _check(rows: Any, kinds: Any, cells: Any, pairs: Any, first: int, last: int,
 def _check_tiles(
     rows: Any, kinds: Any, cells: Any, pairs: Any, count: Any, first_tile: int, stop: Any, ends: Any
 ) -> Any:
-    """Check the candidates of tiles [first_tile, stop), which end at `ends`; then their pairs do."""
+    """Check the candidates of tiles [first_tile, stop), which end at `ends`; update `ends` to the pairs'
+    ends."""
     first: Any = count
     found = ends[stop - 1] if stop > first_tile else count
     for t in range(first_tile, stop):
@@ -123,7 +126,7 @@ def scan_few(
     first_tile: int,
     ends: Any,
 ) -> Any:
-    """Does and returns what `tile_kernels.scan_tiles` does, for a few events."""
+    """Like `tile_kernels.scan_tiles`, for a few events."""
     live = np.empty(((len(tiles.row_start) - 1 - first_tile) * len(cells) + 1, 2), np.int32)
     live_count = _live_tiles(tiles, codes, len(cells), first_tile, live)
     places = np.empty((2, cells.shape[1] + 1), np.int64)

@@ -1,7 +1,7 @@
-"""The compiled loops: values to cells, cells to candidate rows, rows to matches.
+"""Kernels that convert values to cells and check rows.
 
-Arrays in, arrays out; nothing here knows a class beyond the named tuples of ``layout``. All run as
-plain Python too (``NUMBA_DISABLE_JIT=1``), slowly and with the same results.
+They take and return arrays, and know no classes except the named tuples of ``layout``. All also run as plain
+Python (``NUMBA_DISABLE_JIT=1``), slowly and with equal results.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
 from fieldfare.matching.plain.search.lanes import prefetch
 
 GRID_NEAR = 1 << 13
-"""A grid of up to so many steps is in the second cache; what a value needs of others is asked for ahead."""
+"""Maximum steps of a grid that fits the second-level cache; for larger grids, memory is prefetched."""
 AHEAD = 8
-"""So many events ahead for the constants, and twice as many for the grid."""
+"""Prefetch distance in events: for the constants; twice as many for the grid."""
 
 
 @compiled
@@ -41,7 +41,7 @@ def _locate_ints(
     words: Any,
     cells: Any,
 ) -> Any:
-    """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
+    """Write the cells of one attribute's int64 values. A constant is below an integer if its floor is."""
     size = len(grid) - 1
     for e in range(len(kinds)):
         if size > GRID_NEAR and e + 2 * AHEAD < len(kinds):
@@ -69,7 +69,7 @@ def _locate_ints(
 def _locate_floats(
     near: Any, side: Any, grid: Any, origin: float, scale: float, kinds: Any, floats: Any, cells: Any
 ) -> Any:
-    """Cells of one attribute's float64 values, each standing for the decimal that it prints as."""
+    """Write the cells of one attribute's float64 values, each taken as the decimal that it prints as."""
     size, count = len(grid) - 1, len(near)
     for e in range(len(kinds)):
         if kinds[e] != KIND_FLOAT:
@@ -96,7 +96,8 @@ def _locate_floats(
 
 @inlined
 def locate_attribute(d: Any, a: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
-    """The same for one attribute's values; what is computed and no plain number is -1, too."""
+    """Write the cell of every value of one attribute; -1 for KIND_EXACT and for computed values that are not
+    plain."""
     seen: Any = 0
     for e in range(len(kinds)):
         kind = kinds[e]
@@ -120,9 +121,10 @@ def locate_attribute(d: Any, a: Any, kinds: Any, words: Any, text: Any, cells: A
 
 @compiled
 def _ask_for_constants(d: Any, kinds: Any, words: Any) -> None:
-    """Ask memory for what numbers are compared with, of all attributes before the first is located.
+    """Prefetch the constants that numbers are compared with, for all attributes before the first is located.
 
-    Many events of an attribute are asked for ahead of one another; of a few, each would wait for its own.
+    With many events, values are prefetched a few events ahead; with a few, each would wait for its own
+    memory.
     """
     floats = words.view(np.float64)
     for near in range(2):
@@ -157,7 +159,7 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
 
 @compiled
 def by_events(cells: Any, turned: Any) -> None:
-    """Turn cells [A, n] round into [n, A], a block at a time."""
+    """Transpose cells [A, n] to [n, A], in blocks."""
     for start in range(0, cells.shape[1], 64):
         end = min(start + 64, cells.shape[1])
         for a in range(cells.shape[0]):
@@ -175,8 +177,8 @@ def row_matches(piece_start: Any, pieces: Any, row: int, cells: Any, event: int)
         if more:
             attribute -= MORE_ALTERNATIVES
         cell = cells[event, attribute]
-        if (pieces[place, 1] <= cell) & (cell <= pieces[place, 2]):  # one branch, and so well foreseen
-            while more:  # satisfied: leave out the other alternatives
+        if (pieces[place, 1] <= cell) & (cell <= pieces[place, 2]):  # a single, well predictable branch
+            while more:  # satisfied: skip the other alternatives
                 place += 1
                 more = pieces[place, 0] >= MORE_ALTERNATIVES
         elif not more:

@@ -1,10 +1,10 @@
-"""Vector loops over *lanes*: one event a bit, 512 to a bitset, which is one cache line and one register.
+"""Vector loops over *lanes*: one event per bit, 512 per bitset, which is one cache line and one register.
 
-Where fewer events are left, a bitset is a quarter of that or a single word: shorter tables are nearer.
+With fewer events, a bitset is a quarter of that or a single word: shorter tables stay in nearer caches.
 
-numba's own loops over small integers come out ten times slower than these few instructions, so they are
-written for LLVM, which has them on every processor. Each has a twin in plain Python, used when numba
-compiles nothing.
+numba's own loops over small integers are ten times slower than these few instructions, so they are generated
+as LLVM code, which supports them on every processor. Each has a twin in plain Python, used when numba's
+compilation is disabled.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from fieldfare.matching.plain.search.vectors import (
 )
 
 HEAD_SETS = 3
-"""`pass_first` looks at so many sets of a row."""
+"""The number of a row's sets that `pass_first` reads."""
 SETS_AHEAD = 1024
-"""Sets are asked for so many places before they are read: some two kilobytes."""
+"""Prefetch distance in sets: about two kilobytes."""
 
 
 def _keep_between(codes: Any, start: int, low: Any, high: Any, blocks: int, masks: Any) -> None:
-    """Clear the bits in `masks` of codes that do not lie in [low, high]; a mask has a block's bits."""
+    """Clear the bits in `masks` of codes outside [low, high]; a mask has one bit per code of a block."""
     for b in range(blocks):
         for lane in range(BLOCK):
             if not low <= codes[start + BLOCK * b + lane] <= high:
@@ -72,9 +72,9 @@ def _keep_between_typing(
 
 
 def _gather(codes: Any, start: int, blocks: int, masks: Any, out: Any, out_start: int) -> int:
-    """Write the codes whose bits are set in `masks` one after another; return how many.
+    """Write the codes whose bits are set in `masks` consecutively; return how many.
 
-    `out` must have room for one block more.
+    `out` must have room for one more block.
     """
     count = 0
     for b in range(blocks):
@@ -118,7 +118,7 @@ def _fill_edges(
 ) -> None:
     """Write a bitset for each of edges [first, last): the lanes whose code has reached it.
 
-    They become the bitsets of `table` from number `entry` on. Bits beyond `lanes` are not defined.
+    They become the bitsets of `table` from number `entry` on. Bits beyond `lanes` are undefined.
     """
     for i in range(first, last):
         for lane in range(lanes):
@@ -142,7 +142,7 @@ def _fill_edges_typing(
     entry: Any,
     words: Any,
 ) -> Any:
-    """A group of blocks stays in registers while all edges pass."""
+    """A group of blocks stays in registers while all edges are processed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         codes_data, edges_data, table_data = (
@@ -183,8 +183,8 @@ def _fill_edges_typing(
 def _fill_sets(table: Any, set_gate: Any, gates: Any, first: int, last: int, entry: int, words: int) -> None:
     """Write the bitset of each of sets [first, last): the lanes that pass one of its gates.
 
-    Set u has gates [set_gate[u], set_gate[u + 1]). A gate (open, shut) lets those lanes pass that are in
-    bitset `open` of `table` and not in `shut`. The results are its bitsets from number `entry` on.
+    Set u has gates [set_gate[u], set_gate[u + 1]). A gate (open, shut) passes the lanes that are in bitset
+    `open` of `table` and not in `shut`. The results are the bitsets from number `entry` on.
     """
     for u in range(first, last):
         for w in range(words):
@@ -238,7 +238,7 @@ def _fill_sets_typing(
 
 
 def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any, words: int) -> Any:
-    """The bitset of a table whose number stands at a place of an array."""
+    """Load the bitset whose number is at a place of an array."""
     number = builder.zext(builder.load(builder.gep(numbers_data, [place])), I64)
     return load(builder, table_data, builder.mul(number, ir.Constant(I64, words)), set_type(words))
 
@@ -256,11 +256,11 @@ def _pass_sets(
     count: int,
     words: int,
 ) -> int:
-    """The lanes that are in `width` sets of each of some rows.
+    """Find the lanes that are in all `width` sets of each row.
 
-    Row r's sets, as numbers of bitsets in `table`, are those of `sets` from ``start + r * step`` on.
-    For a row with lanes left, numbered from `first`, its bitset is written to `left`, its number to
-    `passed`. Returns `count` and how many these are; both arrays must have room for one more than there are.
+    Row r's sets, as numbers of bitsets in `table`, are those of `sets` from ``start + r * step`` on. For a
+    row with lanes left, numbered from `first`, its bitset is written to `left`, its number to `passed`.
+    Returns `count` plus the number of such rows; both arrays must have room for one more.
     """
     for row in range(rows):
         result = [table[w] for w in range(words)]
@@ -288,7 +288,7 @@ def _pass_sets_typing(
     count: Any,
     words: Any,
 ) -> Any:
-    """The conjunction never leaves its register, and nothing branches on it."""
+    """The conjunction stays in a register, without branches."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, sets_data, left_data, passed_data = (
@@ -324,7 +324,7 @@ def _pass_sets_typing(
 def _pass_first(
     table: Any, sets: Any, start: int, step: Any, rows: Any, first: int, left: Any, passed: Any
 ) -> int:
-    """The same as `pass_sets` for the first HEAD_SETS sets of each row, where a bitset is one word."""
+    """Like `pass_sets` for the first HEAD_SETS sets of each row, where a bitset is one word."""
     return _pass_sets(table, sets, start, step, HEAD_SETS, rows, first, left, passed, 0, 1)
 
 
@@ -366,7 +366,7 @@ def _pass_first_typing(
 
 
 def _reached(edges: Any, first: int, last: int, code: Any) -> int:
-    """How many of the edges [first, last) a code has reached; `edges` has room for one block more."""
+    """Return how many of the edges [first, last) a code has reached; `edges` has room for one more block."""
     return sum(int(edges[i] <= code) for i in range(first, last))
 
 
@@ -394,9 +394,9 @@ def _reached_typing(_context: Any, edges: Any, first: Any, last: Any, code: Any)
 
 
 def _pass_bitsets(words: Any, places: Any, count: int, width: int, out: Any) -> int:
-    """Write the conjunction of `count` bitsets of `width` words to `out`; return which words are not zero.
+    """Write the conjunction of `count` bitsets of `width` words to `out`; return a mask of the nonzero words.
 
-    They begin at ``words[places[k]]``; the width is a multiple of WORDS and at most 64.
+    The bitsets begin at ``words[places[k]]``; the width is a multiple of WORDS and at most 64.
     """
     mask = 0
     for w in range(width):
@@ -435,7 +435,7 @@ def _pass_bitsets_typing(_context: Any, words: Any, places: Any, count: Any, wid
 
 
 def _prefetch(array: Any, place: int) -> None:
-    """Ask the processor to bring an element near; it will be read soon."""
+    """Prefetch an element that will be read soon."""
 
 
 def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
@@ -448,7 +448,7 @@ def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
 
 
 def _ask_for(builder: Any, pointer: Any) -> None:
-    """Have what a pointer points to brought into the caches; it need not be mapped."""
+    """Prefetch the target of a pointer into all caches; it need not be mapped."""
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     read, all_caches, of_data = (ir.Constant(I32, value) for value in (0, 3, 1))

@@ -1,6 +1,6 @@
-"""The lanes that a row has left: which they are, and what events they stand for.
+"""Enumeration of the lanes left of a row, and of the events that they stand for.
 
-Written for LLVM, each with a twin in plain Python, like `lanes`.
+Generated as LLVM code, each with a twin in plain Python, like `lanes`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fieldfare.matching.plain.search.vectors import (
 )
 
 UNROLLED = 4
-"""Most words of a bitset have at most so many lanes left."""
+"""Lanes of a word written without a branch; most words have at most this many left."""
 
 
 def _words_set(bitsets: Any, number: int, words: int) -> int:
-    """Which words of a bitset are not zero, as a mask."""
+    """Return a mask of the nonzero words of a bitset."""
     mask = 0
     for w in range(words):
         mask |= int(bitsets[number * words + w] != 0) << w
@@ -55,7 +55,7 @@ def _words_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> A
 
 
 def _lanes_set(bitsets: Any, number: int, words: int) -> int:
-    """How many lanes are in a bitset."""
+    """Return the number of lanes in a bitset."""
     return sum(int(bitsets[number * words + w]).bit_count() for w in range(words))
 
 
@@ -82,10 +82,10 @@ def _lanes_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> A
 
 
 def _flatten(bitsets: Any, number: int, words: int, values: Any, start: int, out: Any, out_start: int) -> int:
-    """Write the values of a bitset's lanes one after another; return how many.
+    """Write the values of a bitset's lanes consecutively; return how many.
 
-    Lane k's is at ``values[start + k]``. Up to 64 values behind the last lane are read, and up to
-    UNROLLED places behind the last value are written to.
+    Lane k's value is at ``values[start + k]``. Up to 64 values after the last lane are read, and up to
+    UNROLLED places after the last value are written.
     """
     count = 0
     for w in range(words):
@@ -99,9 +99,8 @@ def _flatten(bitsets: Any, number: int, words: int, values: Any, start: int, out
 def _flatten_typing(
     _context: Any, bitsets: Any, number: Any, words: Any, values: Any, start: Any, out: Any, out_start: Any
 ) -> Any:
-    """So many lanes of a word as most have are written whether they are there or not: what a processor loses
-    by guessing wrong how many there are takes longer.
-    """
+    """UNROLLED lanes of each word are written unconditionally, because mispredicted branches would take
+    longer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits_data, values_data, out_data = (
@@ -138,13 +137,13 @@ def _flatten_typing(
 
 
 def cttz(builder: Any, word: Any) -> Any:
-    """The place of the lowest bit that is set; 64 if none is."""
+    """Return the index of the lowest set bit; 64 if there is none."""
     return builder.cttz(word, ir.Constant(I1, 0))
 
 
 @contextmanager
 def _while_not_zero(builder: Any, pointer: Any) -> Iterator[None]:
-    """A loop for as long as what stands at a pointer is not zero."""
+    """Loop while the value at a pointer is not zero."""
     check, body, end = (builder.append_basic_block(name) for name in ("check", "body", "end"))
     builder.branch(check)
     builder.position_at_end(check)
@@ -156,7 +155,8 @@ def _while_not_zero(builder: Any, pointer: Any) -> Iterator[None]:
 
 
 def _is_inside(pieces: Any, first: int, last: int, cells: Any, event: Any) -> int:
-    """1 if an event's cells lie in all pieces [first, last), each (attribute, first cell, last cell)."""
+    """Return 1 if an event's cells lie in all pieces [first, last), each (attribute, first cell, last
+    cell)."""
     inside = 1
     for i in range(first, last):
         inside &= int(pieces[i, 1] <= cells[event, pieces[i, 0]] <= pieces[i, 2])

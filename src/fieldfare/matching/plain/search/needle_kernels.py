@@ -1,8 +1,9 @@
-"""The compiled loops over needles: which of many texts stand in the strings of events, and whose rows match.
+"""Kernels for needles: which of many texts occur in the strings of events, and which of their rows match.
 
-A needle of n bytes is kept under one of its *grams*, its rarest n, 8, 6, 4, 3, 2 or 1 bytes. Every gram of a
-string is hashed; a bit says whether a needle has such a gram, and mostly says no. What is left is collected,
-and each of the next steps first asks for all the memory that it reads: slots, entries, texts, rows.
+A needle of n bytes is stored under one of its *grams*, its rarest n, 8, 6, 4, 3, 2 or 1 bytes. Every gram of
+a string is hashed; a bit tells whether any needle has such a gram, and is mostly unset. The remaining grams
+are collected, and each of the next steps first prefetches the memory that it reads: slots, entries, texts,
+rows.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from fieldfare.matching.plain.grams import (
 from fieldfare.matching.plain.search.access_kernels import FOUND_MAX, check_candidates, passes
 
 PROBES_MAX = 4096
-"""Grams collected before they are looked up."""
+"""Maximum grams collected before they are looked up."""
 HITS_MAX = 4096
-"""Needles, perhaps there, that are collected before they are looked for."""
+"""Maximum possible needles collected before they are compared."""
 SEEN_BITS = 12
-"""So many needles that were found last are known, so that one found again in the same string is left out."""
+"""Base-2 logarithm of the number of recent needles remembered, so that one repeated in a string is
+skipped."""
 
 _BYTE, _TAG = 255, (1 << ANCHORS_SHIFT) - 1
 
@@ -74,13 +76,37 @@ def scan_needles(
                 first = stop
                 if waiting > PROBES_MAX // 2:
                     pairs, count = _look_up(
-                        *(needles, group, rows, words, text, by_event, marks),
-                        *(seen, places, hashes, waiting, pairs, count, most),
+                        needles=needles,
+                        group=group,
+                        rows=rows,
+                        words=words,
+                        text=text,
+                        by_event=by_event,
+                        marks=marks,
+                        seen=seen,
+                        places=places,
+                        hashes=hashes,
+                        waiting=waiting,
+                        pairs=pairs,
+                        count=count,
+                        most=most,
                     )
                     waiting = 0
     return _look_up(
-        *(needles, group, rows, words, text, by_event, marks),
-        *(seen, places, hashes, waiting, pairs, count, most),
+        needles=needles,
+        group=group,
+        rows=rows,
+        words=words,
+        text=text,
+        by_event=by_event,
+        marks=marks,
+        seen=seen,
+        places=places,
+        hashes=hashes,
+        waiting=waiting,
+        pairs=pairs,
+        count=count,
+        most=most,
     )
 
 
@@ -97,8 +123,9 @@ def _collect(
     hashes: Any,
     waiting: Any,
 ) -> Any:
-    """Collect the grams that begin in text[first:stop] and have their bit set; how many wait then."""
-    for i in range(first, stop):  # hot, without a branch
+    """Collect the grams that begin in text[first:stop] and have their bit set; return how many are
+    waiting."""
+    for i in range(first, stop):  # hot, branch-free
         h = hash_gram(text, i, size)
         bit = h >> shift
         places[np.uint64(waiting)] = event << 32 | i
@@ -124,7 +151,7 @@ def _look_up(
     count: int,
     most: int,
 ) -> Any:
-    """Find the needles that stand at the collected grams, and append what matches."""
+    """Find the needles at the collected grams, and append the matching pairs."""
     slots, entries, wanted = borrowed(needles.slot), borrowed(needles.entry), borrowed(needles.text)
     base, shift = needles.slot_start[group], HASH_BITS - np.int64(needles.slot_width[group])
     ends = np.empty((waiting, 2), np.int32)
@@ -154,7 +181,8 @@ def _look_up(
 
 @compiled
 def _keep_present(needles: Any, words: Any, text: Any, seen: Any, hits: Any, found: int) -> Any:
-    """Of (event and gram's place, entry) keep (event, entry) where the whole needle is; return how many."""
+    """Reduce (event and gram's place, entry) to (event, entry) where the complete needle occurs; return how
+    many."""
     wanted = borrowed(needles.text)
     kept = 0
     for i in range(found):
@@ -194,7 +222,7 @@ def _take_rows(
     count: int,
     most: int,
 ) -> Any:
-    """Append the rows of (event, entry) that match."""
+    """Append the matching rows of (event, entry)."""
     row_start, check = borrowed(needles.row_start), borrowed(needles.check)
     flat = borrowed(marks).reshape(-1)
     width = np.uint64(marks.shape[1])
@@ -207,7 +235,7 @@ def _take_rows(
         first, last = np.int64(row_start[hits[i, 1]]), np.int64(row_start[hits[i, 1] + 1])
         while first < last:
             stop = min(last, first + FOUND_MAX)
-            for place in range(first, stop):  # hot, without a branch
+            for place in range(first, stop):  # hot, branch-free
                 candidates[left] = event << 32 | place
                 left += passes(check, np.uint64(place), flat, np.uint64(event) * width)
             first = stop

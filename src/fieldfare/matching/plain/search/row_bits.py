@@ -1,11 +1,12 @@
-"""Tiles the other way round, for a few events at once: a bit for each row in place of one for each event.
+"""Transposed tiles for a few events at a time: bitsets of rows instead of bitsets of events.
 
-The edges of a tile's column divide the attribute's codes into intervals. For each of these a bitset says
-which of the tile's rows an event with a code in there may still match, as far as this column is concerned.
-So one event costs a tile one bitset a column, where `tile_kernels` writes tables and looks at every row.
+The edges of a tile's column divide the attribute's codes into intervals. For each interval a bitset contains
+the tile's rows that an event with a code in it may match, as far as this column is concerned. One event thus
+costs one bitset per column and tile, whereas `tile_kernels` writes tables and reads every row.
 
-They are in no file: they follow from the tiles, and an index that is only given large batches never needs
-them. They are derived from the first small batches on, a few tiles with each, so none waits long.
+Row bits are not stored in files: they are derived from the tiles, and an index that only receives large
+batches never needs them. They are derived during the first small batches, a few tiles at a time, so no batch
+waits long.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from fieldfare.matching.plain.layout import (
 )
 from fieldfare.matching.plain.search.vectors import BLOCK, LANES
 
-TILES_AT_ONCE = 8
-"""So many tiles are derived with a small batch."""
+TILES_BATCH_SIZE = 8
+"""Tiles for which row bits are derived during one small batch."""
 ROW_BYTES_MAX = 128
-"""Where bitsets would take more for each row, there are none: these tiles have many columns of few rows."""
+"""Maximum bytes of row bits per row; with more there are none: such tiles have many columns with few rows."""
 FREE_BYTES = 1 << 20
-"""But so many are always allowed."""
+"""Bytes of row bits that are always allowed, in addition."""
 
 
 class RowBits(NamedTuple):
     """The bitsets of T tiles.
 
-    Those of tile t begin at ``words[start[t]]``, each with ``width[t]`` words. Column by column, a column of
-    k edges has k + 1: the first for the codes before its first edge. A tile without columns has one, of all
-    its rows.
+    Those of tile t begin at ``words[start[t]]``, each with ``width[t]`` words. A column of k edges has k + 1
+    bitsets: the first for the codes before its first edge. A tile without columns has one, of all its rows.
     """
 
     start: NDArray[np.int64]
     width: NDArray[np.int64]
-    edge: NDArray[np.uint16]  # as in `Tiles`, with room for vector loops behind
+    edge: NDArray[np.uint16]  # as in `Tiles`, padded for vector loops
     words: NDArray[np.uint64]
 
 
 def room_for(tiles: Tiles) -> RowBits | None:
-    """Row bits of tiles, not yet filled (what is not written takes no memory); None if they are too many."""
+    """Allocate the row bits of tiles (unwritten memory takes no space); return None if they would be too
+    large."""
     rows = np.diff(tiles.row_start)
     width = -(-rows // LANES) * BITSET_WORDS
     edges = np.diff(tiles.column_edge[tiles.column_start])
@@ -74,11 +75,11 @@ def _columns_of_edges(tiles: Any, t: int, columns: Any) -> None:
 
 @compiled
 def _write_spans(tiles: Any, t: int, spans: Any) -> None:
-    """Write for each gate of a tile's sets (first, begin, after): bitsets [begin, after) of a column pass.
+    """Write for each gate of a tile's sets (first, begin, after): bitsets [begin, after) of its column pass.
 
     `first` is the column's first bitset. Bitset ``edge + column + 1`` is the first that has reached an edge.
-    Gates of a set come in order; where they overlap, the later one is cut. `after` is -1 at the column's end,
-    all three are if the set lets everything pass.
+    The gates of a set are ordered; where they overlap, the later one is shortened. `after` is -1 at the
+    column's end; all three are -1 if the set lets everything pass.
     """
     first_column, first_gate = tiles.column_start[t], tiles.set_gate[tiles.set_start[t]]
     first_edge = tiles.column_edge[first_column]
@@ -109,9 +110,9 @@ def _write_spans(tiles: Any, t: int, spans: Any) -> None:
 
 @compiled
 def _flip_rows(tiles: Any, t: int, spans: Any, width: int, words: Any) -> None:
-    """Flip the bits of rows in those bitsets of a column that differ in them from the bitset before.
+    """Flip the bits of rows in those bitsets of a column in which they differ from the preceding bitset.
 
-    Before, each column's first has all rows, and the others none.
+    Initially each column's first bitset contains all rows, and the others none.
     """
     first_gate, first_set = tiles.set_gate[tiles.set_start[t]], tiles.set_start[t]
     first_edge = tiles.column_edge[tiles.column_start[t]]
@@ -139,7 +140,7 @@ def _flip_rows(tiles: Any, t: int, spans: Any, width: int, words: Any) -> None:
 
 @compiled
 def _fill_tile(tiles: Any, t: int, width: int, words: Any) -> None:
-    """Write a tile's bitsets, of so many words."""
+    """Write a tile's bitsets of `width` words."""
     rows = tiles.row_start[t + 1] - tiles.row_start[t]
     first_column, end_column = tiles.column_start[t], tiles.column_start[t + 1]
     first_edge = tiles.column_edge[first_column]
@@ -166,17 +167,17 @@ def fill_row_bits(tiles: Any, first: int, last: int, bits: Any) -> None:
         _fill_tile(tiles, t, bits.width[t], bits.words[bits.start[t] : bits.start[t + 1]])
 
 
-class RowBitsToCome:
-    """The row bits of tiles, once there were enough small batches to derive them."""
+class LazyRowBits:
+    """The row bits of tiles, available once enough small batches have derived them."""
 
     def __init__(self, tiles: Tiles) -> None:
         self._tiles = tiles
         self._filling: RowBits | None = None
         self._filled: RowBits | None = None
-        self._next = [0]  # taken out by the thread that derives the next tiles; others do not wait for it
+        self._next = [0]  # empty while a thread derives the next tiles; other threads do not wait for it
 
     def get(self) -> RowBits | None:
-        """The row bits; or None, but then some more of them are derived."""
+        """Return the row bits, or derive a few more of them and return None unless these were the last."""
         if self._filled is not None:
             return self._filled
         try:
@@ -188,7 +189,7 @@ class RowBitsToCome:
         if self._filling is None:
             return None
         tiles = len(self._filling.width)
-        last = min(first + TILES_AT_ONCE, tiles)
+        last = min(first + TILES_BATCH_SIZE, tiles)
         fill_row_bits(self._tiles, first, last, self._filling)
         if last < tiles:
             self._next.append(last)

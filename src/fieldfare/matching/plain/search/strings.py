@@ -1,4 +1,4 @@
-"""Rows found by a text that a string must contain: the strings of one attribute, for one group of needles."""
+"""Rows found by needles in the strings of one attribute, for one group of needles."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Filters that are known without being parsed, because one was that differs in its numbers only.
+"""Filters that need not be parsed, because they differ from a parsed one in their numbers only.
 
     DISTANCE_KM(lat, lon, 34.05, -118.2) < 3        DISTANCE_KM(lat, lon, ?, -?) < ?      34.05  118.2  3
 
-A text's *template* has a mark in the place of each plain number. What the parser makes of two texts of one
-template differs in these numbers, and only there, if it takes numbers over as they are. Whether it does is
-seen where a template is first met: the constants of the parsed filter must be the text's numbers, in the
-order of the text, but for signs. A filter with numbers that are folded, counted in other units or dropped has
-no template; nor has one with a call that may be simplified by what its numbers are.
+A text's *template* has a placeholder for each plain number. Two texts of one template parse to expressions
+that differ in these numbers only, provided that the parser takes numbers over unchanged. This is checked when
+a template is first met: the constants of the parsed filter must be the text's numbers, in the order of the
+text, except for signs. A filter whose numbers are folded, converted to other units or dropped has no
+template; nor has one with a call that may be simplified depending on its numbers.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _PIECES = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What stands before a number, or before the text's end; and the number. One of the two is always met, so
-nothing is tried twice. A possessive repetition would say so, but is wrong before Python 3.11.5 (gh-106052).
-"""
+"""The text before a number or before the end, and the number. One alternative always matches, so there is no
+backtracking. A possessive repetition would state this, but is broken before Python 3.11.5 (gh-106052)."""
 _ODD = ("--", "/*", "`", _MARK)
-"""Comments, quotes of other languages: such texts have no template."""
+"""Comments, and quotes of other languages: texts with these have no template."""
 
 
 class Known(NamedTuple):
-    """What is known of the filters of a template.
+    """The shared properties of the filters of a template.
 
     Attributes
     ----------
     form
         Their shape.
     constants
-        Those of one of them.
+        The constants of one of the filters.
     places, signs
-        Which of the constants are numbers, and by what each of the text's is multiplied.
+        The indices of the constants that are numbers, and the sign by which each of the text's numbers is
+        multiplied.
     work
-        Of each of them.
+        The work of each of the filters.
     """
 
     form: Expression
@@ -59,7 +59,7 @@ class Known(NamedTuple):
     work: Work | None
 
     def constants_with(self, numbers: list[int | Decimal]) -> tuple[Constant, ...]:
-        """The constants of the filter whose text has these numbers."""
+        """Return the constants of the filter whose text has these numbers."""
         found = list(self.constants)
         for place, sign, number in zip(self.places, self.signs, numbers, strict=True):
             found[place] = number * sign
@@ -67,7 +67,7 @@ class Known(NamedTuple):
 
 
 def cut(text: str) -> tuple[str, list[int | Decimal]] | None:
-    """The template of a text of the sql dialect, and its numbers; None if it has none."""
+    """Return the template of a text of the sql dialect, and its numbers; None if it has no template."""
     if any(odd in text for odd in _ODD):
         return None
     pieces = _PIECES.findall(text)
@@ -81,11 +81,14 @@ def _value(number: str) -> int | Decimal:
 
 
 def known_of(expression: Expression, work: Work | None, numbers: list[int | Decimal]) -> Known | None:
-    """What a parsed filter whose text has these numbers tells of its template; None if that is nothing.
+    """Return the properties of a template from a parsed filter with these numbers; None if they are
+    ambiguous.
 
-    Numbers that are equal, or 0, would not tell which constant, or of which sign, stands for which.
+    Equal numbers, and 0, do not tell which constant, or which sign, they belong to.
     """
     if any(_may_be_simplified(part) for part in walk(expression)):
+        return None
+    if work is not None and not work.is_of_numbers(numbers):
         return None
     form, constants = shape_of(expression)
     places = tuple(place for place, value in enumerate(constants) if not isinstance(value, str | bytes))
@@ -97,7 +100,7 @@ def known_of(expression: Expression, work: Work | None, numbers: list[int | Deci
 
 
 def _may_be_simplified(e: Expression) -> bool:
-    """Whether a call is computed, or written in another way, by what its numbers are."""
+    """Whether a call is folded or rewritten depending on the values of its numbers."""
     if not isinstance(e, Call):
         return False
     if all(isinstance(operand, Literal) for operand in e.operands):

@@ -1,4 +1,4 @@
-"""The compiled loops over tiles that find the rows which events match."""
+"""Kernels that find the rows of tiles which events match."""
 
 from __future__ import annotations
 
@@ -39,30 +39,31 @@ from fieldfare.matching.plain.search.left_lanes import (
 from fieldfare.matching.plain.search.vectors import BLOCK, GROUP_BLOCKS, LANES
 
 LINE = 16
-"""Numbers of 32 bits in a cache line."""
+"""32-bit integers in a cache line."""
 AHEAD = 12
-"""So many rows before a row is checked, its pieces are asked for."""
+"""Prefetch distance in rows for their pieces."""
 
 FEW_LANES = 4
-"""For so few events most rows are out after HEAD_SETS of their sets; only the others' are read further."""
+"""Maximum lanes for which rows are first tested on HEAD_SETS of their sets; most fail, the others are
+completed."""
 
 RUN_MATCHES = 4
-"""A row that so many of some events match gives a run (see ``grouping``)."""
+"""Minimum matches of a row among the events of a bitset for which a run is written (see ``grouping``)."""
 
 _BIT = np.uint64(1) << np.arange(64, dtype=np.uint64)
 _ROOM = BLOCK * GROUP_BLOCKS
-"""Vector loops read and write so many codes more than there are."""
+"""Codes beyond the end that vector loops may read and write."""
 
 
 @compiled
 def coded_width(events: int) -> Any:
-    """The codes of so many events need this much room a row."""
+    """Return the codes per row needed for `events` events."""
     return (events + BLOCK - 1) // BLOCK * BLOCK
 
 
 @compiled
 def _bitsets(count: int) -> Any:
-    """Room for bitsets, each in a cache line of its own: loads across two take twice the time."""
+    """Allocate bitsets, each in its own cache line: loads across two lines take twice the time."""
     words = np.empty((count + 1) * BITSET_WORDS, np.uint64)
     start = -(words.ctypes.data >> 3) % BITSET_WORDS
     return words[start : start + count * BITSET_WORDS]
@@ -70,7 +71,7 @@ def _bitsets(count: int) -> Any:
 
 @compiled
 def _all_events(count: int, masks: Any) -> None:
-    """Set the bits of events that there are."""
+    """Set the bits of the first `count` events."""
     for b in range(len(masks)):
         left = count - b * BLOCK
         masks[b] = 0xFFFFFFFF if left >= BLOCK else (1 << left) - 1
@@ -78,7 +79,7 @@ def _all_events(count: int, masks: Any) -> None:
 
 @compiled
 def _gather_columns(tiles: Any, t: int, codes: Any, masks: Any, live: Any) -> Any:
-    """Write the numbers of a tile's live events to `live`, then their codes, a row for each column."""
+    """Write the numbers of a tile's live events to `live`, then their codes, one row per column."""
     width, flat = codes.shape[1], codes.reshape(-1)
     out, out_width = live.reshape(-1), live.shape[1]
     events = codes.shape[0] - 1
@@ -92,13 +93,13 @@ def _gather_columns(tiles: Any, t: int, codes: Any, masks: Any, live: Any) -> An
 
 @compiled
 def _words_for(lanes: int) -> Any:
-    """How many words a bitset needs for so many events, of the widths that there are."""
+    """Return the smallest supported bitset width, in words, for `lanes` events."""
     return 1 if lanes <= 64 else 2 if lanes <= 128 else 4 if lanes <= 256 else BITSET_WORDS
 
 
 @compiled
 def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, table: Any, words: int) -> None:
-    """Write the bitsets of a tile for `lanes` of its live events, `words` to a bitset."""
+    """Write the bitsets of a tile for `lanes` of its live events, `words` words per bitset."""
     flat, width = live.reshape(-1), live.shape[1]
     for w in range(words):
         left = lanes - 64 * w
@@ -118,7 +119,8 @@ def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, tabl
 
 @compiled
 def _pass_rows(tiles: Any, t: int, table: Any, lanes: int, left: Any, passed: Any, words: int) -> Any:
-    """Write which rows of a tile have lanes left, and these lanes (see `pass_sets`); return how many rows."""
+    """Write the rows of a tile that have lanes left, and these lanes (see `pass_sets`); return the number of
+    rows."""
     row, place, count = tiles.row_start[t], tiles.row_set_start[t], 0
     for run in range(tiles.run_start[t], tiles.run_start[t + 1]):
         width, size = np.int64(tiles.runs[run, 0]), np.int64(tiles.runs[run, 1])
@@ -137,7 +139,7 @@ def _pass_rows(tiles: Any, t: int, table: Any, lanes: int, left: Any, passed: An
 
 @compiled
 def _pass_rest(table: Any, sets: Any, base: Any, width: Any, left: Any, passed: Any, rows: int) -> Any:
-    """Of rows that passed their first sets, keep those that pass the others too; return how many.
+    """Keep those rows, among rows that passed their first sets, that also pass the others; return how many.
 
     A bitset is one word. Row r's sets are those of `sets` from ``base + r * width`` on.
     """
@@ -154,7 +156,7 @@ def _pass_rest(table: Any, sets: Any, base: Any, width: Any, left: Any, passed: 
 
 @compiled
 def _bitsets_max(tiles: Any) -> Any:
-    """How many bitsets the largest table has."""
+    """Return the number of bitsets in the largest table."""
     most: Any = np.int64(0)
     for t in range(len(tiles.row_start) - 1):
         edges = tiles.column_edge[tiles.column_start[t + 1]] - tiles.column_edge[tiles.column_start[t]]
@@ -178,7 +180,7 @@ def _write_singles(
     pairs: Any,
     count: int,
 ) -> Any:
-    """Append (event, subscription) for those lanes of a row that match it; return how many slots now."""
+    """Append (event, subscription) for those lanes of a row that match it; return the new number of slots."""
     mask = words_set(left, i, words)
     while mask != 0:
         w = lowest_bit(mask)
@@ -212,9 +214,9 @@ def _write_pairs(
     pairs: Any,
     count: int,
 ) -> Any:
-    """Append what the rows that passed match of their lanes: runs, or (event, subscription).
+    """Append the matches of the rows that passed, as runs or as (event, subscription).
 
-    Returns how many slots are written then; `pairs` has room for all, and for what `flatten` writes behind.
+    Returns the new number of slots; `pairs` has room for all, and for what `flatten` writes after the end.
     """
     numbers = pairs.reshape(-1).view(np.uint16)
     for i in range(passed_count):
@@ -246,14 +248,15 @@ def _write_pairs(
 def scan_tiles(
     tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count: int, first_tile: int, ends: Any
 ) -> Any:
-    """Append (event, subscription) for the rows of tiles; cells is [n, A], codes [A + 1, n and some].
+    """Append (event, subscription) for the rows of tiles; cells is [n, A], codes is [A + 1, n or more].
 
-    Tile by tile: its zones leave some events, which get bits, 512 at a time or, at the end, in shorter
-    bitsets; those of its edges are written for these, and each row is a few instructions on them.
+    For each tile, its zones select events, which become bits, 512 at a time or, at the end, in shorter
+    bitsets. The bitsets of its edges are written for these events, and each row takes a few instructions on
+    them.
 
-    It begins with a tile and stops before one for which there may not be room. Returns that tile, or how
-    many there are, the number of slots, and for how many the tile needs room. Where the slots of each tile
-    end is written to `ends`.
+    It begins with `first_tile` and stops before a tile for which there may not be room. Returns the tile
+    where it stopped, or the number of tiles; the number of slots; and the number of slots for which that tile
+    needs room. The end of each tile's slots is written to `ends`.
     """
     all_masks = np.empty(codes.shape[1] // BLOCK, np.uint32)
     _all_events(len(cells), all_masks)

@@ -1,4 +1,4 @@
-"""Pieces of LLVM code that `lanes` and `left_lanes` are made of: bitsets and codes in registers."""
+"""Building blocks of the LLVM code of `lanes` and `left_lanes`: bitsets and codes in registers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from llvmlite import ir
 
 BLOCK = 32
-"""Codes that fill a register: masks and arrays of codes have room for whole blocks."""
+"""Codes per register; masks and arrays of codes have room for complete blocks."""
 GROUP_BLOCKS = 4
-"""Blocks that `fill_edges` compares at once: it may write so many, whole, at the end."""
+"""Blocks that `fill_edges` compares at a time; at the end it may write this many complete blocks."""
 LANES = 512
 WORDS = LANES // 64
 WIDTHS = (1, 2, 4, 8)
-"""A bitset may have so many words; those of one table all have the same."""
+"""Supported widths of a bitset, in words; all bitsets of a table have equal width."""
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 CODES = ir.VectorType(I16, BLOCK)
@@ -22,7 +22,7 @@ MASK = ir.VectorType(I1, BLOCK)
 
 
 def set_type(words: int) -> Any:
-    """A bitset in a register."""
+    """The LLVM type of a bitset in a register."""
     return ir.VectorType(I64, words)
 
 
@@ -31,14 +31,14 @@ def zeros(words: int) -> Any:
 
 
 def for_width(builder: Any, words: Any, write: Callable[[int], None]) -> None:
-    """Have the loop written once for each of WIDTHS, and the one chosen whose bitsets have so many words."""
+    """Generate the loop for each of WIDTHS, and branch to the one for bitsets of `words` words."""
     for width in WIDTHS:
         with builder.if_then(builder.icmp_unsigned("==", words, ir.Constant(I64, width))):
             write(width)
 
 
 def words_not_zero(builder: Any, value: Any, words: int) -> Any:
-    """Which words of a bitset are not zero, as a mask in an integer of so many bits."""
+    """Return a mask of the nonzero words of a bitset, as an integer of `words` bits."""
     nonzero = builder.icmp_unsigned("!=", value, zeros(words))
     return builder.bitcast(nonzero, ir.IntType(words))
 
@@ -59,7 +59,7 @@ def store(builder: Any, value: Any, data: Any, place: Any) -> None:
 
 
 def everywhere(builder: Any, value: Any, vector: Any) -> Any:
-    """A vector with one value in all places."""
+    """Return a vector with one value in all places."""
     single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(I32, 0))
     zeros = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
     return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)

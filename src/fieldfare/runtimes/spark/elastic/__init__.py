@@ -1,1 +1,1 @@
-"""Elasticity on Spark: executors that come and go, matchers that are asked to run where their slices are."""
+"""Elasticity on Spark: executors that come and go, and matchers' tasks that run where their slices are."""

@@ -2,31 +2,28 @@
 
     executors, tasks' CPU ─▶ ExecutorHosts ◀─▶ Manager ◀─▶ Enforcer
                                   │               └─ configuration ─▶ elastic.json
-                                  └─ open slices, request and decommission executors, say where tasks go
+                                  └─ open slices, request and decommission executors, place tasks
 
-What the machines ask for is done here, or by threads of its own where it takes a Spark job. Nothing that is
-matched waits for any of it: a task that is not where its slices are mapped maps them.
+This thread runs the machines in an event loop; requests that need a Spark job run in threads of their own.
+Matching never waits for them: a task that runs where its slices are not mapped maps them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import queue
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from itertools import count
 from math import inf
-from typing import Any
 
 from msgspec.structs import replace as replace_fields
 from pyspark.sql import SparkSession
 
-from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
+from fieldfare.effects import Machine, Received, Send
 from fieldfare.elasticity import (
     Configuration,
     ElasticityPolicy,
@@ -54,12 +51,14 @@ from fieldfare.elasticity.manager import (
     KeepConfiguration,
     ReadConfiguration,
 )
-from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, Pulse, ReleaseHost
+from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, ReleaseHost
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.machines import MachineRunner
 from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.loads import MatcherWork
 from fieldfare.runtimes.spark.elastic.executors import Executor, Executors
-from fieldfare.runtimes.spark.elastic.placed import PlacedTask, open_placed, place_tasks
+from fieldfare.runtimes.spark.elastic.pinned import PinnedTask, open_placed, place_tasks
 from fieldfare.runtimes.spark.elastic.record import (
     Decision,
     ElasticLoads,
@@ -67,34 +66,47 @@ from fieldfare.runtimes.spark.elastic.record import (
     HostLoad,
     MovesSeen,
     SliceLoadNow,
-    take_wish,
+    take_move_request,
 )
+from fieldfare.runtimes.spark.index_cache import OPEN_TRIES
 from fieldfare.runtimes.spark.query import reason
-from fieldfare.runtimes.spark.spread.loads import MatcherWork
 from fieldfare.storage import open_index_store
-from fieldfare.storage.errors import FormatError, IndexStoreError
+from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
 
 OPERATOR = "M"
+DECISIONS = "decisions"
+"""The name to which the enforcer sends its requests: they are recorded before the manager gets them."""
 LOOK_S = 0.2
 SAY_S = 1.0
-OPEN_TRIES = 5
+RETRY_S = 1.0
+CLOSING_S = 5.0
 OPENERS = 4
-"""So many executors are made warm at once."""
+"""Maximum executors that are warmed at the same time."""
 CALM_S = 600.0
 POLICY = ElasticityPolicy(releases_per_hour=3)
-"""The paper's, but that hosts are released at most a few times an hour."""
+"""The paper's policy, but hosts are released at most a few times per hour."""
 SETTINGS = ManagerSettings(dead_after_s=45.0, start_s=180.0)
-"""Another executor has so long to come in the place of one that died; it takes half a minute to be warm."""
+"""Time limits for replacing a dead executor; a new one takes half a minute to be warm."""
+
+REQUESTS = (
+    ReadConfiguration,
+    KeepConfiguration,
+    AddHost,
+    ReleaseHost,
+    RequestExecutors,
+    DecommissionExecutor,
+)
+"""The machines' requests that need no Spark job."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticSettings:
-    """How a service grows and shrinks: between which numbers of hosts, or whether it only says how.
+    """How a service grows and shrinks: bounds for the number of hosts, and whether it only logs decisions.
 
-    For `calm_s` seconds after hosts were added none is released.
+    No host is released for `calm_s` seconds after hosts were added.
     """
 
     schedule: HostSchedule
@@ -103,12 +115,12 @@ class ElasticSettings:
 
 
 def slice_names(matchers: int) -> tuple[str, ...]:
-    """What the matchers of a query are called as slices of the operator M."""
+    """Return the names of a query's matchers, as slices of the operator M."""
     return Operators(0, {OPERATOR: matchers}, 0).slices
 
 
 class ElasticControl:
-    """See above; `start` and `close` it around a query with several matchers."""
+    """Grows and shrinks the service of a query with several matchers, from `start` to `close`."""
 
     def __init__(
         self, session: SparkSession, folder: DataFolder, settings: ElasticSettings, matchers: int
@@ -120,35 +132,34 @@ class ElasticControl:
         self._seen: dict[str, Executor] = {}
         self._names = slice_names(matchers)
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        try:
-            self._record = ElasticRecord.read(folder.elastic)
-        except FormatError as error:
-            _log.error("%s: hosts and slices are placed anew", error)
-            self._record = ElasticRecord()
+        self._record = ElasticRecord.take(folder.elastic)
         first = Configuration(Operators(0, {OPERATOR: matchers}, 0), {})
         kept = self._record.configuration
         if kept is not None and kept.operators != first.operators:
-            # Cut anew for another number of matchers: as many hosts, with other slices.
+            # Cut again for another number of matchers: the same number of hosts, with other slices.
             first = replace(first, started=kept.started, version=kept.version)
             first = first.begun(max(1, len(kept.hosts)))
             self._record.configuration = None
         else:
-            # Who only says what would be done leaves the cluster as it is.
+            # A dry run leaves the cluster as it is.
             first = first.begun(
                 max(1, len(self._executors.seen())) if settings.dry_run else self._bounds()[0]
             )
         self._manager = Manager(first, SETTINGS)
         self._policy = replace(POLICY, calm_s=settings.calm_s)
-        self._enforcer = Enforcer(self._policy)
+        self._enforcer = Enforcer(self._policy, DECISIONS)
         self._hosts = ExecutorHosts(self._names)
         self._machines: dict[str, Machine] = {
             "manager": self._manager,
             "enforcer": self._enforcer,
             "hosts": self._hosts,
         }
-        self._inbox: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
-        self._timers: list[tuple[float, int, str, object]] = []
-        self._ticks = count()
+        self._runner = MachineRunner(
+            {MapSlices: self._map_slices} | dict.fromkeys(REQUESTS, self._answer),
+            {SlicesPlaced: self._place},
+            self._send,
+            logger=_log,
+        )
         self._moves = MovesSeen()
         self._asked = self._granted = 0
         self._wanted = self._requested = 0
@@ -156,23 +167,25 @@ class ElasticControl:
         self._looked_s = self._said_s = 0.0
         self._placed: Mapping[str, str] = {}
         self._sizes: tuple[int, dict[str, int]] = (-1, {})
-        self._stop = threading.Event()
+        self._stop = asyncio.Event()
         self._openers = ThreadPoolExecutor(OPENERS, "fieldfare-open")
         self._thread = threading.Thread(target=self._run, name="fieldfare-elastic", daemon=True)
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def close(self) -> None:
-        """End; what is under way is gone on with by the next one."""
-        self._stop.set()
-        self._thread.join(5.0)
+        """Stop; the next control resumes unfinished changes."""
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(CLOSING_S)
         self._openers.shutdown(wait=False, cancel_futures=True)
 
-    # What the query asks, and tells
+    # Called by the query
 
-    def tasks(self) -> list[PlacedTask]:
-        """Who is to match a batch: a task for each core of every executor that has slices."""
+    def tasks(self) -> list[PinnedTask]:
+        """Return the tasks that match a batch: one for each core of every executor that has slices."""
         at: dict[str, list[str]] = {}
         placed, seen = self._placed, self._seen
         for name in self._names:
@@ -181,15 +194,15 @@ class ElasticControl:
         tasks = []
         for executor, names in at.items():
             known = seen.get(executor)
-            # Those that have no place yet run where there is room.
+            # Slices without a host run wherever there is room.
             pieces = min(len(names), known.cores if known else max(1, sum(e.cores for e in seen.values())))
             for piece in self._evenly(names, pieces):
                 numbers = tuple(sorted(self._numbers[name] for name in piece))
-                tasks.append(PlacedTask(numbers, known.location if known else None))
+                tasks.append(PinnedTask(numbers, known.location if known else None))
         return tasks
 
     def _evenly(self, names: list[str], pieces: int) -> list[list[str]]:
-        """Slices in so many tasks, by what they took lately."""
+        """Distribute slices over `pieces` tasks, balanced by their recent CPU load."""
         groups: list[tuple[float, list[str]]] = [(0.0, []) for _ in range(pieces)]
         probes = self._hosts.probes
         loads = {name: probes[name].cpu if name in probes else 0.0 for name in names}
@@ -200,9 +213,9 @@ class ElasticControl:
         return [group for _, group in groups]
 
     def worked(
-        self, manifest: int, tasks: Sequence[PlacedTask], work: Iterable[MatcherWork], took_s: float
+        self, manifest: int, tasks: Sequence[PinnedTask], work: Iterable[MatcherWork], took_s: float
     ) -> None:
-        """Take in what a batch's tasks took, which lasted so long: slices', and evenly what is nobody's."""
+        """Add the CPU time of a batch that took `took_s`; time of no slice is shared evenly."""
         cpu_s = dict.fromkeys(self._names, 0.0)
         sent = dict.fromkeys(self._names, 0)
         mates = {number: task.matchers for task in tasks for number in task.matchers}
@@ -226,10 +239,12 @@ class ElasticControl:
             if location is not None:
                 self._asked += 1
                 self._granted += location.rpartition("_")[2] == executor
-        self._inbox.put(("hosts", Worked(cpu_s, sent, self._memory(manifest), took_s)))
+        worked = Worked(cpu_s, sent, self._memory(manifest), took_s)
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._runner.dispatch, "hosts", worked)
 
     def _memory(self, number: int) -> dict[str, int]:
-        """How many bytes the files of each slice have."""
+        """Return the size in bytes of each slice's files."""
         if number != self._sizes[0]:
             with suppress(OSError, IndexStoreError):
                 self._sizes = number, self._sizes_of(self._store.manifest(number))
@@ -244,7 +259,7 @@ class ElasticControl:
         return sizes
 
     def open_all(self, manifest: int) -> None:
-        """Keep Python's processes alive where slices are placed, and what a manifest names mapped there."""
+        """Keep Python processes alive where slices are placed, with a manifest's slices mapped."""
         tasks = [task for task in self.tasks() if task.location is not None]
         if tasks:
             rows = place_tasks(self._session, tasks)
@@ -253,35 +268,40 @@ class ElasticControl:
     # The thread
 
     def _run(self) -> None:
-        for name, machine in self._machines.items():
-            self._carry_out(name, machine.start(time.monotonic()))
-        while not self._stop.is_set():
-            try:
-                self._step()
-            except Exception as error:
-                # It places and counts; what is published is matched without it.
-                if not self._stop.is_set():
-                    _log.error("the service cannot grow or shrink now: %s", reason(error))
-                    _log.debug("traceback", exc_info=True)
-                self._stop.wait(1.0)
+        try:
+            self._loop.run_until_complete(self._control())
+        finally:
+            self._loop.close()
 
-    def _step(self) -> None:
-        with suppress(queue.Empty):
-            name, message = self._inbox.get(timeout=LOOK_S / 2)
-            self._hand_in(name, message)
-        if self._inbox.empty():  # Nothing is on its way to the manager: with each pulse below something is.
-            self._take_wish()
+    async def _control(self) -> None:
+        self._start_machines()
+        while not self._stop.is_set():
+            wait_s = LOOK_S
+            try:
+                self._look()
+            except Exception as error:
+                # This thread only places and counts; events are matched without it.
+                _log.error("the service cannot be scaled now; retrying: %s", reason(error))
+                _log.debug("traceback", exc_info=True)
+                wait_s = RETRY_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), wait_s)
+        await self._runner.close()
+
+    def _start_machines(self) -> None:
+        for name, machine in self._machines.items():
+            self._runner.add(name, machine)
+
+    def _look(self) -> None:
+        """Look at the executors and at a user's requests, and report."""
+        if self._runner.is_idle:  # no message is on its way to the manager
+            self._start_requested_move()
+        self._resize()
+        seen = self._executors.seen()
+        if seen != self._seen:
+            self._seen = seen
+            self._runner.dispatch("hosts", ExecutorsSeen({each.id: each.cores for each in seen.values()}))
         now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            _, _, name, message = heappop(self._timers)
-            self._hand_in(name, message)
-        if now - self._looked_s >= LOOK_S:
-            self._looked_s = now
-            self._resize()
-            seen = self._executors.seen()
-            if seen != self._seen:
-                self._seen = seen
-                self._hand_in("hosts", ExecutorsSeen({each.id: each.cores for each in seen.values()}))
         if now - self._said_s >= SAY_S:
             self._said_s = now
             least, most = self._bounds()
@@ -289,7 +309,7 @@ class ElasticControl:
             self._say(least, most)
 
     def _resize(self) -> None:
-        """Ask the cluster for what is wanted, again until it has heard it."""
+        """Request the wanted executors from the cluster, until the request succeeds."""
         if self._settings.dry_run:
             return
         if self._wanted != self._requested:
@@ -303,36 +323,17 @@ class ElasticControl:
         here = time.localtime()
         return self._settings.schedule.at(60 * here.tm_hour + here.tm_min)
 
-    def _hand_in(self, name: str, message: object) -> None:
-        now = time.monotonic()
-        try:
-            effects = self._machines[name].handle(message, now)
-        except Exception:
-            if isinstance(message, Pulse):  # Each asks for the next: the machine would stand still for ever.
-                heappush(self._timers, (now + SAY_S, next(self._ticks), name, message))
-            raise
-        self._carry_out(name, effects)
+    def _send(self, sender: str, effect: Send) -> None:
+        if isinstance(effect.message, MigrationRequest):
+            self._asked_for(effect.message)
+        else:
+            self._runner.dispatch("hosts", ToHost(effect.to, effect.message))
 
-    def _carry_out(self, name: str, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Timer():
-                    heappush(self._timers, (effect.at_s, next(self._ticks), name, effect.message))
-                case Send(message=MigrationRequest()):
-                    self._asked_for(effect.message)
-                case Send() if effect.to in self._machines:
-                    message = effect.message
-                    said = message if isinstance(message, Received) else Received(name, message)
-                    self._inbox.put((effect.to, said))
-                case Send():
-                    self._inbox.put(("hosts", ToHost(effect.to, effect.message)))
-                case Ask():
-                    self._do(effect.question)
-                case Tell(news=SlicesPlaced(executors)):
-                    self._placed = executors
+    def _place(self, name: str, news: SlicesPlaced) -> None:
+        self._placed = news.executors
 
-    def _asked_for(self, wanted: Any) -> None:
-        """What the enforcer, or somebody by hand, wants: noted, and done unless it is only to be said."""
+    def _asked_for(self, wanted: MigrationRequest) -> None:
+        """Record a request of the enforcer or of a user; carry it out unless this is a dry run."""
         is_done = not self._settings.dry_run
         _log.info("%s%s", wanted.reason, "" if is_done else " (dry run)")
         now_ms = time.time_ns() // 1_000_000
@@ -341,55 +342,51 @@ class ElasticControl:
         )
         self._keep_record(replace_fields(self._record, decisions=[*self._record.decisions, decision]))
         if is_done:
-            self._inbox.put(("manager", Received("enforcer", wanted)))
+            self._runner.dispatch("manager", Received("enforcer", wanted))
 
-    def _do(self, question: object) -> None:
+    async def _answer(self, name: str, question: object) -> object:
         match question:
             case ReadConfiguration():
                 kept = self._record.configuration
                 if kept is not None:
-                    self._inbox.put(("hosts", HostsWanted(kept.hosts)))
-                self._inbox.put(("manager", ConfigurationRead(kept)))
-            case KeepConfiguration():
-                self._keep(question.configuration)
-            case AddHost():
-                pass  # its executor comes because the configuration has it
-            case ReleaseHost():
-                self._inbox.put(("manager", HostReleased(question.host)))
-            case RequestExecutors():
-                self._wanted = question.count
-            case DecommissionExecutor():
-                self._unwanted.add(question.executor)
-            case MapSlices():
-                self._openers.submit(self._open, question)
+                    self._runner.dispatch("hosts", HostsWanted(kept.hosts))
+                return ConfigurationRead(kept)
+            case KeepConfiguration(configuration):
+                return self._keep(configuration)
+            case ReleaseHost(host):
+                return HostReleased(host)
+            case RequestExecutors(wanted):
+                self._wanted = wanted
+            case DecommissionExecutor(executor):
+                self._unwanted.add(executor)
+        return None  # also for AddHost: an executor is requested because the configuration has the host
 
-    def _keep(self, configuration: Configuration) -> None:
+    def _keep(self, configuration: Configuration) -> ConfigurationKept | ConfigurationRead:
         before = self._record.configuration
-        if configuration == before:
-            self._inbox.put(("manager", ConfigurationKept(configuration.version)))
-            return
-        if before is not None and configuration.version <= before.version:
-            self._inbox.put(("manager", ConfigurationRead(before)))
-            return
-        moves = self._moves.look(before, configuration, time.time_ns() / 1e6)
-        self._keep_record(
-            replace_fields(self._record, configuration=configuration, moves=[*self._record.moves, *moves])
-        )
-        self._inbox.put(("hosts", HostsWanted(configuration.hosts)))
-        self._inbox.put(("manager", ConfigurationKept(configuration.version)))
+        if configuration != before:
+            if before is not None and configuration.version <= before.version:
+                return ConfigurationRead(before)
+            moves = self._moves.look(before, configuration, time.time_ns() / 1e6)
+            moves = [*self._record.moves, *moves]
+            self._keep_record(replace_fields(self._record, configuration=configuration, moves=moves))
+            self._runner.dispatch("hosts", HostsWanted(configuration.hosts))
+        return ConfigurationKept(configuration.version)
 
     def _keep_record(self, record: ElasticRecord) -> None:
-        """What is not on disk, as when that is full, was not decided."""
+        """Keep the record; a decision that cannot be written (on a full disk) does not take effect."""
         record.keep(self._folder.elastic)
         self._record = record
 
-    def _open(self, wanted: MapSlices) -> None:
-        """Have slices mapped on an executor, and see that it was there that they were."""
+    async def _map_slices(self, name: str, wanted: MapSlices) -> SlicesMapped:
+        return await self._loop.run_in_executor(self._openers, self._open, wanted)
+
+    def _open(self, wanted: MapSlices) -> SlicesMapped:
+        """Map slices on an executor, and check that they were mapped there."""
         here: list[float] = []
         with suppress(Exception):
             executor = self._seen[wanted.executor]
             numbers = tuple(self._numbers[name] for name in wanted.slices)
-            task = PlacedTask(numbers, executor.location)
+            task = PinnedTask(numbers, executor.location)
             rows = place_tasks(self._session, [task] * executor.cores)
             for _ in range(OPEN_TRIES):
                 newest = self._store.newest()
@@ -399,14 +396,14 @@ class ElasticControl:
                 if here or self._stop.is_set():
                     break
         processors = min(here, default=inf)
-        self._inbox.put(("hosts", SlicesMapped(wanted.executor, wanted.slices, bool(here), processors)))
+        return SlicesMapped(wanted.executor, wanted.slices, bool(here), processors)
 
-    def _take_wish(self) -> None:
-        """Have a slice moved by hand; the manager takes one request at a time."""
+    def _start_requested_move(self) -> None:
+        """Carry out a user's request to move a slice; the manager takes one request at a time."""
         configuration = self._manager.configuration
         if configuration.moves or configuration.moving or not self._folder.elastic_wishes.exists():
             return
-        move = take_wish(self._folder)
+        move = take_move_request(self._folder)
         if move is not None:
             self._asked_for(MigrationRequest((move,), 0, (), "by hand"))
 

@@ -1,4 +1,4 @@
-"""The executors of a standalone cluster: which there are, how many there shall be, which are given back."""
+"""The executors of a standalone cluster: list them, request a number of them, release single ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 ELASTIC_CONFIG = {
-    # Who is given back ends when its last task has.
+    # A released executor exits after its last task.
     "spark.decommission.enabled": "true",
-    # A matcher's task waits so long for the executor that has its slices mapped, if that is at work.
+    # How long a matcher's task waits for the executor that has its slices mapped, if that is busy.
     "spark.locality.wait.process": "500ms",
 }
-"""What a session needs besides, whose executors come and go."""
+"""Additional settings of a session whose executors come and go."""
 
 
 class Executor(NamedTuple):
-    """One of them. `location` is what a task says that would like to run there."""
+    """An executor; `location` is the preferred location of tasks that should run there."""
 
     id: str
     location: str
@@ -24,7 +24,7 @@ class Executor(NamedTuple):
 
 
 class Executors:
-    """The executors of a session's application, besides its driver."""
+    """The executors of a session's application, without its driver."""
 
     def __init__(self, session: SparkSession) -> None:
         self._jvm: Any = session._jvm
@@ -32,7 +32,7 @@ class Executors:
         self._known: dict[str, Executor] = {}
 
     def seen(self) -> dict[str, Executor]:
-        """Those that there are now, without any that is on its way out, the oldest first."""
+        """Return the present executors, without those being decommissioned, oldest first."""
         backend = self._context.schedulerBackend()
         ids = self._texts(backend.getExecutorIds())
         leaving = set(self._texts(backend.executorsPendingDecommission().keys().toSeq()))
@@ -43,12 +43,12 @@ class Executors:
         return {each: self._known[each] for each in sorted(present, key=lambda id: (len(id), id))}
 
     def request(self, count: int) -> None:
-        """There shall be so many."""
+        """Request a total number of executors."""
         no_hosts = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self._jvm.java.util.HashMap())
         self._context.requestTotalExecutors(count, 0, no_hosts)
 
     def give_back(self, id: str) -> None:
-        """Let one end when it is done, without another in its place."""
+        """Let an executor exit when its tasks are done, without a replacement."""
         info = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
             "not needed", self._jvm.scala.Option.empty()
         )

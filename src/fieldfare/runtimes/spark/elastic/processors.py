@@ -1,7 +1,8 @@
-"""How much of a machine's processors this process may use, by the control groups of Linux that it is in.
+"""How many CPUs this process may use, according to its Linux control groups.
 
 An executor in a container, or in a group with a limit, runs as many tasks at once as it was told to, and may
-get less of a processor than that. By its tasks alone its host looks half idle when it has no more to give.
+get less CPU time than that. Its tasks' CPU time alone would make its host look half idle when it is
+exhausted.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def processors_here(groups: Path = GROUPS, membership: Path = MEMBERSHIP) -> float:
-    """So many processors' time all of this process's group may take; infinite where nothing limits it.
+    """Return the number of CPUs that this process's group may use; infinite without a limit.
 
     Parameters
     ----------
     groups
-        Where control groups are mounted, of version 1, 2 or both.
+        Mount point of control groups of version 1, 2 or both.
     membership
-        Which of them this process is in. A container may see its own as the root: then the paths named there
-        lead nowhere, and the root says what holds.
+        File with the groups of this process. A container may see its own group as the root: then the paths in
+        the file do not exist, and the root has the limit.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -36,13 +37,13 @@ def processors_here(groups: Path = GROUPS, membership: Path = MEMBERSHIP) -> flo
             continue
         root = groups / "cpu" if controllers else groups
         group = PurePosixPath(path.lstrip("/"))
-        for each in (group, *group.parents):  # a group may have no more than those that it is in
+        for each in (group, *group.parents):  # a group may use no more than the groups that contain it
             least = min(least, _limit_of(root / each))
     return least
 
 
 def _limit_of(group: Path) -> float:
-    """What one group may take, by version 2 or 1; what cannot be read limits nothing."""
+    """Return the limit of one group, of version 2 or 1; infinite if it cannot be read."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (group / "cpu.max").read_text().split()
         return int(quota) / int(period)  # "max" is no number

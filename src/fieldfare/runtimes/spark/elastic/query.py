@@ -1,8 +1,8 @@
-"""Batches that the driver plans itself: a streaming query whose matchers' tasks could say where to run.
+"""Batches that the driver plans itself: a query whose matchers' tasks have preferred locations.
 
-Spark's streaming sources written in Python cannot say where their partitions would best be read, nor can a
-shuffle's readers. So an elastic service's batches are jobs of the driver's own, one after the other, planned
-by the same `BatchPlanner` as a query's; what was done is read from the match log, as ever.
+Spark's streaming sources written in Python cannot state preferred locations, nor can a shuffle's readers. So
+an elastic service's batches are jobs of the driver's own, one after the other, planned by the same
+`BatchPlanner` as a query's; progress is read from the match log as usual.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
+from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
-from fieldfare.runtimes.spark.elastic.placed import PlacedMatching, PlacedTask
+from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
-from fieldfare.runtimes.spark.spread.learning import Learner, work_of
-from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage.folder import DataFolder
 
 GROUP = "fieldfare-batches"
@@ -33,10 +33,10 @@ END_WAIT_S = 10.0
 _log = logging.getLogger("fieldfare.pipeline")
 
 
-class PlacedQuery:
-    """Matches a service's log, as the streaming query of ``query.start_query`` does; it begins at once.
+class PinnedQuery:
+    """Matches a service's log like the streaming query of ``query.start_query``; starts immediately.
 
-    It answers what the driver asks a `StreamingQuery`.
+    It has the methods of a `StreamingQuery` that the driver uses.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class PlacedQuery:
         self._spread = Spread(settings.matchers, settings.tasks, forwarding)
         self._learner = learner
         self.control = ElasticControl(session, folder, elastic, settings.matchers)
-        self._tasks: list[PlacedTask] = []
-        self._matching: PlacedMatching | None = None
+        self._tasks: list[PinnedTask] = []
+        self._matching: PinnedMatching | None = None
         self._batch = 0
         self._message = "Initializing"
         self._error: BaseException | None = None
@@ -81,7 +81,7 @@ class PlacedQuery:
         return self._error
 
     def stop(self) -> None:
-        """End, with the batch that is at work."""
+        """Stop; the current batch is cancelled, and waited for at most `END_WAIT_S` seconds."""
         self._stop.set()
         self._session.sparkContext.cancelJobGroup(GROUP)
         self._thread.join(END_WAIT_S)
@@ -118,8 +118,8 @@ class PlacedQuery:
         tasks = self.control.tasks()
         if self._matching is None or tasks != self._tasks:
             self._tasks = tasks
-            self._matching = PlacedMatching(self._session, self._tasks_folder, self._spread, tasks)
-        # Each matcher reads all of it; who writes it are as many as would have read it.
+            self._matching = PinnedMatching(self._session, self._tasks_folder, self._spread, tasks)
+        # Each matcher reads all ranges; as many tasks write as would read without placement.
         summaries = self._matching.match(ranges, len(pieces))
         work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
         ended_s = time.monotonic()
@@ -127,4 +127,4 @@ class PlacedQuery:
         try:
             self._learner.learn(manifest, work, started_s, ended_s)
         except Exception as error:
-            _log.warning("what the matchers measured could not be learnt from: %s", reason(error))
+            _log.warning("the matchers' measurements could not be used: %s", reason(error))

@@ -1,18 +1,19 @@
-"""What an elastic service writes down: where its slices are, what was decided and why, and its loads.
+"""The files of an elastic service: placement of slices, decisions with their reasons, and loads.
 
-Two files of the data directory. What outlives the driver, written before anything follows from it::
+One file outlives the driver, and is written before its content takes effect::
 
     elastic.json      {"configuration": {...}, "decisions": [...], "moves": [...]}
 
-and what only tells of now, every second::
+The other describes the present, and is written every second::
 
     run/elastic.json  {"time_ms": ..., "hosts": [...], "slices": [...], ...}
 
-The first is kept by one process, the pipeline's, which is the only one on its directory.
+The first is written by one process, the pipeline's, which is the only one on its directory.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,8 @@ import msgspec
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.files import temporary_path, write_file
+from fieldfare.storage.checked_files import read_checked, set_aside, write_checked
+from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 
@@ -28,10 +31,7 @@ KEPT_DECISIONS, KEPT_MOVES = 100, 500
 
 
 class Decision(msgspec.Struct):
-    """What the enforcer, or somebody by hand, asked for.
-
-    With a dry run it is not done: it is only said.
-    """
+    """A request of the enforcer or of a user; `is_done` is false after a dry run, which only logs it."""
 
     time_ms: int
     reason: str
@@ -42,7 +42,7 @@ class Decision(msgspec.Struct):
 
 
 class Move(msgspec.Struct):
-    """A slice that moved: when its new place was asked for, had it mapped, and was where its tasks go."""
+    """A slice's move: when it was requested, mapped by the new host, and used by its tasks."""
 
     slice: str
     from_host: str
@@ -53,7 +53,7 @@ class Move(msgspec.Struct):
 
 
 class ElasticRecord(msgspec.Struct):
-    """All that is kept."""
+    """The content of ``elastic.json``."""
 
     configuration: Configuration | None = None
     decisions: list[Decision] = []
@@ -61,27 +61,43 @@ class ElasticRecord(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path) -> ElasticRecord:
-        """What was kept last, or nothing; FormatError when that cannot be understood."""
+        """Read the record; empty if there is no file, FormatError if it is invalid."""
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=cls)
+            record = read_checked(path, cls)
             if record.configuration is not None:
                 record.configuration.check()
             return record
         except FileNotFoundError:
             return cls()
-        except (OSError, msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-            raise FormatError(f"{path} does not say where slices are: {error}") from None
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            raise FormatError(f"{path} is not a valid record of slices: {error}") from None
+
+    @classmethod
+    def take(cls, path: Path) -> ElasticRecord:
+        """Read the record; set an invalid one aside, note it, and return an empty one."""
+        try:
+            return cls.read(path)
+        except FormatError as error:
+            with suppress(OSError):
+                kept = set_aside(path)
+                note_corruption(
+                    path,
+                    kept.suffix[1:],
+                    f"{error}. It is set aside as {kept.name}, and hosts and slices are placed again",
+                )
+            return cls()
 
     def keep(self, path: Path) -> None:
-        """Write it down for good."""
+        """Write the record durably, with the last 100 decisions and 500 moves."""
         del self.decisions[:-KEPT_DECISIONS], self.moves[:-KEPT_MOVES]
-        write_file(path, lambda file: file.write(msgspec.json.encode(self) + b"\n"))
+        write_checked(path, self)
 
 
 class HostLoad(msgspec.Struct):
-    """A host now; `executor` is empty as long as the cluster gives none.
+    """The present state of a host; `executor` is empty until the cluster provides one.
 
-    `cores` is how many tasks it runs at once, or how many processors it may use, if that is less.
+    `cores` is the number of tasks that it runs at once, or the number of CPUs that it may use if that is
+    less.
     """
 
     host: str
@@ -92,7 +108,7 @@ class HostLoad(msgspec.Struct):
 
 
 class SliceLoadNow(msgspec.Struct):
-    """A slice now; `host` is empty as long as it is mapped nowhere, and its tasks run anywhere."""
+    """The present state of a slice; `host` is empty while it is mapped nowhere and its tasks run anywhere."""
 
     slice: str
     host: str
@@ -101,7 +117,7 @@ class SliceLoadNow(msgspec.Struct):
 
 
 class ElasticLoads(msgspec.Struct):
-    """What there is to do now; `asked` tasks said where to run, and `granted` of them ran there."""
+    """The present loads; `asked` tasks had a preferred location, and `granted` of them ran there."""
 
     time_ms: int
     dry_run: bool
@@ -114,14 +130,14 @@ class ElasticLoads(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path) -> ElasticLoads | None:
-        """The last that was said, if anything was."""
+        """Read the last written loads; None if there are none."""
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def say(self, path: Path) -> None:
-        """Say it to whoever looks. A power failure may take it."""
+        """Write the loads for readers; not synced, so a power failure may lose them."""
         temporary = temporary_path(path)
         try:
             temporary.write_bytes(msgspec.json.encode(self) + b"\n")
@@ -131,21 +147,21 @@ class ElasticLoads(msgspec.Struct):
 
 
 def wish(folder: DataFolder, move: SliceMove) -> None:
-    """Ask the pipeline to move a slice; it is taken up within a second, or when what is under way is done.
+    """Request the pipeline to move a slice; it begins within a second, or after the current change.
 
-    It takes the place of what was wished before and is not taken up yet.
+    The request replaces an earlier one that has not been taken.
     """
     write_file(folder.elastic_wishes, lambda file: file.write(msgspec.json.encode(move)))
 
 
-def waiting_wish(folder: DataFolder) -> SliceMove | None:
-    """What was wished last and is not taken up yet; what cannot be understood is nobody's wish."""
+def pending_move_request(folder: DataFolder) -> SliceMove | None:
+    """Return the last request that has not been taken; None if there is none or it is invalid."""
     return _read_wish(folder.elastic_wishes)
 
 
-def take_wish(folder: DataFolder) -> SliceMove | None:
-    """The same, and not again."""
-    # Another one may be written meanwhile: it stays for the next time.
+def take_move_request(folder: DataFolder) -> SliceMove | None:
+    """Return and remove the last request, as `pending_move_request` does without removing it."""
+    # Another one may be written meanwhile: it stays for the next call.
     taken = temporary_path(folder.elastic_wishes)
     try:
         folder.elastic_wishes.rename(taken)
@@ -166,13 +182,13 @@ def _read_wish(path: Path) -> SliceMove | None:
 
 @dataclass(slots=True)
 class MovesSeen:
-    """Sees from one configuration to the next which slices moved, and when."""
+    """Determines which slices moved, and when, from consecutive configurations."""
 
     asked_ms: dict[str, float] = field(default_factory=dict)
     mapped_ms: dict[str, float] = field(default_factory=dict)
 
     def look(self, before: Configuration | None, after: Configuration, now_ms: float) -> list[Move]:
-        """The moves that are done with `after`."""
+        """Return the moves that are completed in `after`."""
         done = []
         if after.moves:
             self.asked_ms.setdefault(after.moves[0].slice, now_ms)

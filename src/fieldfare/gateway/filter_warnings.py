@@ -1,0 +1,119 @@
+"""Warnings about a new subscription's filter, above all of names that its space's events do not have."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.filters import Filter, compile_filter
+from fieldfare.filters.encrypted import ENCRYPTED
+from fieldfare.filters.help import use_cautions
+from fieldfare.filters.help.names import KnownNames
+from fieldfare.filters.help.sampling import Sample
+from fieldfare.gateway.event_samples import SampleSize, newest_events
+from fieldfare.model import Subscription
+from fieldfare.storage.event_log import EventReader
+
+logger = logging.getLogger("fieldfare.gateway")
+
+SAMPLE = SampleSize(100, size_bytes=64 << 10, read_bytes=4 << 20, read_records=100)
+SAMPLE_FRESH_S = 10.0
+EMPTY_SAMPLE_FRESH_S = 1.0
+"""Seconds until a sample without events is read again, so that a space's first events are soon seen."""
+
+SAMPLES_MAX = 32
+"""Maximum spaces whose samples are kept in memory; beyond it the least recently used is dropped."""
+
+WARNED_MAX_CHARACTERS = 1_024
+"""Maximum characters of a filter that is checked; a longer one gets no warnings, as it was probably generated
+and takes long to check."""
+
+QUICK_MAX_CHARACTERS = 200
+"""Maximum characters of a filter that is checked on the event loop if all its names are known; a thread costs
+more than that check."""
+
+WARNED_BULK_MAX = 20
+"""Maximum subscriptions of a bulk request that are checked; those after them get no warnings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    events: list[dict[str, Any]]
+    names: KnownNames
+    read_s: float
+
+    def is_fresh(self, now_s: float) -> bool:
+        return now_s - self.read_s < (SAMPLE_FRESH_S if self.events else EMPTY_SAMPLE_FRESH_S)
+
+
+class FilterWarnings:
+    """A checker of newly stored filters."""
+
+    def __init__(self, log: EventReader) -> None:
+        self._log = log
+        self._samples: OrderedDict[str, _Kept] = OrderedDict()
+        self._reading = threading.Lock()
+
+    def at_once(self, subscription: Subscription) -> list[dict[str, str]] | None:
+        """Return a stored subscription's warnings if that takes little time and no log is read; else None."""
+        if not _is_checked(subscription):
+            return []
+        kept = self._samples.get(subscription.space)
+        if (
+            kept is None
+            or not kept.is_fresh(time.monotonic())
+            or len(subscription.filter) > QUICK_MAX_CHARACTERS
+            or not all(map(kept.names.__contains__, _compiled(subscription).column_paths))
+        ):
+            return None
+        return _warnings(subscription, lambda: Sample(kept.events, kept.names))
+
+    def of(self, subscription: Subscription) -> list[dict[str, str]]:
+        """Return a stored subscription's warnings, as ``detail`` and ``hint``; none if the check fails.
+
+        It may read the log: call it on a thread.
+        """
+        if not _is_checked(subscription):
+            return []
+        return _warnings(subscription, lambda: self._sample(subscription.space))
+
+    def of_bulk(self, stored: list[Subscription]) -> list[dict[str, str]]:
+        """Return the warnings of the first `WARNED_BULK_MAX` subscriptions, each with its ``id``."""
+        return [{"id": each.id, **warning} for each in stored[:WARNED_BULK_MAX] for warning in self.of(each)]
+
+    def _sample(self, space: str) -> Sample:
+        """Return a new sample for each filter, so that attributes which filters name are not kept."""
+        with self._reading:
+            kept = self._samples.get(space)
+            if kept is None or not kept.is_fresh(time.monotonic()):
+                events = newest_events(self._log, space, SAMPLE)
+                kept = _Kept(events, Sample(events).names(), time.monotonic())
+                self._samples[space] = kept
+            self._samples.move_to_end(space)
+            if len(self._samples) > SAMPLES_MAX:
+                self._samples.popitem(last=False)
+            return Sample(kept.events, kept.names)
+
+
+def _is_checked(subscription: Subscription) -> bool:
+    return subscription.dialect != ENCRYPTED and len(subscription.filter) <= WARNED_MAX_CHARACTERS
+
+
+def _compiled(subscription: Subscription) -> Filter:
+    return compile_filter(subscription.filter, subscription.dialect)
+
+
+def _warnings(subscription: Subscription, sample: Callable[[], Sample]) -> list[dict[str, str]]:
+    try:
+        found = use_cautions(_compiled(subscription), sample())
+    except Exception:
+        logger.exception(
+            "warnings about the filter of subscription %s could not be computed", subscription.id
+        )
+        return []
+    return [{"detail": each.message, **({"hint": each.hint} if each.hint else {})} for each in found]

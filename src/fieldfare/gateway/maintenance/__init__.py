@@ -1,0 +1,1 @@
+"""The gateway's background work: maintenance of its files, metrics and readiness."""

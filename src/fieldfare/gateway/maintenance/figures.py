@@ -1,0 +1,145 @@
+"""The service's figures and readiness: metrics, `/v1/stats`, and whether events are accepted and matched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.maintenance.readiness import (
+    DISK_FULL_BYTES,
+    HeartbeatWatch,
+    PipelineWatch,
+    StorageProbe,
+    disk_free_bytes,
+)
+from fieldfare.gateway.maintenance.rounds import Maintenance
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.push.pushes import Pushes
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.writer import Writer
+from fieldfare.storage.event_log import EventLog, ends_of
+from fieldfare.storage.quarantine import Quarantine
+
+
+@dataclass
+class Figures:
+    """An observer of everything that publishers and subscribers depend on.
+
+    Parameters
+    ----------
+    settings
+        Limits on the age of heartbeats, and the data directory.
+    log, quarantine, tail, writer, subscriptions, deliveries, pushes, maintenance
+        The components observed.
+    load, metrics
+        The objects updated with the results.
+    """
+
+    settings: GatewaySettings
+    log: EventLog
+    quarantine: Quarantine
+    tail: MatchLogFollower
+    writer: Writer
+    subscriptions: Subscriptions
+    deliveries: DeliveryService
+    pushes: Pushes
+    maintenance: Maintenance
+    load: Load
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._log_end = 0
+        folder, stale_s = self.settings.folder, self.settings.pipeline_stale_s
+        self._pipeline = PipelineWatch(folder.heartbeat, stale_s)
+        self._indexer = HeartbeatWatch("indexer", folder.heartbeat_of("indexer"), stale_s)
+        self._probes = (
+            StorageProbe("the log cannot be read", lambda: asyncio.to_thread(self._read)),
+            StorageProbe("the log cannot be written", lambda: self.writer.probe()),
+            StorageProbe("the registry cannot be written", self.subscriptions.probe),
+        )
+        self._read()
+
+    async def observe(self) -> None:
+        """Read the match log up to its end, and update load and metrics."""
+        await self.tail.catch_up()
+        await asyncio.to_thread(self._read)
+        metrics = self.metrics
+        metrics.sample(time.monotonic())
+        metrics.lag.set(self.load.lag_events)
+        metrics.subscriptions.set(self.subscriptions.count)
+        metrics.connected.set(self.deliveries.connected)
+        metrics.queued_bytes.set(self.writer.queued_bytes)
+        self.pushes.observe()
+
+    def _read(self) -> None:
+        tip = self.tail.tip
+        # A broker may take seconds to answer, so this is outside the lock: no other thread waits for it.
+        self._log_end = sum(ends_of(self.log))
+        self.load.lag_events = self.tail.lag_events()
+        self._look(tip)
+
+    def _look(self, tip: int) -> None:
+        """Update from this machine's files: free disk space and the heartbeats."""
+        with self._lock:
+            self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
+            now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+            self._pipeline.look(tip, self._log_end, now_s, now_ms)
+            self._indexer.look(now_s, now_ms)
+
+    async def checks(self) -> dict[str, str]:
+        """Return ``ready`` or the reason why not, for each component the service needs; in bounded time."""
+        await self.tail.catch_up()
+        readable, writable, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
+        if readable != "ready":
+            await asyncio.to_thread(self._look, self.tail.tip)
+        log = writable if writable != "ready" else readable
+        checks = {
+            "pipeline": self._pipeline.state(time.monotonic()),
+            "indexer": self._indexer.state(time.monotonic()),
+            "log": log,
+            "registry": registry,
+            "disk": "ready",
+        }
+        free_bytes = self.load.disk_free_bytes
+        least_bytes = max(self.settings.disk_free_min_bytes, DISK_FULL_BYTES)
+        if free_bytes < least_bytes:
+            checks["disk"] = (
+                f"{free_bytes >> 20} MiB are free, and {least_bytes >> 20} MiB are needed "
+                "(FIELDFARE_DISK_FREE_MIN_BYTES)"
+            )
+        return checks
+
+    async def stats(self) -> dict[str, Any]:
+        """Return the document of ``/v1/stats``."""
+        await self.observe()
+        log_bytes = await asyncio.to_thread(self.log.size_bytes)
+        quarantined = await asyncio.to_thread(self.quarantine.places)
+        metrics = self.metrics
+        events_per_s, matches_per_s = metrics.rates()
+        return {
+            "log_end": self._log_end,
+            "matched_end": self.tail.tip,
+            "lag_events": self.load.lag_events,
+            "events_total": metrics.events_total,
+            "matches_total": metrics.matches_total,
+            "delivered_total": metrics.delivered_total,
+            "subscriptions": self.subscriptions.count,
+            "connected": self.deliveries.connected,
+            "events_per_s": round(events_per_s, 1),
+            "matches_per_s": round(matches_per_s, 1),
+            "match_latency_ms": metrics.match_latency_ms(),
+            "log_bytes": log_bytes,
+            "disk_free_bytes": self.load.disk_free_bytes,
+            "notices": list(self.maintenance.notices),
+            "quarantined_records": len(quarantined),
+            "pid": os.getpid(),
+        }

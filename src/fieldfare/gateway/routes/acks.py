@@ -1,0 +1,181 @@
+"""Acks, nacks, deadline extensions and terminations of delivered messages, for HTTP and WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from fieldfare.delivery.delivery import Delivery, TooManyEarlyAcks
+from fieldfare.delivery.keys import position_of
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.routes.deliveries import DeliveryFinder
+from fieldfare.gateway.routes.positions import SETTLED_BATCH_SIZE, Positions
+from fieldfare.model import DEADLINE_MAX_S, Subscription, positions_text
+
+REASON_MAX = 200
+"""Maximum characters kept of the reason why a message is terminated; the rest is cut off."""
+
+TERMINATED = "given up by a reader"
+
+UNSAVED_MAX = 2_000
+"""Maximum acks of messages that may be dead letters, per subscription, before their removal is saved; the
+request waits for it. Saving takes time proportional to their number, and delays all spaces' cursors.
+"""
+
+
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+    positions: list[str] | None = None
+    up_to: str | None = None
+
+
+class NackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to give back.
+
+    Attributes
+    ----------
+    delay_s
+        Seconds until they are redelivered; without it, as the settings of the subscription say.
+    """
+
+    positions: list[str]
+    delay_s: Annotated[float, msgspec.Meta(ge=0, le=DEADLINE_MAX_S)] | None = None
+
+
+class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to keep for longer.
+
+    Attributes
+    ----------
+    ack_deadline_s
+        Seconds from now on.
+    """
+
+    positions: list[str]
+    ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
+
+
+class TerminateBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to make dead letters.
+
+    Attributes
+    ----------
+    reason
+        The reason, shown in the list of dead letters; the first 200 characters are kept.
+    """
+
+    positions: list[str]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """Handler of client commands for the delivery of the subscription that a request names.
+
+    Each method returns its response's document once the change is durable; error pointers refer to the body.
+    """
+
+    finder: DeliveryFinder
+    deliveries: DeliveryService
+    positions: Positions
+    metrics: Metrics
+    ack_deadline_s: float
+
+    async def ack(self, request: HTTPConnection, body: AckBody) -> dict[str, Any]:
+        """Settle messages for good; the cursor is saved before this returns."""
+        if (body.positions is None) == (body.up_to is None):
+            raise HttpProblem(400, "bad-request", "Send exactly one of positions and up_to.")
+        keys = await self.positions.keys(body.positions or [], "/positions")
+        up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
+        subscription, delivery = await self.finder.find(request)
+        if up_to is not None:
+            subscription, delivery = await self.settle_up_to(request, up_to)
+        for start in range(0, len(keys), SETTLED_BATCH_SIZE):
+            if start:
+                await asyncio.sleep(0)
+                if len(delivery.tries.settled) >= UNSAVED_MAX:
+                    await self.finder.save(subscription, delivery)
+                # The delivery is too recently used to be dropped, but may have been deleted.
+                subscription, delivery = await self.finder.find(request)
+            try:
+                self.metrics.acked.inc(delivery.ack(keys[start : start + SETTLED_BATCH_SIZE]))
+            except TooManyEarlyAcks:
+                self.deliveries.wake(delivery)  # the request's earlier positions are settled
+                detail = (
+                    "Too many acks are for messages that were not delivered since the gateway's start: pull"
+                    " the messages, then ack them."
+                )
+                headers = {"Retry-After": "1"}
+                raise HttpProblem(429, "overloaded", detail, headers=headers, why="acks") from None
+        self.deliveries.wake(delivery)
+        # Save even if nothing changed: an earlier ack's save may still be in progress.
+        cursor_keys = await self.finder.save(subscription, delivery)
+        return {"cursor": positions_text(map(position_of, cursor_keys))}
+
+    async def nack(self, request: HTTPConnection, body: NackBody) -> dict[str, Any]:
+        """Return messages for redelivery: after ``delay_s``, or as the subscription's settings say."""
+
+        def nack(delivery: Delivery, keys: list[int]) -> int:
+            return delivery.nack(keys, time.monotonic(), body.delay_s)
+
+        return {"returned": await self._each(request, body.positions, nack)}
+
+    async def extend(self, request: HTTPConnection, body: ExtendBody) -> dict[str, Any]:
+        """Extend the ack deadline of messages, counted from now."""
+
+        def extend(delivery: Delivery, keys: list[int]) -> int:
+            asked_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.ack_deadline_s
+            extended = delivery.extend(keys, time.monotonic(), asked_s)
+            if extended:
+                self.finder.held(delivery, asked_s)
+            return extended
+
+        return {"extended": await self._each(request, body.positions, extend)}
+
+    async def terminate(self, request: HTTPConnection, body: TerminateBody) -> dict[str, Any]:
+        """Turn messages into dead letters, so that they are not delivered again."""
+        shown = "".join(char if char.isprintable() else " " for char in body.reason[:REASON_MAX])
+        reason = shown.strip() or TERMINATED
+        _, delivery = await self.finder.find(request)
+        if delivery.is_full:
+            detail = "The list of dead letters is full: retry or clear dead letters first."
+            raise HttpProblem(409, "too-many-dead-letters", detail)
+
+        def terminate(delivery: Delivery, keys: list[int]) -> int:
+            return delivery.terminate(keys, reason)
+
+        return {"terminated": await self._each(request, body.positions, terminate)}
+
+    async def settle_up_to(self, request: HTTPConnection, key: int) -> tuple[Subscription, Delivery]:
+        """Settle every match of a partition up to a key, in stages; return the delivery as it is then."""
+        subscription, delivery = await self.finder.find(request)
+        for stage in delivery.stages(key):
+            self.metrics.acked.inc(delivery.ack_up_to(stage))
+            await asyncio.sleep(0)
+            subscription, delivery = await self.finder.find(request)
+        return subscription, delivery
+
+    async def _each(
+        self, request: HTTPConnection, positions: Sequence[str], verb: Callable[[Delivery, list[int]], int]
+    ) -> int:
+        """Apply a function to messages in batches; return how many messages it changed."""
+        keys = await self.positions.keys(positions, "/positions")
+        subscription, delivery = await self.finder.find(request)
+        count = 0
+        for start in range(0, len(keys), SETTLED_BATCH_SIZE):
+            if start:
+                await asyncio.sleep(0)
+                # The delivery is too recently used to be dropped, but may have been deleted.
+                subscription, delivery = await self.finder.find(request)
+            count += verb(delivery, keys[start : start + SETTLED_BATCH_SIZE])
+        self.deliveries.wake(delivery)
+        if delivery.is_urgent:  # dead letters are durable before the response
+            await self.finder.save(subscription, delivery)
+        return count

@@ -1,1 +1,0 @@
-"""What the gateway does besides answering."""
