@@ -121,7 +121,7 @@ def test_a_file_of_a_later_format_is_refused(old_file: Path) -> None:
     with sqlite3.connect(old_file) as later:
         later.execute("PRAGMA user_version = 7")
     later.close()
-    with pytest.raises(EventLogError, match="not an event log of format 6"):
+    with pytest.raises(EventLogError, match="not an event log of formats 1 to 6"):
         open_event_log(f"sqlite:///{old_file}")
 
 

@@ -67,9 +67,9 @@ class Slices:
             found = self._indexes[number] = self._open_index(self._manifests[number])
         return found
 
-    def open(self) -> Self:
-        """Open all slices now, so that a missing file is noticed here and not later."""
-        for number in range(len(self.holders)):
+    def open(self, numbers: Iterable[int] | None = None) -> Self:
+        """Open slices, by default all, so that a missing file is noticed here and not later."""
+        for number in range(len(self.holders)) if numbers is None else numbers:
             self.index(number)
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.index import Index
@@ -16,6 +17,7 @@ from fieldfare.storage import IndexSource, MatchPartition
 from fieldfare.storage.errors import IndexStoreError
 
 OPEN_TRIES = 5
+T = TypeVar("T")
 
 
 Parts = dict[tuple[str, int], Part]
@@ -78,16 +80,7 @@ class IndexCache:
         """
         if number == self._number and stamp <= self._revision:
             return self._indexes
-        for attempt in range(1, OPEN_TRIES + 1):
-            try:
-                self._open(self._manifest(number, stamp))
-            except (OSError, IndexFileError):
-                # The files of an old manifest may be removed while it is being opened; then there is a newer
-                # one.
-                if attempt == OPEN_TRIES:
-                    raise
-                continue
-            break
+        self._retried(lambda: self._open(self._manifest(number, stamp)))
         self._number = number
         return self._indexes
 
@@ -103,22 +96,31 @@ class IndexCache:
             The space was cut again since: its slices hold other subscriptions now.
         """
         numbers = tuple(wanted)
-        for attempt in range(1, OPEN_TRIES + 1):
+
+        def opened() -> Slices | None:
             found = self.indexes(number, stamp).get(space)
-            if found is None:
-                return None
-            if found.cut != cut:
+            if found is not None and found.cut != cut:
                 raise IndexStoreError(f"space {space} was partitioned again while a batch was matched")
-            try:
-                for each in numbers:
-                    found.index(each)
-            except (OSError, IndexFileError):
-                self._number = -1
-                if attempt == OPEN_TRIES:
-                    raise
-                continue
-            return found
-        raise AssertionError("unreachable")
+            return found.open(numbers) if found is not None else None
+
+        return self._retried(opened)
+
+    def open_slices(self, number: int, wanted: Callable[[Slices], Iterable[int]]) -> None:
+        """Open slices of every space of a manifest, or of a newer one if it was removed meanwhile."""
+
+        def opened() -> None:
+            for slices in self.indexes(number, 0).values():
+                slices.open(wanted(slices))
+
+        self._retried(opened)
+
+    def _retried(self, opened: Callable[[], T]) -> T:
+        """Open slices; where files of an old manifest were removed, those of a newer one."""
+        for _ in range(OPEN_TRIES - 1):
+            with suppress(OSError, IndexFileError):
+                return opened()
+            self._number = -1
+        return opened()
 
     def has_opened(self, number: int) -> bool:
         """Return whether `indexes` last returned the manifest with this number, and not a newer one."""

@@ -169,17 +169,18 @@ class OpenSlices:
     manifest: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for slices in _cache_of(self.folder).indexes(self.manifest, 0).values():
-            slices.open()
+        _cache_of(self.folder).open_slices(self.manifest, lambda slices: range(len(slices.holders)))
         yield from batches
 
 
 def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], count: int) -> None:
     """Fetch and map here all slices of some matchers, out of `count` matchers."""
-    for slices in _cache_of(folder).indexes(manifest, 0).values():
-        wanted = [n for n, holder in enumerate(slices.holders) if holder % count in matchers]
-        for number in wanted if len(slices.holders) > 1 else (0,):
-            slices.index(number)
+
+    def held(slices: Slices) -> list[int]:
+        held_here = [number for number, holder in enumerate(slices.holders) if holder % count in matchers]
+        return held_here if len(slices.holders) > 1 else [0]
+
+    _cache_of(folder).open_slices(manifest, held)
 
 
 @dataclass(frozen=True, slots=True)
