@@ -58,6 +58,10 @@ COMMANDS = {
         "quarantine:app",
         "Quarantined records, which could not be matched: list them, or publish them again.",
     ),
+    "config": (
+        "configuration:app",
+        "Settings of the service: show them with their origins, or check a file.",
+    ),
     "doctor": (
         "doctor:doctor",
         "Check all data in a data directory against its checksums, and report damage and what to do.",

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare.cli.amounts import size_option, time_option
+from fieldfare.cli.configuration import CONFIG_VARIABLE, DEFAULT_CONFIG, apply_configuration
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
@@ -20,6 +21,32 @@ SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
 CLIENT_SECRETS = ("FIELDFARE_SPACE_PASSPHRASE", "FIELDFARE_API_KEY")
 """Environment variables for clients, which the service's processes do not inherit."""
 
+
+def _configure(named: Path | None) -> Path | None:
+    """Apply a configuration file before the other options are read, which take precedence."""
+    path = named or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
+    if path is None:
+        return None
+    missing = find_missing(SERVER_PACKAGES)
+    if missing:
+        need_packages("serve", "server", missing)
+    apply_configuration(path)
+    _print_plainly(f"settings from {path.absolute()}")
+    return path
+
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar=CONFIG_VARIABLE,
+        metavar="FILE",
+        callback=_configure,
+        is_eager=True,
+        help="A TOML file with settings. Default: fieldfare.toml in the current directory, if it exists."
+        " Options and environment variables take precedence over it.",
+    ),
+]
 LogUrl = Annotated[
     str | None,
     typer.Option(
@@ -221,6 +248,7 @@ Insecure = Annotated[
 
 
 def serve(
+    config: ConfigFile = None,
     data: Data = Path("fieldfare-data"),
     host: Host = "127.0.0.1",
     port: Port = 7737,
@@ -267,8 +295,7 @@ def serve(
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     given |= {"jwt_issuer": jwt_issuer, "jwt_audience": jwt_audience, "jwt_jwks": jwt_jwks}
     given = {name: value for name, value in given.items() if value is not None}
-    if insecure:
-        given["insecure"] = True
+    given |= {"insecure": True} if insecure else {}
     stall_s = check_settings({"host": host, **given})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
     arguments["pipeline"] += check_spark(master, spark_properties)

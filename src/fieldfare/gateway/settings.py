@@ -61,7 +61,8 @@ def amount_of(name: str, value: Any) -> Any:
     return value
 
 
-def _without_prefix(wrong: Mapping[str, Any]) -> str:
+def message_of(wrong: Mapping[str, Any]) -> str:
+    """Return what is wrong with a setting, from one of a ValidationError's errors."""
     return str(wrong["msg"]).removeprefix("Value error, ")
 
 
@@ -483,7 +484,7 @@ class GatewaySettings(BaseSettings):
         try:
             return validate(amount_of(str(info.field_name), value))
         except ValidationError as error:
-            raise ValueError("; ".join(map(_without_prefix, error.errors()))) from None
+            raise ValueError("; ".join(map(message_of, error.errors()))) from None
 
     @field_validator("webhook_allow")
     @classmethod
@@ -546,7 +547,7 @@ def wrong_setting(error: ValidationError) -> str:
     """Return a line of text for each invalid setting, with its value and what is wrong."""
     lines = []
     for wrong in error.errors():
-        message = _without_prefix(wrong)
+        message = message_of(wrong)
         name = f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: " if wrong["loc"] else ""
         lines.append(f"{name}{message}")
     return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""``fieldfare config`` and ``serve --config``: settings in a TOML file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fieldfare.cli.configuration import (
+    Configuration,
+    ConfigurationError,
+    Known,
+    effective,
+    read_configuration,
+)
+from fieldfare.cli.variables import known_variables
+from fieldfare.gateway.settings import GatewaySettings
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "fieldfare.toml"
+    path.write_text(text)
+    return path
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
+    command = [sys.executable, "-m", "fieldfare", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=plain | environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_all_mistakes_of_a_file_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """# settings
+prot = 7
+port = 99999
+retention_bytes = "10 parsecs"
+matchers = "many"
+slices = "default=hash:4"
+jwt_leeway_s = true
+[tls]
+cert = "x"
+""",
+    )
+    with pytest.raises(ConfigurationError) as raised:
+        read_configuration(path)
+    lines = [line.removeprefix(f"{path}:") for line in str(raised.value).split("\n")]
+    assert [line.split(":")[:2] for line in lines] == [
+        ["2", " prot"],
+        ["3", " port"],
+        ["4", " retention_bytes"],
+        ["5", " matchers"],
+        ["6", " slices"],
+        ["7", " jwt_leeway_s"],
+        ["8", " tls"],
+    ]
+    assert lines[0].endswith("there is no such setting; did you mean port?")
+    assert '"10 parsecs" is not valid' in lines[2]
+
+
+@pytest.mark.parametrize("text", ["port = ", "port = 1\nport = 2", "\x00", "port = 1e400"])
+def test_a_file_that_is_not_valid_names_the_file(text: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigurationError, match=r"fieldfare\.toml"):
+        read_configuration(path)
+
+
+def test_a_file_sets_what_the_environment_does_not(tmp_path: Path) -> None:
+    file = read_configuration(
+        written(tmp_path, 'port = 1\nhost = "localhost"\nwebhook_allow = ["10.0.0.0/8", "fd00::/8"]\n')
+    )
+    environment = {"FIELDFARE_PORT": "2"}
+    file.apply(environment)
+    assert environment == {
+        "FIELDFARE_PORT": "2",
+        "FIELDFARE_HOST": "localhost",
+        "FIELDFARE_WEBHOOK_ALLOW": "10.0.0.0/8,fd00::/8",
+    }
+    known = Known()
+    assert effective("port", known, file, {"FIELDFARE_PORT": "2"}) == ("2", "environment")
+    assert effective("host", known, file, {}) == ('"localhost"', "file")
+    assert effective("matchers", known, file, {}) == ("1", "default")
+    assert effective("tls_cert", known, file, {}) == (None, "default")
+
+
+def test_every_setting_that_serve_has_may_stand_in_a_file(tmp_path: Path) -> None:
+    known = Known()
+    assert set(GatewaySettings.model_fields) <= set(known.names)
+    assert len(known.names) == len(set(known.names))
+    assert {f"FIELDFARE_{name.upper()}" for name in known.names} <= known_variables()
+    shown = [(name, effective(name, known, Configuration(), {})[0]) for name in known.names]
+    text = "\n".join(f"{name} = {value}" for name, value in shown if value is not None)
+    assert len(read_configuration(written(tmp_path, text)).values) == text.count("\n") + 1
+
+
+@pytest.mark.long
+def test_what_config_show_prints_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
+    written(tmp_path, 'data = "a \\"b\\" \\\\ c"\nslices = ["default=hash:4", "other=hash:2"]\nport = 7799\n')
+    shown = run(tmp_path, "config", "show", "--origin", FIELDFARE_PORT="7800")
+    assert shown.returncode == 0, shown.stderr
+    assert "port = 7800  # environment\n" in shown.stdout
+    assert 'host = "127.0.0.1"  # default\n' in shown.stdout
+    assert 'slices = ["default=hash:4", "other=hash:2"]  # file\n' in shown.stdout
+    again = tmp_path / "again.toml"
+    again.write_text(shown.stdout)
+    assert read_configuration(again).values["FIELDFARE_DATA"] == 'a "b" \\ c'
+    checked = run(tmp_path, "config", "check", "--config", "again.toml")
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.long
+def test_serve_reports_a_wrong_file_and_starts_nothing(tmp_path: Path) -> None:
+    written(tmp_path, "prot = 7\n")
+    served = run(tmp_path, "serve", "--data", "data")
+    assert served.returncode == 1
+    assert served.stderr == "error: fieldfare.toml:1: prot: there is no such setting; did you mean port?\n"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.long
+def test_an_option_of_serve_takes_precedence_over_the_file(tmp_path: Path) -> None:
+    """The file's port is used unless an option names another: seen by which port cannot be listened on."""
+    written(tmp_path, 'host = "192.0.2.1"\nport = 7\n')
+    refused = run(tmp_path, "serve", "--insecure")
+    assert refused.returncode == 1
+    assert "192.0.2.1" in refused.stderr and "port 7 " in refused.stderr.replace(":7", " port 7 ")
+    refused = run(tmp_path, "serve", "--insecure", "--port", "9")
+    assert ":9" in refused.stderr or "port 9" in refused.stderr
