@@ -12,6 +12,7 @@ import typer
 
 from fieldfare.cli.amounts import size_option, time_option
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
+from fieldfare.runtimes.process.early_signals import early_signals
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
 TOKEN_PACKAGES = ("jwt", "cryptography")
@@ -220,6 +221,7 @@ Insecure = Annotated[
 ]
 
 
+@early_signals()
 def serve(
     data: Data = Path("fieldfare-data"),
     host: Host = "127.0.0.1",
