@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +130,70 @@ def test_without_java_the_service_does_not_start_and_says_so(
     assert result.exit_code == 1
     assert f"Spark needs Java, and in JAVA_HOME={tmp_path / 'jdk'} there is no bin/java" in result.stderr
     assert not (tmp_path / "data").exists()
+
+
+JAVA = """#!/bin/sh
+: >"$0.asked"
+while ! test -e "$0.answer"; do sleep 0.05; done
+echo 'openjdk version "17.0.1"' >&2
+"""
+
+
+@contextlib.contextmanager
+def starting(tmp_path: Path, *before: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Start a service that waits for its Java's answer, as it may wait for the repair of a file."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA)
+    java.chmod(0o755)
+    command = [sys.executable, "-m", "fieldfare", "serve", "--data", str(tmp_path / "data"), "--port", "0"]
+    process = subprocess.Popen(
+        [*before, *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAVA_HOME": str(java.parents[1])},
+        start_new_session=True,
+    )
+    try:
+        until_s = time.monotonic() + 60
+        while not java.with_name("java.asked").exists():
+            assert process.poll() is None and time.monotonic() < until_s
+            time.sleep(0.02)
+        yield process, java.with_name("java.answer")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_is_stopped_ends_as_a_service_that_is_stopped(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """It was killed by the signal: exit code 143 or 130, and a supervisor of services counts a failure."""
+    with starting(tmp_path) as (process, _):
+        process.send_signal(number)
+        assert process.communicate(timeout=60)[1] == "fieldfare: stopped\n"
+        assert process.returncode == 0
+
+
+def test_sighup_during_a_start_does_not_end_it(tmp_path: Path) -> None:
+    """A renewed certificate or a rotated log just after a restart left no service running."""
+    with starting(tmp_path) as (process, answer):
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)
+        answer.touch()
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("fieldfare: starting on ")
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root, and unshare")
+def test_the_first_process_of_a_container_can_be_stopped_during_its_start(tmp_path: Path) -> None:
+    """The system drops SIGTERM for such a process if it has no handler: it ran on until it was killed."""
+    container = ("unshare", "--pid", "--fork", "--kill-child", "--")
+    with starting(tmp_path, *container) as (process, _):
+        first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(first), signal.SIGTERM)
+        assert process.wait(60) == 0

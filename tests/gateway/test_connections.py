@@ -194,6 +194,44 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(tmp_path, head
         assert client.get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize("size", [20_000, 30_000, 60_000])
+def test_large_heads_of_pipelined_requests_are_measured_one_by_one(tmp_path, size):
+    """A head that began behind other requests in one read was charged with their bytes, and refused."""
+    large = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * size + b"\r\n\r\n"
+    count = 12
+    with served(tmp_path) as (_, client), connect(client) as connection:
+        connection.sendall(large * count)
+        connection.shutdown(socket.SHUT_WR)
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 200 ") == count
+
+
+@pytest.mark.parametrize("size", [66_000, 100_000, 120_000])
+def test_a_head_is_refused_for_its_size_wherever_its_reads_are_cut(tmp_path, size):
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * size + b"\r\n\r\n"
+    with served(tmp_path) as (_, client):
+        for before in (b"", GET, GET * 20):
+            with connect(client) as connection:
+                connection.sendall(before + head)
+                connection.shutdown(socket.SHUT_WR)
+                answers = b"".join(iter(lambda: connection.recv(65536), b""))
+            assert answers.count(b"HTTP/1.1 200 ") == len(before) // len(GET)
+
+
+def test_many_chunks_in_small_writes_are_no_large_head(tmp_path):
+    """Lines before chunks that came alone were added up over a whole body, and refused at 64 KiB."""
+    line, body = b"1;" + b"x" * 1000 + b"\r\n", b'"%s"' % (b"x" * 80)
+    with served(tmp_path) as (gateway, client), connect(client) as connection:
+        connection.sendall(POST + BINARY + b"Transfer-Encoding: chunked\r\n\r\n")
+        for byte in body:
+            connection.sendall(line)
+            client.get("/healthz").raise_for_status()  # the line has been read alone
+            connection.sendall(b"%c\r\n" % byte)
+        connection.sendall(b"0\r\n\r\n")
+        assert read_answer(connection)[0] == 200
+        assert stored(gateway)[0]["data"] == "x" * 80
+
+
 def test_who_sends_a_request_a_byte_at_a_time_is_cut_off(tmp_path):
     """Slowloris: a few thousand connections, each sending a header now and then, held a server for ever."""
     with served(tmp_path, head_timeout_s=0.3, body_timeout_s=0.3) as (gateway, client):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,24 @@ def test_a_gateway_that_starts_again_goes_on_within_the_past(tmp_path: Path) -> 
             await r.client.post(f"{SUBSCRIPTIONS}/later/seek", json={"to": "earliest"})
             ReplayPipeline(r.gateway).finish()
             assert await numbers(r, "later", wait_s=30) == [4, 5, 6]
+
+    run(work)
+
+
+def test_a_subscription_that_lost_its_first_cursor_begins_at_its_start(tmp_path: Path) -> None:
+    """It has no copy of an earlier cursor yet: it began at its creation, and silently skipped its past."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await publish(r, 0, 5)
+            r.pipeline.step()
+            await begin(r, "s", "0-2-0")
+            ReplayPipeline(r.gateway).finish()
+            r.pipeline.step()
+        with closing(sqlite3.connect(tmp_path / "registry.db")) as registry, registry:
+            assert registry.execute("DELETE FROM cursors").rowcount == 1
+        async with running(tmp_path) as r:
+            assert await numbers(r, "s", wait_s=30) == [2, 3, 4]
 
     run(work)
 

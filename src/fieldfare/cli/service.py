@@ -13,6 +13,7 @@ import typer
 from fieldfare.cli.amounts import size_option, time_option
 from fieldfare.cli.configuration import CONFIG_VARIABLE, DEFAULT_CONFIG, apply_configuration
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
+from fieldfare.runtimes.process.early_signals import early_signals
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
 TOKEN_PACKAGES = ("jwt", "cryptography")
@@ -247,6 +248,7 @@ Insecure = Annotated[
 ]
 
 
+@early_signals()
 def serve(
     config: ConfigFile = None,
     data: Data = Path("fieldfare-data"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fieldfare.delivery.attempts import Attempts, Letter
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
 from fieldfare.delivery.partition_delivery import Run, united
-from fieldfare.model import Cursor, DeadLetter, Offsets
+from fieldfare.model import Cursor, DeadLetter, Offsets, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,15 @@ class CursorSnapshot:
 
 
 def restored(
-    cursor: Cursor | None, begins: Offsets
+    cursor: Cursor | None, begins: Offsets, start: Iterable[Position] = ()
 ) -> tuple[Iterable[int], Iterable[Run], Iterable[int], Attempts | None]:
     """Return the arguments for a `Delivery` that resumes from a saved cursor.
 
-    Without a cursor, or in a partition without a position in it, delivery begins with the record ``begins``.
+    Without a cursor, or in a partition without a position in it, delivery begins at the subscription's
+    ``start``, else with the record ``begins``.
     """
     keys = dict(enumerate(keys_at(begins)))
+    keys |= {place.partition: key_of(place) for place in start if place.partition in keys}
     if cursor is None:
         return keys.values(), (), (), None
     keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}

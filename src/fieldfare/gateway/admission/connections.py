@@ -127,6 +127,7 @@ class Connection(HttpToolsProtocol):
         self._head_max_bytes = self.settings.head_max_bytes
         self._headers_max = self.settings.headers_max
         self._head_bytes = 0
+        self._begins_here = False  # a request has begun in the piece that is parsed
         self._in_head = False
         self._open = False  # a request has begun to arrive and is not complete
         self._body_begun = False
@@ -240,7 +241,7 @@ class Connection(HttpToolsProtocol):
                 self.transport.resume_reading()
 
     def _feed(self, data: bytes | memoryview) -> None:
-        begun, pieces = self._open, self._pieces
+        pieces, self._begins_here = self._pieces, False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -262,7 +263,9 @@ class Connection(HttpToolsProtocol):
             status, name = (505, "http-version") if is_version else (400, "bad-http")
             self._fail(self._why or HttpProblem(status, name, detail))
             return
-        if begun and self._open and (self._in_head or pieces == self._pieces):
+        if self._begins_here:
+            self._head_bytes = 1  # earlier requests' bytes do not count; a complete head is measured
+        elif self._open and (self._in_head or pieces == self._pieces):
             # Only part of the head, of trailers, or of a chunk's line, which the parser keeps in memory.
             self._head_bytes += len(data)
             if self._head_bytes > self._head_max_bytes:
@@ -326,7 +329,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self in self.evictable:
             self.evictable.add(self, self._address)  # its age counts from here
-        self._open = self._in_head = True
+        self._open = self._in_head = self._begins_here = True
         self._body_begun = False
         self._head_bytes = 0
         super().on_message_begin()
@@ -401,6 +404,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces += 1
+        self._head_bytes = 0  # what came before was a chunk's line
         self._body_begun = True
         super().on_body(body)
 

@@ -193,8 +193,9 @@ class DeliveryService:
         number, saved = subscription.number, await self._loader.load(subscription)
         # A partition added after the subscription is read from its start.
         begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))[: len(self._log.partitions)]
+        start = subscription.start or ()  # a new cursor's place: a damaged registry may have lost that row
         try:
-            return saved, Delivery.from_cursor(number, saved.cursor, begins)
+            return saved, Delivery.from_cursor(number, saved.cursor, begins, start)
         except ValueError as error:
             raise RegistryError(f"the cursor of subscription {number} cannot be used: {error}") from error
 
