@@ -28,7 +28,10 @@ from spark_tables import spread, summarise  # noqa: E402
 
 PAGES = [
     ROOT / f"docs/{name}.md"
-    for name in ("comparisons", "papers/bluedove", "papers/autotuned", "papers/estreamhub", "scaling")
+    for name in (
+        *("comparisons", "papers/autotuned", "papers/bluedove-figures", "papers/bluedove-on-spark"),
+        *("papers/estreamhub-figures", "papers/estreamhub-on-spark", "scaling"),
+    )
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 WORKLOADS = {

@@ -119,7 +119,7 @@ PEERS = [
 
 
 def subscription_lines(workload: str, count: int, seed: int) -> Iterator[str]:
-    """docs/matching.md describes the workloads: 10 ranges, or 3 equalities, on distinct attributes."""
+    """docs/matching-speed.md describes the workloads: 10 ranges, or 3 equalities, on distinct attributes."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         if workload == "range":

@@ -159,7 +159,7 @@ class PushSettings:
     Attributes
     ----------
     url
-        The address.
+        The https URL that messages are sent to; http only for addresses that the service's operator allows.
     mode
         The content mode of CloudEvents' HTTP binding: "structured" (an event as a JSON document), "binary"
         (an event's data as the body, its attributes as headers), or "batch" (several events as a JSON array).
@@ -168,9 +168,9 @@ class PushSettings:
     requests_max
         Maximum requests in flight. Higher is faster; with 1, messages are sent in order, except for retries.
     secrets
-        The secrets that each request is signed with; two while one replaces the other.
+        The secrets that each request is signed with: `whsec_` and base64; two while one replaces the other.
     authorization
-        The value of the header Authorization.
+        The value of the header Authorization of each request.
 
     ``secrets`` and ``authorization`` are never shown; None means not set, or not changed.
     """
@@ -221,21 +221,21 @@ class DeliverySettings:
         redeliveries to slow handlers. Lower: messages of a failed handler are redelivered sooner. None: the
         service's default.
     max_attempts
-        Maximum delivery attempts; then a message becomes a dead letter. Higher: messages survive longer
-        outages. Lower: a message that no reader can handle is set aside sooner. None: no maximum.
+        Maximum delivery attempts of a message, which then becomes a dead letter. Higher: messages survive
+        longer outages. Lower: a message that no reader can handle is set aside sooner. None: no maximum.
     retry_delays_s
         Seconds before a failed message is redelivered: after the first attempt, the second, and so on; the
         last value applies to all later attempts. Empty: at once.
     max_in_flight
         Maximum messages in flight, for all readers together. Higher: faster. Lower: less load behind the
-        readers, and fewer attempts lost with readers that fail. None: only windows bound them.
+        readers, and fewer attempts lost with readers that fail. None: only windows limit them.
     max_in_flight_bytes
         Maximum bytes of events in flight, for all readers together; a larger event is delivered alone.
-        Lower: readers need less memory. None: only windows bound them.
+        Lower: readers need less memory. None: only the windows of streams and pulls limit them.
     dead_letter
         Whether dead letters are kept in a list; otherwise they are dropped.
     paused
-        Whether delivery is paused.
+        Whether delivery is paused: matches are kept, and delivered once it is resumed.
     order_by
         An attribute of events. Events with the same value of it are delivered one at a time: the next one
         after the previous one is settled. None: failed messages are redelivered after younger ones.

@@ -1,4 +1,4 @@
-"""docs/security.md is true: its commands run, in order, on a service that asks for keys."""
+"""docs/security.md and quotas.md are true: their commands run, in order, on a service that asks for keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "security.md"
 def test_the_commands_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from real_gateway import running_gateway
 
-    first, *examples = shell_examples("docs/security.md", "")
+    first, *examples = [*shell_examples("docs/security.md", ""), *shell_examples("docs/quotas.md", "")]
     examples = [
         example
         for example in examples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from fieldfare.gateway.routes.messages import PullBody
 from fieldfare.gateway.routes.quotas import QuotasBody
 from fieldfare.gateway.routes.subscriptions import SpaceBody
 from fieldfare.gateway.subscription_store import SubscriptionBody
-from fieldfare.model import DeliverySettings
+from fieldfare.model import DeliverySettings, Position, positions_text
 
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
@@ -36,11 +37,42 @@ def around(schema: dict[str, Any]) -> list[Any]:
     return [None, True, False, "a", 1, 7.5, *numbers, *lists, {}]
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMAS["Delivery"]["properties"] if name != "push"])
+def undescribed(node: Any, place: str = "") -> Iterator[str]:
+    """The members of objects, parameters and operations without a description of two words or more."""
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            for name, member in node.get("properties", {}).items():
+                if "$ref" not in member and "oneOf" not in member:
+                    yield from () if " " in member.get("description", "") else (f"{place}/{name}",)
+        if ("in" in node and "name" in node) or "operationId" in node:
+            yield from () if " " in node.get("summary", node.get("description", "")) else (place,)
+        for name, each in node.items():
+            yield from undescribed(each, f"{place}/{name}")
+    elif isinstance(node, list):
+        for at, each in enumerate(node):
+            yield from undescribed(each, f"{place}/{at}")
+
+
+def test_every_member_parameter_and_operation_is_described() -> None:
+    assert list(undescribed(DOCUMENT)) == []
+    assert list(undescribed({"type": "object", "properties": {"a": {"type": "string"}}})) == ["/a"]
+    assert list(undescribed([{"in": "query", "name": "limit", "description": "Limit."}])) == ["/0"]
+
+
+def test_a_cursor_of_a_log_with_several_partitions_is_described() -> None:
+    """Responses with a position for each partition did not fit the pattern of one position."""
+    ack = DOCUMENT["paths"]["/v1/spaces/{space}/subscriptions/{id}/ack"]["post"]["responses"]["200"]
+    schema = ack["content"]["application/json"]["schema"]
+    for cursor in ("0-6-0", positions_text([Position(0, 6, 0), Position(1, 4, 2)])):
+        assert is_described(schema, {"cursor": cursor})
+    assert not is_described(schema, {"cursor": "0-6-0,"})
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS["DeliverySettings"]["properties"]))
 def test_a_delivery_setting_is_described_with_the_bounds_that_check_it(name: str) -> None:
     """The bounds stood in the settings' types, in functions that checked them, and in the document."""
     wrong = []
-    for value in around(SCHEMAS["Delivery"]["properties"][name]):
+    for value in around(SCHEMAS["DeliverySettings"]["properties"][name]):
         try:
             changed_settings(DeliverySettings(), {name: value})
             is_taken = True

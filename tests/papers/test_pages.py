@@ -14,7 +14,11 @@ import spark_tables  # noqa: E402
 import support  # noqa: E402
 import tables  # noqa: E402
 
-PAGES = {name: (ROOT / "docs" / "papers" / f"{name}.md").read_text() for name in FOLDERS}
+PAGES = {
+    name: "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "papers").glob(f"{name}*.md")))
+    for name in FOLDERS
+}
+"""The pages of each paper, joined."""
 
 
 def test_the_tables_of_the_pages_are_what_the_results_say() -> None:

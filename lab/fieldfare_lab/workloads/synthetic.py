@@ -1,6 +1,6 @@
 """Seeded workloads for matching: filters and events drawn from the distributions that papers use.
 
-`range`, `eq` and `bluedove` are described in docs/matching.md; `mixed` resembles travellers' alerts on
+`range`, `eq` and `bluedove` are described in docs/matching-speed.md; `mixed` resembles travellers' alerts on
 flights: routes, carriers, delays, hours and weather, some broad, most narrow.
 """
 

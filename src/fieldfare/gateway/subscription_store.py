@@ -32,16 +32,17 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     Attributes
     ----------
     filter
-        The filter's text; in a dialect that is JSON the JSON itself, or its text.
+        The filter's text. In a dialect that is JSON: the JSON value, or its text.
     dialect
-        The filter's dialect.
+        The language of the filter.
     id
-        The id; without one the service chooses it.
+        Id of the subscription: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a
+        letter, digit or _. None: the service chooses one.
     delivery
-        Delivery settings; those that are missing keep their values, or are the defaults.
+        Delivery settings; missing ones keep their values, or the defaults in a new subscription.
     start
-        Where a new subscription begins: earliest, latest, a position, or a time of publishing. Events that
-        the log holds from there on are matched, too. Not in requests for several. Without it, it begins now.
+        Where a new subscription begins: `earliest`, `latest`, a position, or a time of publishing. Events in
+        the log from there on are matched, too. Not allowed in a request for many. None: it begins now.
     """
 
     filter: str | dict[str, Any] | list[Any]

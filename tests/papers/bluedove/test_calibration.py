@@ -21,7 +21,7 @@ AGAIN = """the engine is not the one that was calibrated: on a quiet machine, ru
     python experiments/bluedove/calibrate.py
     python experiments/bluedove/scalability.py
     python experiments/tables.py
-and look whether docs/papers/bluedove.md still says what is so"""
+and look whether docs/papers/bluedove-figures.md still says what is so"""
 
 
 @pytest.fixture(scope="module")

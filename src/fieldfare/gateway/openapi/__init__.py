@@ -1,1 +1,1 @@
-"""The description of the HTTP interface: requests by the types that check them, responses by hand."""
+"""The OpenAPI description, by subject: requests from the types that check them, responses by hand."""

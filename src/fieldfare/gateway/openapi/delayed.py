@@ -1,4 +1,4 @@
-"""Of the OpenAPI description: events that are published for later."""
+"""The part of the OpenAPI description about events that are published for a later time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,
+    boolean,
     integer,
     operation,
+    or_null,
     parameter,
     path,
     problem,
@@ -17,34 +19,48 @@ from fieldfare.gateway.openapi.words import (
 )
 
 _DUE: Json = {
-    "id": string("By what it is cancelled."),
-    "due": string("When its events are appended to the log and matched.", format="date-time"),
-    "due_ms": integer("The same in milliseconds since 1970."),
-    "count": integer("Events."),
+    "id": string("Id of the delayed events, for cancelling them."),
+    "due": string("Time at which the events are appended to the log and matched.", format="date-time"),
+    "due_ms": integer("`due` in milliseconds since 1970."),
+    "count": integer("Number of events."),
 }
 _REFUSED: Json = {
-    "accepted": array(record({"index": integer()})),
-    "refused": array(ref("Refused")),
+    "accepted": array(
+        record({"index": integer("Index of an accepted event in the request, from 0.")}),
+        "The accepted events; missing if all were accepted.",
+    ),
+    "refused": array(ref("Refused"), "The refused events; missing if none was."),
 }
 LATER = [
     parameter(
         "Fieldfare-Deliver-After",
         "header",
         string(pattern=r"^[0-9]{1,12}(\.[0-9]{1,12})?$"),
-        "Seconds after which the events are appended to the log and matched; or Fieldfare-Deliver-At.",
+        "Delay in seconds until the events are appended to the log and matched; default: none. Cannot be"
+        " combined with Fieldfare-Deliver-At.",
     ),
     parameter(
         "Fieldfare-Deliver-At",
         "header",
         string(format="date-time"),
-        "The moment instead, as RFC 3339 writes it.",
+        "Time (RFC 3339, with a time zone) at which the events are appended to the log and matched; default:"
+        " at once. Cannot be combined with Fieldfare-Deliver-After.",
     ),
 ]
-"""Parameters of publishing that say when."""
+"""Parameters of publishing that set a later time."""
 
 KEPT = answer(
-    "The events wait for their time; of those that were refused each is named.",
-    record({**_DUE, "duplicate": {"type": "boolean"}, **_REFUSED}, [*_DUE, "duplicate"]),
+    "The events are stored and are appended to the log at their time. Refused events are listed.",
+    record(
+        {
+            **_DUE,
+            "duplicate": boolean(
+                "Whether this repeats an earlier request, whose events are not stored again."
+            ),
+            **_REFUSED,
+        },
+        [*_DUE, "duplicate"],
+    ),
     {
         "id": "12",
         "due": "2030-01-01T12:00:00.000Z",
@@ -58,19 +74,29 @@ DELAYED = path(
     "/v1/spaces/{space}/delayed",
     get=operation(
         "list_delayed",
-        "List what waits for its time, soonest first",
+        "List the delayed events, soonest first",
         parameters=[
-            parameter("after", "query", string(), "Only what comes after this one: next."),
-            parameter("limit", "query", integer(minimum=1, maximum=1000, default=100), "At most."),
+            parameter("after", "query", string(), "`next` of the previous page; default: the first page."),
+            parameter(
+                "limit",
+                "query",
+                integer(minimum=1, maximum=1000, default=100),
+                "Maximum entries of the page.",
+            ),
         ],
         answers=answer(
-            "A page; next is there when there are more.",
+            "A page of the delayed events.",
             record(
                 {
-                    "delayed": array(record({**_DUE, "bytes": integer()})),
-                    "next": {"type": ["string", "null"]},
-                    "total": integer("How many wait."),
-                    "total_bytes": integer("How many bytes their events take."),
+                    "delayed": array(
+                        record({**_DUE, "bytes": integer("Bytes that the events take.")}),
+                        "The delayed events; those of one publish request are one entry.",
+                    ),
+                    "next": or_null(
+                        string("Value of `after` for the next page; null if this is the last page.")
+                    ),
+                    "total": integer("Number of entries of all pages."),
+                    "total_bytes": integer("Bytes that the events of all pages take."),
                 }
             ),
         ),
@@ -80,9 +106,9 @@ DELAYED = path(
     "/v1/spaces/{space}/delayed/{delayed}",
     delete=operation(
         "cancel_delayed",
-        "Have events not come that wait for their time",
+        "Cancel delayed events",
         answers={
-            "204": answer("They do not come."),
+            "204": answer("The events were removed and will not be published."),
             "404": problem("There are no delayed events with this id, or they were published already."),
         },
     ),

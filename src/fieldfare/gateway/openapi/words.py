@@ -34,8 +34,18 @@ def number(description: str = "", **more: Any) -> Json:
     return {"type": "number", **({"description": description} if description else {}), **more}
 
 
-def array(items: Json, **more: Any) -> Json:
-    return {"type": "array", "items": items, **more}
+def boolean(description: str) -> Json:
+    return {"type": "boolean", "description": description}
+
+
+def array(items: Json, description: str = "", **more: Any) -> Json:
+    described = {"description": description} if description else {}
+    return {"type": "array", "items": items, **described, **more}
+
+
+def or_null(schema: Json) -> Json:
+    """Return the schema of a value of one type, or null."""
+    return {**schema, "type": [schema["type"], "null"]}
 
 
 def ref(name: str) -> Json:
@@ -73,22 +83,23 @@ def parameter(name: str, place: str, schema: Json, description: str) -> Json:
 
 
 _IN_PATHS = {
-    "space": "The space's name.",
-    "id": "The subscription's id.",
-    "key": "The key's id.",
-    "delayed": "What publishing for later gave.",
-    "position": "Where the record stands, as the list says.",
+    "space": "Name of the space.",
+    "id": "Id of the subscription.",
+    "key": "Id of the API key, as in the list of keys; not the secret key itself.",
+    "delayed": "Id of the delayed events: `id` in the response that accepted them, and in the list.",
+    "position": "Position of the quarantined record, as in the list.",
 }
 _PROBLEMS = {
-    "400": "The request is wrong; the answer names the place.",
-    "404": "Unknown space or subscription.",
-    "409": "The list of dead letters is full.",
-    "413": "The body is too large, or there is too much in it.",
-    "415": "The content type, or the encoding, is not taken.",
-    "429": "Too many changes of subscriptions wait: see Retry-After.",
-    "default": "The caller or the request is refused (401, 403, 408, 421, 431), or the service cannot answer"
-    " (500, 503).",
+    "400": "The request is invalid; the response names the place of the error.",
+    "404": "The space or the subscription does not exist, or the caller has no rights in the space.",
+    "409": "The subscription's list of dead letters is full: retry or clear some first.",
+    "413": "The body has too many bytes, or too many items.",
+    "415": "The service does not accept this Content-Type or Content-Encoding.",
+    "429": "Too many changes of subscriptions are waiting. Retry after the seconds in Retry-After.",
+    "default": "The caller or the request was refused (401, 403, 408, 421, 431), or the service cannot"
+    " respond (500, 503).",
 }
+NO_KEYS = "The service requires no API keys, so there are none to manage."
 
 
 def path(template: str, **operations: Json) -> Json:

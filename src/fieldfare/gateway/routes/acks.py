@@ -37,12 +37,12 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to give back.
+    """Messages to redeliver.
 
     Attributes
     ----------
     delay_s
-        Seconds until they are redelivered; without it, as the settings of the subscription say.
+        Seconds until the messages are redelivered; None: the subscription's `retry_delays_s` apply.
     """
 
     positions: list[str]
@@ -50,12 +50,12 @@ class NackBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to keep for longer.
+    """Messages whose ack deadline is extended.
 
     Attributes
     ----------
     ack_deadline_s
-        Seconds from now on.
+        New deadline, in seconds from now; None: the subscription's `ack_deadline_s`, or else the service's.
     """
 
     positions: list[str]
@@ -63,12 +63,12 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TerminateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to make dead letters.
+    """Messages that become dead letters.
 
     Attributes
     ----------
     reason
-        The reason, shown in the list of dead letters; the first 200 characters are kept.
+        The reason, shown in the list of dead letters; only the first 200 characters are kept.
     """
 
     positions: list[str]

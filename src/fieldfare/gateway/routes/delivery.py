@@ -37,18 +37,27 @@ PAGE_READ_BYTES = 64 << 20
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A place to go on from.
+    """A place to move the cursor to.
 
     Attributes
     ----------
     to
-        earliest, latest, a position, a cursor, or a time (RFC 3339).
+        `earliest` (the oldest event in the log), `latest` (its end), a position, a cursor, or a time of
+        publishing (RFC 3339, with a time zone).
     """
 
     to: str
 
 
 class RetryBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Dead letters to redeliver.
+
+    Attributes
+    ----------
+    positions
+        Positions of the dead letters, at most 1,000. None: the first 1,000 of the list.
+    """
+
     positions: list[str] | None = None
 
 

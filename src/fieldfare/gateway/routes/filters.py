@@ -46,6 +46,8 @@ Body = TypeVar("Body")
 
 
 class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A filter to check."""
+
     filter: Any
     dialect: str = "sql"
 
@@ -56,11 +58,11 @@ class ExplainBody(CheckBody, forbid_unknown_fields=True):
     Attributes
     ----------
     space
-        Hold the filter against this space's newest events.
+        Name of a space whose newest events are the sample; None: no sample, unless there are `events`.
     sample_events
-        Number of these events.
+        Maximum number of the space's events in the sample.
     events
-        Hold it against these events instead.
+        Events that are the sample, in place of a space's.
     """
 
     space: str | None = None
@@ -69,10 +71,26 @@ class ExplainBody(CheckBody, forbid_unknown_fields=True):
 
 
 class TestBody(CheckBody, forbid_unknown_fields=True, kw_only=True):
+    """A filter and events to test it against.
+
+    Attributes
+    ----------
+    events
+        The events; attributes that CloudEvents require may be missing.
+    """
+
     events: list[dict[str, Any]]
 
 
 class ConvertBody(CheckBody, forbid_unknown_fields=True):
+    """A filter to convert.
+
+    Attributes
+    ----------
+    to
+        The target dialect.
+    """
+
     to: str = "sql"
 
 

@@ -27,7 +27,7 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
     Attributes
     ----------
     note
-        For people.
+        What the key is for, as a note to people.
     """
 
     rights: Annotated[list[str], msgspec.Meta(min_length=1, max_length=len(Right))]

@@ -39,11 +39,13 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     Attributes
     ----------
     max
-        Maximum number of messages.
+        Maximum number of messages; a number above the service's maximum, 20,000, counts as that.
     wait_s
-        Seconds to wait when there is none.
+        Seconds to wait for a first message, if there is none; a time above the service's maximum, 60 s,
+        counts as that.
     ack_deadline_s
-        Seconds until a message that was not acked comes again; not with ack=auto.
+        Seconds until a message without an ack is redelivered. None: the subscription's `ack_deadline_s`, or
+        else the service's, 30 s.
     """
 
     max: Annotated[int, msgspec.Meta(ge=1)] = 100

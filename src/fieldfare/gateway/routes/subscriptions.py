@@ -41,9 +41,9 @@ class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
     Attributes
     ----------
     library
-        The library of filters.
+        Name of the library of encrypted filters.
     dimensions
-        Length of the vectors.
+        Length of the vectors that events and filters are encrypted as; the key file gives it.
     """
 
     library: Literal["aspe"]
@@ -51,11 +51,24 @@ class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A new space.
+
+    Attributes
+    ----------
+    name
+        Name of the space: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter,
+        digit or _.
+    encryption
+        Encryption of the space; None: it is not encrypted.
+    """
+
     name: str
     encryption: EncryptionBody | None = None
 
 
 class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of a subscription that leave its filter as it is."""
+
     delivery: dict[str, Any]
 
 

@@ -1,0 +1,277 @@
+"""The part of the OpenAPI description about subscriptions and their delivery settings."""
+
+from __future__ import annotations
+
+from fieldfare.gateway.delivery_settings import AUTHORIZATION_MAX, PATH_MAX, SECRETS_MAX
+from fieldfare.gateway.openapi.events import CURSOR
+from fieldfare.gateway.openapi.filters import DIALECT, WARNING
+from fieldfare.gateway.openapi.from_types import described, nullable
+from fieldfare.gateway.openapi.words import (
+    Json,
+    answer,
+    array,
+    body,
+    boolean,
+    integer,
+    number,
+    operation,
+    or_null,
+    parameter,
+    path,
+    problem,
+    record,
+    ref,
+    string,
+    taken,
+)
+from fieldfare.gateway.push.addresses import URL_MAX_CHARS
+from fieldfare.gateway.routes.subscriptions import ChangesBody
+from fieldfare.gateway.subscription_store import SubscriptionBody
+from fieldfare.model import DeliverySettings, PushSettings
+
+_EXAMPLE: Json = {
+    "id": "cheap-yahoo",
+    "space": "default",
+    "filter": "data.symbol = 'YHOO' AND data.price < 18.5",
+    "dialect": "sql",
+    "revision": 1,
+    "valid_from": "0-0-0",
+}
+_DELIVERY: Json = nullable(described(DeliverySettings, order_by={"maxLength": PATH_MAX}))["properties"]
+del _DELIVERY["paused_because"], _DELIVERY["push"]
+_PUSH = described(
+    PushSettings,
+    url={"maxLength": URL_MAX_CHARS},
+    secrets={"items": string(pattern="^whsec_"), "maxItems": SECRETS_MAX, "writeOnly": True},
+    authorization={"maxLength": AUTHORIZATION_MAX, "writeOnly": True},
+)
+_SECRET = ("secrets", "authorization")
+_PUSH_SHOWN: Json = {name: each for name, each in _PUSH["properties"].items() if name not in _SECRET}
+_PUSH_TOLD: Json = {
+    "signed": integer("Number of secrets that are set.", minimum=0),
+    "authorized": boolean("Whether a value of the header Authorization is set."),
+}
+
+_PUSH_STATE = record(
+    {
+        "state": {
+            "enum": ["working", "trying", "broken", "paused", "off"],
+            "description": "`working`: messages are sent. `broken`: requests failed, and the next one waits."
+            " `trying`: one request is sent as a trial. `paused`: the subscription is paused. `off`: this"
+            " service sends no pushes.",
+        },
+        "failures": integer("Number of requests in a row that failed.", minimum=0),
+        "next_try_s": number("Seconds until the next trial; only while `broken`.", minimum=0),
+        "last": string("Result of the last request, as a sentence; missing before the first one."),
+        "requests": integer("Number of requests in flight.", minimum=0),
+    },
+    ["state"],
+    description="State of the push; only when one subscription with a push URL is read.",
+)
+
+SUBSCRIPTION_SCHEMAS: Json = {
+    "Filter": described(SubscriptionBody, dialect=DIALECT, delivery=ref("Delivery")),
+    "DeliverySettings": record(
+        _DELIVERY, [], description="The delivery settings without `push`, as in requests and responses."
+    ),
+    "Delivery": {
+        "allOf": [ref("DeliverySettings")],
+        "properties": {"push": {"oneOf": [{"type": "null"}, ref("Push")]}},
+        "unevaluatedProperties": False,
+        "description": "Delivery settings to change. A member that is null is reset to its default; missing"
+        " members do not change.",
+    },
+    "Push": {
+        **nullable(_PUSH),
+        "description": "The webhook that messages are sent to by HTTP, in place of readers that fetch them."
+        " Missing members do not change; `url` is required the first time.",
+        "additionalProperties": False,
+    },
+    "DeliveryShown": {
+        "allOf": [ref("DeliverySettings")],
+        "properties": {
+            "push": record({**_PUSH_SHOWN, **_PUSH_TOLD}, ["url", "mode", "requests_max", "signed"])
+        },
+        "description": "The delivery settings that differ from their defaults.",
+    },
+    "Subscription": record(
+        {
+            "id": string("Id of the subscription."),
+            "space": string("Name of its space."),
+            "filter": string("Text of the filter."),
+            "dialect": string("Language of the filter."),
+            "revision": integer(
+                "Revision of the registry that stored this filter. It applies to events with this stamp or a"
+                " higher one."
+            ),
+            "valid_from": {
+                **CURSOR,
+                "description": "Place in the log from which on this filter applies: one position for each"
+                " partition, separated by commas.",
+            },
+            "given_up_events": integer(
+                "Number of events since the gateway's start that were not matched, because evaluating the"
+                " filter"
+                " for them takes too much work; only when one subscription is read, and if not 0."
+            ),
+            "start": {
+                **CURSOR,
+                "description": "Place in the log where the subscription began; missing if it was created"
+                " without"
+                " `start`.",
+            },
+            "past": ref("Replay"),
+            "delivery": ref("DeliveryShown"),
+            "paused_because": string("Why the service has paused the subscription; missing if it has not."),
+            "warnings": array(
+                WARNING,
+                "What is probably not intended in the filter; only in responses to requests that store it.",
+            ),
+            "unused_s": number(
+                "Seconds since the last use; only when one subscription with `expires_unused_s` is read.",
+                minimum=0,
+            ),
+            "push": _PUSH_STATE,
+        },
+        ["id", "space", "filter", "dialect", "revision", "valid_from"],
+    ),
+    "Replay": record(
+        {
+            "kept_from": {
+                **CURSOR,
+                "description": "Where the replay begins: at its start, or later if retention has removed"
+                " events.",
+            },
+            "matched_to": {**CURSOR, "description": "Where the part ends that is matched so far."},
+            "to": {**CURSOR, "description": "Where the replay ends: live matching begins there."},
+            "is_matched": boolean("Whether the whole replay is matched."),
+        },
+        description="Progress in matching the events from before the subscription's creation. Only when one"
+        " subscription with a `start` is read.",
+    ),
+    "BulkAnswer": record(
+        {
+            "created": integer("Number of subscriptions that were created."),
+            "replaced": integer("Number of subscriptions that were replaced."),
+            "unchanged": integer("Number of subscriptions that existed with the same filter and settings."),
+            "refused": array(ref("Refused"), "The subscriptions that were refused."),
+            "warnings": array(
+                record({"id": string("Id of the subscription."), **WARNING["properties"]}, ["id", "detail"]),
+                "What is probably not intended in the first filters of the request; missing if nothing.",
+            ),
+        },
+        ["created", "replaced", "unchanged", "refused"],
+    ),
+}
+
+_NO_REPLAY = problem(
+    "The subscription has a `start`, and the space's stored matches have reached their quota."
+)
+_BULK = taken(
+    {
+        "subscriptions": array(
+            ref("Filter"), "The subscriptions; each needs an id to be replaced later.", maxItems=10000
+        )
+    }
+)
+_LIST = path(
+    "/v1/spaces/{space}/subscriptions",
+    get=operation(
+        "list_subscriptions",
+        "List subscriptions, sorted by id",
+        parameters=[
+            parameter("after", "query", string(), "Return only ids after this one; default: from the first."),
+            parameter(
+                "limit",
+                "query",
+                integer(minimum=1, maximum=10000, default=100),
+                "Maximum subscriptions of the page.",
+            ),
+        ],
+        answers=answer(
+            "A page of the subscriptions.",
+            record(
+                {
+                    "subscriptions": array(ref("Subscription"), "The subscriptions of the page."),
+                    "next": or_null(
+                        string("Value of `after` for the next page; null if this is the last page.")
+                    ),
+                }
+            ),
+            {"subscriptions": [_EXAMPLE], "next": None},
+        ),
+        problems="400 404",
+    ),
+    post=operation(
+        "create_subscriptions",
+        "Create one subscription, or create and replace many",
+        "In a request with many, each subscription is checked on its own: the valid ones are stored and"
+        " replace"
+        " those with the same id, the others are listed in `refused`.",
+        takes=body(
+            {"oneOf": [ref("Filter"), _BULK]},
+            {"subscriptions": [{"id": "cheap-yahoo", "filter": _EXAMPLE["filter"]}]},
+        ),
+        answers={
+            "200": answer(
+                "For many: the number of subscriptions by result. For one: it exists with the same filter and"
+                " settings.",
+                {"oneOf": [ref("BulkAnswer"), ref("Subscription")]},
+                {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
+            ),
+            "201": answer("The subscription was created.", ref("Subscription"), _EXAMPLE),
+            "409": problem(
+                "A subscription with this id has another filter or other settings; or the space has reached"
+                " its"
+                " quota of subscriptions or filter cost."
+            ),
+            "507": _NO_REPLAY,
+        },
+        problems="400 404 429",
+    ),
+)
+
+_ONE = path(
+    "/v1/spaces/{space}/subscriptions/{id}",
+    get=operation(
+        "get_subscription",
+        "Read a subscription",
+        answers=answer("The subscription.", ref("Subscription"), _EXAMPLE),
+        problems="404",
+    ),
+    put=operation(
+        "put_subscription",
+        "Create a subscription, or replace its filter",
+        "Events that are published after the response are matched against the new filter only. The cursor"
+        " stays,"
+        " and so do delivery settings that the request does not name.",
+        takes=body(ref("Filter"), {"filter": _EXAMPLE["filter"], "dialect": "sql"}),
+        answers={
+            "200": answer("The filter was replaced, or was the same already.", ref("Subscription"), _EXAMPLE),
+            "201": answer("The subscription was created.", ref("Subscription"), _EXAMPLE),
+            "409": problem(
+                "The subscription exists, and only new ones can have a `start`; or the space has reached its"
+                " quota of subscriptions or filter cost."
+            ),
+            "507": _NO_REPLAY,
+        },
+        problems="400 404 429",
+    ),
+    patch=operation(
+        "patch_subscription",
+        "Change a subscription's delivery settings",
+        "Members that are not named do not change, nor do the filter and its revision.",
+        takes=body(described(ChangesBody, delivery=ref("Delivery")), {"delivery": {"max_attempts": 5}}),
+        answers=answer("The subscription after the change.", ref("Subscription"), _EXAMPLE),
+        problems="400 404 429",
+    ),
+    delete=operation(
+        "delete_subscription",
+        "Delete a subscription",
+        "Its open streams end with the event `deleted`.",
+        answers={"204": answer("The subscription was deleted.")},
+        problems="404 429",
+    ),
+)
+
+SUBSCRIPTIONS: Json = _LIST | _ONE
