@@ -1,10 +1,8 @@
 """The delivery of one subscription: a state machine without I/O.
 
-Matches are *fed* in log order, *delivered* to sessions under a lease, and *acked*. A match is delivered
-again, at once or after a delay, if it is nacked, if its lease expires, or if its session ends. After
-`max_attempts` it becomes a dead letter (`Attempts`). Each partition has a cursor of its own
-(`PartitionDelivery`); they are served round robin, so a backlog in one delays no other. With `order_by`, a
-`KeyOrdering` holds matches back.
+Matches are *fed* in log order; the package's docstring has the table of their states. Each partition
+has a cursor of its own (`PartitionDelivery`); they are served round robin, so a backlog in one delays no
+other. With `order_by`, a `KeyOrdering` holds matches back.
 Positions are integer keys (`keys`). Time is passed in, as seconds of a monotonic clock.
 """
 
