@@ -16,6 +16,7 @@ from types import FrameType
 
 from fieldfare.runtimes.process.children import Child, ChildSpec, describe_exit
 from fieldfare.runtimes.process.logs import set_aside_large
+from fieldfare.runtimes.process.notify import ServiceManager
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 
 EXIT_GAVE_UP = 1
@@ -41,6 +42,9 @@ class Supervisor:
         Monotonic clock, in seconds.
     logs
         A folder whose log files are rotated when they grow too large.
+    manager
+        The service manager, which hears when all children are ready and that the supervisor is alive. Default:
+        the one that started this process, if any.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Supervisor:
         restarts: RestartSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         logs: Path | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._tell = say
@@ -59,6 +64,7 @@ class Supervisor:
         self._restarts = {name: Restarts(restarts or RestartSettings()) for name in self._specs}
         self._start_at_s: dict[str, float] = dict.fromkeys(self._specs, 0.0)
         self._logs = logs
+        self._manager = manager or ServiceManager(os.environ)
         self._logs_due_s = 0.0
         self._stop_signals = 0
         self._reload_asked = False
@@ -100,6 +106,7 @@ class Supervisor:
         return code
 
     def _say(self, line: str) -> None:
+        self._manager.status(line)
         with suppress(OSError):  # The console may be a file on a full disk, or a closed pipe.
             self._tell(line)
 
@@ -130,10 +137,12 @@ class Supervisor:
                     child.sweep()
             self._reap_orphans()
             self._look_after_logs(now_s)
+            self._manager.alive(now_s)
             if self._reload_asked:
                 self._reload()
             self._sleep(LOOK_EVERY_S)
         self._say("stopping")
+        self._manager.stopping()
         return 0
 
     def _reload(self) -> None:
@@ -178,6 +187,7 @@ class Supervisor:
         if ready and not self._announced:
             self._announced = True
             self._say("ready")
+            self._manager.ready()
 
     def _survives(self, name: str, child: Child, code: int, now_s: float) -> bool:
         """Handle a child's death: schedule its restart and return True, or report why there is none."""
