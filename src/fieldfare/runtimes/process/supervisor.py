@@ -43,8 +43,8 @@ class Supervisor:
     logs
         A folder whose log files are rotated when they grow too large.
     manager
-        The service manager, which hears when all children are ready and that the supervisor is alive. Default:
-        the one that started this process, if any.
+        The service manager, which hears when all children are ready and that the supervisor is alive.
+        Default: the one that started this process, if any.
     """
 
     def __init__(
