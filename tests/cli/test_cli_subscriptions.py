@@ -231,13 +231,3 @@ def test_a_sparkline_is_as_high_as_its_largest_value() -> None:
 
 def test_the_version_is_printed(fieldfare: Fieldfare) -> None:
     assert fieldfare("version").stdout == "fieldfare 0.1.0\n"
-
-
-@pytest.mark.parametrize(
-    "command", ["serve", "publish", "subscribe", "match", "top", "version", "subscriptions create"]
-)
-def test_every_command_has_help(fieldfare: Fieldfare, command: str) -> None:
-    result = fieldfare(*command.split(), "--help")
-    assert result.exit_code == 0
-    if command != "version":
-        assert "Example" in result.stdout

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cli_support import Fieldfare
 from faulty_service import FaultyService
 
 from fieldfare import Client, __version__
-from fieldfare.cli.app import COMMANDS
+from fieldfare.cli.app import COMMANDS, load_command
 
 pytestmark = pytest.mark.long
 
@@ -210,3 +211,26 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself(name: str) -
     command = getattr(importlib.import_module(f"fieldfare.cli.{module}"), attribute)
     own = command.info.help if isinstance(command, typer.Typer) else command.__doc__
     assert own.split("\n\n")[0].replace("\n", " ") == said
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for each, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, f"{name} {each}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_describes_each_command_argument_and_option(name: str) -> None:
+    for path, command in _commands(load_command(name), name):
+        assert command.help, path
+        assert [each.name for each in command.params if not getattr(each, "help", None)] == [], path
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "publish", "subscribe", "match", "top", "subscriptions", "subscriptions create", "filter"],
+)
+def test_help_has_an_example(fieldfare: Fieldfare, command: str) -> None:
+    result = fieldfare(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.stdout

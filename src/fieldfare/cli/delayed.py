@@ -32,7 +32,10 @@ def list_all(url: UrlOption = None, space: SpaceOption = None, as_json: JsonOpti
 
 @app.command(epilog="Example: `fieldfare delayed cancel 12`")
 def cancel(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids of the delayed events, as `delayed list` shows them."),
+    ],
     url: UrlOption = None,
     space: SpaceOption = None,
 ) -> None:

@@ -35,7 +35,9 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription'
 @app.command("list", epilog="Example: `fieldfare dead-letters list cheap`")
 def list_all(
     id: IdArgument,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list; default: all.")
+    ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,

@@ -46,7 +46,11 @@ SAMPLE_EVENTS_MAX = 10_000
 FILTER_BYTES_MAX = 16 << 20
 """Maximum bytes read of a filter; the limits of filters are far below."""
 
-app = typer.Typer(help="Check, explain, test and convert filters.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check, explain, test and convert filters.",
+    epilog="Example: `fieldfare filter test 'data.price < 18.5' --events quotes.jsonl`",
+    no_args_is_help=True,
+)
 
 FilterArgument = Annotated[
     str | None, typer.Argument(metavar="FILTER", help="The filter; default, or -: standard input.")

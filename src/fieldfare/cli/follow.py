@@ -53,7 +53,12 @@ StartOption = Annotated[
 
 
 def subscribe(
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="A subscription to follow.")] = None,
+    id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID", help="Id of the subscription to follow; default: a temporary one with --filter."
+        ),
+    ] = None,
     filter: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +68,9 @@ def subscribe(
         ),
     ] = None,
     dialect: DialectOption = "sql",
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as raw JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event as JSON, as it was published.")
+    ] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Exit after this number of events.")
     ] = None,
@@ -75,7 +82,8 @@ def subscribe(
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Run this shell command for each event, which is its input; status 0 acks the event.",
+            help="Run this shell command for each event, with the event on its standard input; exit status 0"
+            " acknowledges the event.",
         ),
     ] = None,
     concurrency: Annotated[

@@ -58,7 +58,12 @@ def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command(epilog="Example: `fieldfare keys revoke 3f9a1c2b7d4e`")
-def revoke(ids: Annotated[list[str], typer.Argument(metavar="ID...")], url: UrlOption = None) -> None:
+def revoke(
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids of the keys, as `keys list` shows them.")
+    ],
+    url: UrlOption = None,
+) -> None:
     """Revoke keys; open streams that use them are closed."""
     with connect(url) as client:
         for id in ids:

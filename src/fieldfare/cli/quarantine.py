@@ -33,7 +33,13 @@ def list_all(url: UrlOption = None, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: `fieldfare quarantine retry 0-17-0`")
 def retry(
-    positions: Annotated[list[str], typer.Argument(metavar="POSITION...")], url: UrlOption = None
+    positions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="POSITION...", help="Positions of the records, as `quarantine list` shows them."
+        ),
+    ],
+    url: UrlOption = None,
 ) -> None:
     """Publish quarantined records again, at new positions and for current subscriptions.
 

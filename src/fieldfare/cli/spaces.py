@@ -24,7 +24,7 @@ BY_ITSELF = "default"
 
 @app.command(epilog="Example: `fieldfare spaces create trading`")
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     is_encrypted: Annotated[
         bool, typer.Option("--encrypted", help="Accept only what is encrypted with the --space-key.")
     ] = False,
@@ -41,7 +41,7 @@ def create(
 
 @app.command(epilog="Example: `fieldfare spaces delete trading --yes`")
 def delete(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     is_meant: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     url: UrlOption = None,
 ) -> None:
@@ -63,12 +63,12 @@ def list_all(url: UrlOption = None) -> None:
 
 @app.command(epilog="Example: `fieldfare spaces quotas trading subscriptions=10000 events_per_s=500`")
 def quotas(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     changes: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[QUOTA=VALUE]...",
-            help="Quotas to set; 0 means no bound, `default` the service's default.",
+            help="Quotas to set; 0 means no limit, `default` the service's default.",
         ),
     ] = None,
     url: UrlOption = None,

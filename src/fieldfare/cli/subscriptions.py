@@ -35,7 +35,11 @@ from fieldfare.runtimes.files.lines import open_stream
 from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
 from fieldfare.units import parse_size, parse_time
 
-app = typer.Typer(help="Create, list, get, configure and delete subscriptions.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list, get, configure and delete subscriptions.",
+    epilog="Example: `fieldfare subscriptions create cheap 'data.price < 18.5'`",
+    no_args_is_help=True,
+)
 app.command("explain")(index.explain)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
@@ -101,7 +105,9 @@ def create(
 
 @app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
 def list_all(
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list; default: all.")
+    ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
@@ -240,7 +246,7 @@ def change(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set how a subscription's messages are given; "none" makes a setting what it is by itself.
+    """Change a subscription's delivery settings; the value "none" resets a setting to its default.
 
     Times are seconds, or have a unit: ms, s, min, h or d. Sizes are bytes, or have a unit such as kB or MiB.
     """

@@ -14,7 +14,7 @@ from gateway_support import EVENTS, LINES, SUBSCRIPTIONS, encode, event, run, ru
 from receiver_support import LOOPBACK, described, pushed, receiving, settled, some
 from test_tls import Authority
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "client"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "client"))
 
 from real_gateway import NaivePipeline, RealGateway
 

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "storage"))
 
 from memory_log import MemoryEventLog
 from memory_registry import MemoryRegistry

@@ -1,6 +1,7 @@
 """A bit of a file flips, and the service starts: no wrong event, no wait for ever, what is lost is named.
 
-``python tests/gateway/test_flipped_bytes.py FLIPS SEED`` runs many, and prints those that break a promise.
+``python tests/gateway/maintenance/test_flipped_bytes.py FLIPS SEED`` runs many, and prints those that
+break a promise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+
 from gateway_support import SUBSCRIPTIONS, Running, event, running, until_async
 from replay_support import ReplayPipeline
 

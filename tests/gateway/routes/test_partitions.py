@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "storage"))
 
 from gateway_support import encode, event, run, running
 from memory_log import MemoryEventLog

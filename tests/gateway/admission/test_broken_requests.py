@@ -14,7 +14,7 @@ from gateway_support import served
 from doses import drawn
 from fieldfare.gateway.context import Gateway
 
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("faults", "scenarios", "pipeline")]
+sys.path += [str(Path(__file__).parents[2] / name) for name in ("faults", "scenarios", "pipeline")]
 
 from trials import nonsense
 

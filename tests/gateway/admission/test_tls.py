@@ -25,7 +25,7 @@ from fieldfare.gateway.admission.tls import Certificates, TlsError, server_conte
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.serve import gateway_ready
 
-sys.path.append(str(Path(__file__).parent.parent / "client"))
+sys.path.append(str(Path(__file__).parents[2] / "client"))
 
 from real_gateway import RealGateway, running_gateway
 
