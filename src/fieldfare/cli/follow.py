@@ -50,23 +50,25 @@ StartOption = Annotated[
         " 2026-07-01T12:00:00Z. Default: now.",
     ),
 ]
+FollowedId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID", help="Id of the subscription to follow; default: a temporary one with --filter."
+    ),
+]
+FilterText = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        help="With ID: create the subscription with this filter. Without: use a temporary subscription.",
+    ),
+]
 
 
 def subscribe(
-    id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="Id of the subscription to follow; default: a temporary one with --filter."
-        ),
-    ] = None,
-    filter: Annotated[
-        str | None,
-        typer.Option(
-            "--filter",
-            "-f",
-            help="With ID: create the subscription with this filter. Without: use a temporary subscription.",
-        ),
-    ] = None,
+    id: FollowedId = None,
+    filter: FilterText = None,
     dialect: DialectOption = "sql",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each event as JSON, as it was published.")
