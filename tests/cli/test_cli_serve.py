@@ -132,6 +132,16 @@ def test_without_java_the_service_does_not_start_and_says_so(
     assert not (tmp_path / "data").exists()
 
 
+def test_a_limit_of_open_files_that_is_too_low_for_java_is_named(tmp_path: Path) -> None:
+    """Java ended again and again before it could say why, and nothing was ever matched."""
+    command = [sys.executable, "-m", "fieldfare", "serve", "--data", str(tmp_path / "data")]
+    limited = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "A process may open at most 256 files here, and Spark needs 512" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 JAVA = """#!/bin/sh
 : >"$0.asked"
 while ! test -e "$0.answer"; do sleep 0.05; done

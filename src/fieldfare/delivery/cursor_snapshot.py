@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from fieldfare.delivery.attempts import Attempts, Letter
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
@@ -38,16 +38,24 @@ class CursorSnapshot:
         )
 
 
+def with_start(cursor: Cursor | None, start: Sequence[Position]) -> Cursor | None:
+    """Return a saved cursor that begins at ``start`` in the partitions in which it has no position."""
+    known = {place.partition for place in cursor.positions} if cursor is not None else set[int]()
+    missing = [place for place in start if place.partition not in known]
+    if not missing:
+        return cursor
+    cursor = cursor or Cursor(())
+    return replace(cursor, positions=tuple(sorted((*cursor.positions, *missing))))
+
+
 def restored(
-    cursor: Cursor | None, begins: Offsets, start: Iterable[Position] = ()
+    cursor: Cursor | None, begins: Offsets
 ) -> tuple[Iterable[int], Iterable[Run], Iterable[int], Attempts | None]:
     """Return the arguments for a `Delivery` that resumes from a saved cursor.
 
-    Without a cursor, or in a partition without a position in it, delivery begins at the subscription's
-    ``start``, else with the record ``begins``.
+    Without a cursor, or in a partition without a position in it, delivery begins with the record ``begins``.
     """
     keys = dict(enumerate(keys_at(begins)))
-    keys |= {place.partition: key_of(place) for place in start if place.partition in keys}
     if cursor is None:
         return keys.values(), (), (), None
     keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}

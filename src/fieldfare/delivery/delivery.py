@@ -22,7 +22,7 @@ from fieldfare.delivery.keys import PARTITION_SHIFT, keys_at
 from fieldfare.delivery.partition_delivery import PartitionDelivery, Run, TooManyEarlyAcks
 from fieldfare.delivery.retry_queue import AT_ONCE, RetryQueue
 from fieldfare.delivery.sessions import Leases, Session
-from fieldfare.model import Cursor, DeliverySettings, Offsets, Position
+from fieldfare.model import Cursor, DeliverySettings, Offsets
 
 __all__ = ["CursorSnapshot", "Delivery", "Session", "TooManyEarlyAcks"]
 
@@ -93,11 +93,9 @@ class Delivery:
         self._owe(list(self.tries.retried), is_again=False)
 
     @classmethod
-    def from_cursor(
-        cls, number: int, cursor: Cursor | None, begins: Offsets, start: Iterable[Position] = ()
-    ) -> Delivery:
+    def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
         """Return a delivery resumed from a saved cursor, see `restored`; unacked messages are redelivered."""
-        return cls(number, *restored(cursor, begins, start))
+        return cls(number, *restored(cursor, begins))
 
     @property
     def cursor_keys(self) -> tuple[int, ...]:

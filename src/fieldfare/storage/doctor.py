@@ -27,6 +27,7 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import UNKNOWN, Quarantine
 from fieldfare.storage.sql import tables
 from fieldfare.storage.sqlite import delayed, schema
+from fieldfare.storage.sqlite.pairing import find_foreign_wal
 from fieldfare.storage.sqlite.wal import wal_path, wrong_frame
 
 PAGE_ERRORS_MAX = 20
@@ -61,6 +62,12 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
         yield Finding(
             wal_path(path), what, "start the service: it repairs the WAL first; then run this again"
         )
+    foreign = (
+        {} if is_running else {path: what for path in folder.databases if (what := find_foreign_wal(path))}
+    )
+    for path, what in foreign.items():
+        yield Finding(wal_path(path), what, "restore both from the same backup, or move the WAL away")
+    wrong |= foreign
     for path in folder.databases:
         if path.exists() and path not in wrong:
             yield from _pages(path)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from fieldfare.delivery.cursor_snapshot import with_start
 from fieldfare.delivery.delivery import CursorSnapshot, Delivery, Session
 from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.delivery.read_scheduler import (
@@ -193,9 +194,10 @@ class DeliveryService:
         number, saved = subscription.number, await self._loader.load(subscription)
         # A partition added after the subscription is read from its start.
         begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))[: len(self._log.partitions)]
-        start = subscription.start or ()  # a new cursor's place: a damaged registry may have lost that row
+        # A new cursor is at the start already, but a damaged registry may have lost it.
+        cursor = with_start(saved.cursor, subscription.start or ())
         try:
-            return saved, Delivery.from_cursor(number, saved.cursor, begins, start)
+            return saved, Delivery.from_cursor(number, cursor, begins)
         except ValueError as error:
             raise RegistryError(f"the cursor of subscription {number} cannot be used: {error}") from error
 

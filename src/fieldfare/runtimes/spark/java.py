@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 from pathlib import Path
 
 JAVA_MIN = 17
 """Oldest major version of Java that Spark runs on; older ones raise JavaError."""
+OPEN_FILES_MIN = 512
+"""Minimum limit of open files for Spark's Java process, which opens about 360; fewer raise JavaError."""
 _ANSWER_WAIT_S = 30.0
 _VERSION = re.compile(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)')
 
@@ -19,7 +22,13 @@ class JavaError(OSError):
 
 
 def check_java() -> None:
-    """Raise JavaError unless Spark can run on the Java that it would start."""
+    """Raise JavaError unless Spark can run on its Java, and that may open enough files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # Java raises its own limit as far as allowed.
+    if most != resource.RLIM_INFINITY and most < OPEN_FILES_MIN:
+        raise JavaError(
+            f"A process may open at most {most} files here, and Spark needs {OPEN_FILES_MIN}: raise the hard"
+            " limit (ulimit -n, or LimitNOFILE= of systemd)."
+        )
     what_to_do = f"Install Java {JAVA_MIN} or newer, or set JAVA_HOME to the folder that it is in."
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java" if not home else os.path.join(home, "bin", "java"))

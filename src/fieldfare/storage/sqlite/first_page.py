@@ -13,7 +13,7 @@ from pathlib import Path
 from fieldfare.files import write_file
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
-from fieldfare.storage.sqlite.wal import holds_first_page
+from fieldfare.storage.sqlite.wal import holds_first_page, wal_path
 
 SUFFIX = ".first-page"
 
@@ -104,7 +104,7 @@ def _is_free_list_right(path: Path, page: bytes, size: int) -> bool:
 
 
 def _has_wal(path: Path) -> bool:
-    wal = Path(f"{path}-wal")
+    wal = wal_path(path)
     return wal.exists() and wal.stat().st_size > 0
 
 

@@ -22,7 +22,8 @@ from fieldfare.storage.errors import DiskFullError, StorageError
 from fieldfare.storage.sqlite.connections import disk_full, is_disk_full
 from fieldfare.storage.sqlite.first_page import SUFFIX, mend_first_page, save_first_page
 from fieldfare.storage.sqlite.pages import PageFile, Row, Tree
-from fieldfare.storage.sqlite.wal import WalState, mend_wal, wal_path
+from fieldfare.storage.sqlite.pairing import find_foreign_wal
+from fieldfare.storage.sqlite.wal import WalState, mend_wal, shm_path, wal_path
 
 STRUCTURE = "structure"
 """Name of the corruption note that makes the next start check the complete file."""
@@ -60,7 +61,7 @@ def mend_databases(paths: Iterable[Path], say: Callable[[str], None]) -> None:
     """
     for path in paths:
         try:
-            for folder in (path.parent, path.parent / FOLDER):
+            for folder in {path.parent, path.parent / FOLDER, path.resolve().parent}:
                 remove_abandoned(folder)
             if path.exists():
                 _mend_database(path, say)
@@ -72,6 +73,11 @@ def mend_databases(paths: Iterable[Path], say: Callable[[str], None]) -> None:
 
 def _mend_database(path: Path, say: Callable[[str], None]) -> None:
     wal = mend_wal(path)
+    if (foreign := find_foreign_wal(path)) is not None:
+        raise StorageError(
+            f"{wal_path(path)}: {foreign}. Restore both from the same backup, or move the WAL away: then what"
+            " only the WAL holds is lost"
+        )
     if wal is not WalState.RIGHT:
         say(f"{path}: its WAL had changed on the disk; a note in {FOLDER} says what is lost")
     if mend_first_page(path):
@@ -132,7 +138,8 @@ def _rebuild(path: Path, why: str) -> str:
             " open: end that process, then start again"
         )
     kept = next(each for n in count(1) if not (each := path.with_name(f"{path.name}.damaged-{n}")).exists())
-    temporary = temporary_path(path)
+    target = path.resolve()  # A symbolic link stays one.
+    temporary = temporary_path(target)
     try:
         lost = _copy(path, temporary)
         with temporary.open("rb") as file:
@@ -140,7 +147,7 @@ def _rebuild(path: Path, why: str) -> str:
         # The copied first page is obsolete: the new file's tables are on other pages.
         path.with_name(path.name + SUFFIX).unlink(missing_ok=True)
         try:
-            os.link(path, kept)
+            os.link(target, kept)
         except OSError:
             shutil.copy2(path, kept)
         what = f"some rows of {', '.join(lost)} may be lost" if lost else "no row is known to be lost"
@@ -149,7 +156,7 @@ def _rebuild(path: Path, why: str) -> str:
             f" the damaged file is {kept.name}"
         )
         note_corruption(path, kept.suffix[1:], said)  # First: after a kill, nothing else would tell.
-        os.rename(temporary, path)
+        os.rename(temporary, target)
     except (sqlite3.Error, OSError, ValueError) as error:
         if is_disk_full(error, path):
             raise DiskFullError(
@@ -161,9 +168,10 @@ def _rebuild(path: Path, why: str) -> str:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
-    for end in ("-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    sync_folder(path.parent)
+    for beside in (wal_path(path), shm_path(path)):
+        beside.unlink(missing_ok=True)
+    for folder in (target.parent, kept.parent):
+        sync_folder(folder)
     save_first_page(path)
     forget_note(path, STRUCTURE)
     return f"{path}: {said}"

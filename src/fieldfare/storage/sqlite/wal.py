@@ -14,6 +14,7 @@ new one are obsolete: they have old salts, and checksums that continue each othe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -42,21 +43,32 @@ class WalState(Enum):
 
 
 def wal_path(path: Path) -> Path:
-    """Return the path of a database's WAL."""
-    return path.with_name(path.name + "-wal")
+    """Return the path of a database's WAL; where the database is a symbolic link, it is beside the target."""
+    target = path.resolve()
+    return target.with_name(target.name + "-wal")
+
+
+def shm_path(path: Path) -> Path:
+    """Return the path of the index of a database's WAL, which SQLite creates again from the WAL."""
+    target = path.resolve()
+    return target.with_name(target.name + "-shm")
 
 
 def holds_first_page(path: Path) -> bool:
     """Return whether the WAL of a database has a newer first page."""
+    return next(first_page_headers(path, 0), None) is not None
+
+
+def first_page_headers(path: Path, size_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of each first page in the WAL of a database, the oldest first."""
     try:
         wal = wal_path(path).read_bytes()
     except FileNotFoundError:
-        return False
+        return
     size, salts = _HEAD_BYTES + int.from_bytes(wal[8:12]), wal[16:24]
-    return any(
-        wal[at : at + 4] == b"\0\0\0\1" and wal[at + 8 : at + 16] == salts
-        for at in range(_HEADER_BYTES, len(wal) - size + 1, size)
-    )
+    for at in range(_HEADER_BYTES, len(wal) - size + 1, size):
+        if wal[at : at + 4] == b"\0\0\0\1" and wal[at + 8 : at + 16] == salts:
+            yield wal[at + _HEAD_BYTES : at + _HEAD_BYTES + size_bytes]
 
 
 def mend_wal(path: Path) -> WalState:
@@ -87,7 +99,7 @@ def mend_wal(path: Path) -> WalState:
     content = frames.content()
     write_file(wal_path(path), lambda file: file.write(content))
     with suppress(FileNotFoundError):
-        path.with_name(path.name + "-shm").unlink()  # SQLite creates it again from the WAL.
+        shm_path(path).unlink()
     return WalState.DAMAGED if frames.lost else WalState.MENDED
 
 
