@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> DataFolder:
         [Decision(1_795_000_000_000, "local: host1 has CPU 93%", moves, 1, ["host9"], True)],
         [Move("M:2", "host1", "host2", 1.0, 2.0, 3.0)],
     )
-    record.keep(folder.elastic)
+    record.write(folder.elastic)
     assert ElasticRecord.read(folder.elastic) == record
     return folder
 
@@ -55,7 +55,7 @@ def say(folder: DataFolder, *, age_s: float = 0.0, dry_run: bool = False) -> Non
         [SliceLoadNow("M:1", "host1", 0.425, 12_300_000), SliceLoadNow("M:2", "", 0.0, 0)],
         200,
         199,
-    ).say(folder.elastic_loads)
+    ).write(folder.elastic_loads)
 
 
 def scale(folder: DataFolder, *arguments: str) -> Result:

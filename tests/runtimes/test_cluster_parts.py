@@ -139,7 +139,7 @@ class Cluster:
 def test_a_local_session_does_not_wait_for_executors() -> None:
     slots = Cluster(0, 2, "local[2]").slots()
     slots.wait(threading.Event(), lambda: None)
-    assert slots.plan() == 2 and not slots.look()
+    assert slots.plan() == 2 and not slots.has_grown()
 
 
 def test_the_first_batch_waits_until_no_more_executors_come() -> None:
@@ -165,18 +165,18 @@ def test_more_slots_are_used_when_they_stay_and_fewer_are_borne() -> None:
     slots = cluster.slots()
     assert slots.plan() == 2
     cluster.defaultParallelism = 3
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.now_s += MORE_S - 0.1
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.defaultParallelism = 2
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.defaultParallelism, cluster.now_s = 3, cluster.now_s + 1.0
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.now_s += MORE_S
-    assert slots.look()
-    assert slots.plan() == 3 and not slots.look()
+    assert slots.has_grown()
+    assert slots.plan() == 3 and not slots.has_grown()
     cluster.defaultParallelism = 2
-    assert not slots.look()
+    assert not slots.has_grown()
 
 
 def test_the_application_is_restarted_after_a_long_time_without_executors() -> None:
@@ -185,19 +185,19 @@ def test_the_application_is_restarted_after_a_long_time_without_executors() -> N
     slots = cluster.slots()
     slots.plan()
     cluster.executors, cluster.now_s = 0, LOST_S - 1.0
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.executors = 1
-    assert not slots.look()
+    assert not slots.has_grown()
     cluster.executors, cluster.now_s = 0, cluster.now_s + LOST_S + 0.1
     with pytest.raises(NoExecutorsError, match="no executor for 10 s"):
-        slots.look()
+        slots.has_grown()
     yarn = Cluster(1, 2, "yarn")  # which starts another by itself, in its time
     slots = yarn.slots()
     yarn.executors, yarn.now_s = 0, LOST_ELSEWHERE_S - 1.0
-    assert not slots.look()
+    assert not slots.has_grown()
     yarn.now_s = LOST_ELSEWHERE_S + 0.1
     with pytest.raises(NoExecutorsError, match="no executor for 120 s"):
-        slots.look()
+        slots.has_grown()
 
 
 def test_blocks_that_a_task_gives_back_are_written_as_it_would_have(tmp_path: Path) -> None:

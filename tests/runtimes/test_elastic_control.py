@@ -148,7 +148,7 @@ def test_a_requested_move_waits_for_messages_to_the_manager(folder: DataFolder) 
             request = MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "local: too much")
             monkeypatch_decide(control, request)
             control._runner.dispatch("enforcer", "probes")  # its request is on its way to the manager
-            control._look()
+            control._observe()
             assert [each.reason for each in control._record.decisions] == ["local: too much"]
             assert take_move_request(folder) == SliceMove("M:1", "host2")
 
@@ -170,7 +170,7 @@ def test_a_wish_is_taken_though_the_machines_have_a_pulse_each_second(folder: Da
                 control._runner.dispatch(name, Pulse())
             async with asyncio.timeout(60):
                 while not control._record.decisions:
-                    control._look()
+                    control._observe()
                     await asyncio.sleep(0)
             assert [each.reason for each in control._record.decisions] == ["by hand"]
 

@@ -29,7 +29,7 @@ from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.following import floor, run_indexer
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.locks import FileLock
-from fieldfare.runtimes.process.wanted import want, wanted
+from fieldfare.runtimes.process.wanted import request_index, requested_revision
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.index_cache import IndexCache
@@ -288,15 +288,17 @@ def test_a_wanted_revision_beyond_the_registry_is_ignored(
     monkeypatch.setattr(following, "PACE_S", 10 * DEADLINE_S)
     monkeypatch.setattr(following, "REST", 1e9)
     looks: list[int] = []
-    monkeypatch.setattr(following, "wanted", lambda path: looks.append(wanted(path)) or looks[-1])
-    want(service.folder.wanted, 1 << 62)
+    monkeypatch.setattr(
+        following, "requested_revision", lambda path: looks.append(requested_revision(path)) or looks[-1]
+    )
+    request_index(service.folder.wanted, 1 << 62)
     with following_thread(service):
         until(lambda: service.beat.get("state") == "running")
         service.covering(until(service.change))
         paced = service.change(10)
         until(lambda: len(looks) > 10 or service.store.newest().revision >= paced)
         assert service.store.newest().revision < paced
-        want(service.folder.wanted, paced)
+        request_index(service.folder.wanted, paced)
         service.covering(paced)
 
 
@@ -305,10 +307,10 @@ def test_the_wanted_revision_is_a_hint_that_may_be_torn(tmp_path: Path, text: st
     path = tmp_path / "wanted"
     if text is not None:
         path.write_text(text)
-    assert wanted(path) == 0
-    want(path, 12)
-    assert wanted(path) == 12
-    want(tmp_path / "no folder" / "wanted", 12)
+    assert requested_revision(path) == 0
+    request_index(path, 12)
+    assert requested_revision(path) == 12
+    request_index(tmp_path / "no folder" / "wanted", 12)
 
 
 class Racing:

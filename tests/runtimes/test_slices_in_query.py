@@ -62,7 +62,7 @@ def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp
                     assert query.isActive, query.exception()
                     assert time.monotonic() < until_s
                     time.sleep(0.05)
-                    learner.look(query)
+                    learner.learn_if_new(query)
         finally:
             query.stop()
         service.check()

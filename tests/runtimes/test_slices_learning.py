@@ -44,7 +44,7 @@ def test_measurements_of_a_batch_reach_the_planner_of_the_next(tmp_path: Path) -
 
     def look(said: StreamingQueryProgress | None) -> tuple[float, ...]:
         query.lastProgress = said
-        learner.look(query)
+        learner.learn_if_new(query)
         return tuple(load.matches_per_s for load in last_loads("mine", space, scene.folder.slices))
 
     assert look(None) == (0.0, 0.0)

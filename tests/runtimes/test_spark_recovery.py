@@ -179,7 +179,7 @@ def test_a_record_that_kills_the_process_is_remembered_across_restarts(tmp_path:
     file, tip = SuspectsFile(folder.suspects), FileMatchLog(folder.matches)
     while tip.end(0) < 4:
         recovery = recovery_of(folder, log)
-        recovery.begin(predecessor_died=deaths > 0, told=None)
+        recovery.start(predecessor_died=deaths > 0, told=None)
         start = tip.end(0)
         suspects = file.load()[0]
         left = [each for each in (found.passed(start) for found in suspects) if each]
@@ -202,7 +202,7 @@ def test_a_machine_that_kills_whatever_is_tried_costs_hardly_any_record(tmp_path
     log.append([good(n) for n in range(16)])
     file = SuspectsFile(folder.suspects)
     for _ in range(100):
-        recovery_of(folder, log).begin(predecessor_died=True, told=None)
+        recovery_of(folder, log).start(predecessor_died=True, told=None)
         if suspects := file.load()[0]:
             file.save(suspects, trying=True)
     assert len(Quarantine(folder.quarantine).offsets(0)) <= 3
@@ -243,7 +243,7 @@ def test_a_pipeline_that_is_stopped_while_it_tries_a_record_does_not_blame_it(tm
     file = SuspectsFile(folder.suspects)
     file.save((Suspects(0, 0, 1, 1, 1, "killed"),), trying=True)
     recovery_of(folder, log).stopped()
-    recovery_of(folder, log).begin(predecessor_died=False, told=(0,))
+    recovery_of(folder, log).start(predecessor_died=False, told=(0,))
     assert file.load() == ((Suspects(0, 0, 1, 1, 1, "killed"),), False)
     assert Quarantine(folder.quarantine).offsets(0) == []
 
@@ -273,7 +273,7 @@ def test_repeated_deaths_at_a_hole_of_the_log_set_no_record_aside(tmp_path: Path
     log.append([good(0)])
     for _ in range(8):
         recovery = recovery_of(folder, log)
-        recovery.begin(predecessor_died=True, told=(0,))
+        recovery.start(predecessor_died=True, told=(0,))
         suspects, _ = SuspectsFile(folder.suspects).load()
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets(0) == []

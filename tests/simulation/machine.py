@@ -445,7 +445,7 @@ def run_driver(machine: Machine, process: Process) -> None:
     log, matches = disk.open_event_log(""), disk.open_match_log("")
     recovers = recovery.Recovery(disk.folder, log, matches, BATCHES, lambda: 0)
     beat = heartbeat.PipelineHeartbeat(disk.folder, log, matches)
-    recovers.begin(predecessor_died=beat.predecessor_died, told=beat.told)
+    recovers.start(predecessor_died=beat.predecessor_died, told=beat.told)
     beat.beat("starting")
     process.spawn(partial(_run_queries, machine, process, recovers), "query")
     process.spawn(partial(_run_replays, machine, process), "pasts")

@@ -78,15 +78,15 @@ def test_an_older_file_of_a_record_set_aside_that_names_another_one_is_not_belie
 def test_a_changed_record_of_slices_is_set_aside_and_reported(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     record = ElasticRecord(Configuration(Operators(0, {"M": 20}, 0), {}).begun(2))
-    record.keep(folder.elastic)
-    assert ElasticRecord.take(folder.elastic) == record
+    record.write(folder.elastic)
+    assert ElasticRecord.read_or_new(folder.elastic) == record
     folder.elastic.write_bytes(folder.elastic.read_bytes().replace(b"host2", b"host1"))
-    assert ElasticRecord.take(folder.elastic) == ElasticRecord()
+    assert ElasticRecord.read_or_new(folder.elastic) == ElasticRecord()
     assert not folder.elastic.exists() and (tmp_path / "elastic.json.damaged-1").exists()
     [notice] = corruption_notices(tmp_path)
     assert "elastic.json.damaged-1" in notice
-    record.keep(folder.elastic)
-    assert ElasticRecord.take(folder.elastic) == record
+    record.write(folder.elastic)
+    assert ElasticRecord.read_or_new(folder.elastic) == record
 
 
 def test_a_flipped_bit_of_the_logs_addresses_names_no_other_log(tmp_path: Path) -> None:

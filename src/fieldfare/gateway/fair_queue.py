@@ -51,7 +51,7 @@ class FairQueue(Generic[T]):
             self._waiting[whose] = mine
         return item
 
-    def hold(self, whose: str) -> None:
+    def suspend(self, whose: str) -> None:
         """Give an owner, which must have items, no turn until `release`, whatever is added."""
         self._held[whose] = self._waiting.pop(whose)
 

@@ -100,7 +100,7 @@ class Metrics:
         self.records.inc()
         self.bytes.inc(size_bytes)
 
-    def given(self, messages: int) -> None:
+    def count_delivered(self, messages: int) -> None:
         """Count messages that were delivered to a subscriber."""
         self.delivered_total += messages
         self.delivered.inc(messages)

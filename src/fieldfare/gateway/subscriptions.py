@@ -156,7 +156,7 @@ class Subscriptions:
         try:
             self._quotas.check(self.check_space(name), time.monotonic(), CHANGED)
         except HttpProblem as refused:
-            await self._quotas.hold(refused)
+            await self._quotas.delay_refusal(refused)
             raise
 
     def has_space(self, name: str) -> bool:
@@ -223,7 +223,7 @@ class Subscriptions:
             self._quotas.forget(key)  # open streams may have used it until now
         self.count -= len(removed)
         for each in removed:
-            self._let_go(key, each.id)
+            self._invalidate(key, each.id)
         return [each.number for each in removed]
 
     async def set_quotas(self, name: str, quotas: Mapping[str, float]) -> None:
@@ -253,7 +253,7 @@ class Subscriptions:
                 continue
             if found is None:
                 raise await self._unknown(key, id)
-            self._hold(found)
+            self._cache(found)
         return found
 
     async def standing(self, subscription: Subscription) -> Subscription | None:
@@ -272,7 +272,7 @@ class Subscriptions:
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
                 if changes == self._changes and self.is_there(each.space):
-                    self._hold(each)  # the caller soon asks for its state
+                    self._cache(each)  # the caller soon asks for its state
                     yield each
                     continue
                 now = await self.standing(each)
@@ -383,9 +383,9 @@ class Subscriptions:
             if at % HELD_BATCH_SIZE == HELD_BATCH_SIZE - 1:
                 await asyncio.sleep(0)
             if changes == self._changes:
-                self._hold(each)
+                self._cache(each)
             else:  # a later change may be of this one: it will be read again
-                self._release_held(each.space, each.id)
+                self._drop_cached(each.space, each.id)
 
     def _judge(
         self, space: str, read: Callable[[], PutRequest], full: str | None
@@ -439,7 +439,7 @@ class Subscriptions:
         async with self._queued(0, key):
             work = partial(remove, self._registry, self._quotas, key, id)
             removed = await self._writer.change(work, key)
-        self._let_go(key, id)
+        self._invalidate(key, id)
         if removed is None:
             raise await self._unknown(key, id)
         self.count -= 1
@@ -450,7 +450,7 @@ class Subscriptions:
         work = partial(remove_unused, self._registry, self._quotas, subscription)
         removed = await self._writer.change(work, subscription.space)
         if removed is not None:
-            self._let_go(subscription.space, subscription.id)
+            self._invalidate(subscription.space, subscription.id)
             self.count -= 1
         return removed
 
@@ -550,19 +550,19 @@ class Subscriptions:
             cost=found.cost,
         )
 
-    def _hold(self, subscription: Subscription) -> None:
-        self._release_held(subscription.space, subscription.id)
+    def _cache(self, subscription: Subscription) -> None:
+        self._drop_cached(subscription.space, subscription.id)
         self._held[(subscription.space, subscription.id)] = subscription
         self._held_bytes += len(subscription.filter)
         while len(self._held) > HELD_MAX or self._held_bytes > HELD_MAX_BYTES:
             _, oldest = self._held.popitem(last=False)
             self._held_bytes -= len(oldest.filter)
 
-    def _let_go(self, space: str, id: str) -> None:
+    def _invalidate(self, space: str, id: str) -> None:
         self._changes += 1
-        self._release_held(space, id)
+        self._drop_cached(space, id)
 
-    def _release_held(self, space: str, id: str) -> None:
+    def _drop_cached(self, space: str, id: str) -> None:
         held = self._held.pop((space, id), None)
         if held is not None:
             self._held_bytes -= len(held.filter)

@@ -82,7 +82,7 @@ async def make(data: Path, killed: Path) -> None:
         write_index(r.gateway)
         folder = r.gateway.settings.folder
         Quarantine(folder.quarantine).add(SET_ASIDE)
-        SLICES.keep(folder.elastic)
+        SLICES.write(folder.elastic)
         replace(folder, index_copy=INDEX_COPY).note()
         shutil.copytree(data, killed)
 
@@ -138,7 +138,7 @@ def wrong_side_file(data: Path) -> str | None:
     found = Quarantine(folder.quarantine).get(0, SET_ASIDE.offset)
     if found != SET_ASIDE and not (found and found.error.startswith(UNKNOWN) and found.space == ""):
         return f"the quarantine gave {found}"
-    if (slices := ElasticRecord.take(folder.elastic)) not in (SLICES, ElasticRecord()):
+    if (slices := ElasticRecord.read_or_new(folder.elastic)) not in (SLICES, ElasticRecord()):
         return f"slices are at {slices}"
     if (copy := DataFolder.at(data).index_copy) != INDEX_COPY:
         return f"the index's copy is at {copy}"

@@ -35,7 +35,7 @@ class Watched:
         )
 
     def state(self, now_s: float, tip: int = 0, log_end: int = 0, now_ms: int = 0) -> str:
-        self._watch.look(tip, log_end, now_s, now_ms)
+        self._watch.read_heartbeat(tip, log_end, now_s, now_ms)
         return self._watch.state(now_s)
 
 

@@ -235,11 +235,11 @@ def test_who_publishes_one_event_for_later_waits_for_nobodys_flood(
 
             monkeypatch.setattr(store, "keep", slow)
             flood = NewRecord("flood", encode(event(1)) + b"\n", 1)
-            waiting = [asyncio.ensure_future(r.gateway.delayed.keep(flood, 1 << 50)) for _ in range(100)]
+            waiting = [asyncio.ensure_future(r.gateway.delayed.store(flood, 1 << 50)) for _ in range(100)]
             large = NewRecord("large", encode(event(1, "x" * (5 << 20))) + b"\n", 1)
-            waiting += [asyncio.ensure_future(r.gateway.delayed.keep(large, 1 << 50)) for _ in range(3)]
+            waiting += [asyncio.ensure_future(r.gateway.delayed.store(large, 1 << 50)) for _ in range(3)]
             waiting.append(
-                asyncio.ensure_future(r.gateway.delayed.keep(NewRecord("one", flood.payload, 1), 1 << 50))
+                asyncio.ensure_future(r.gateway.delayed.store(NewRecord("one", flood.payload, 1), 1 << 50))
             )
             await asyncio.sleep(0)
             first.set()

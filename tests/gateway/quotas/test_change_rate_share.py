@@ -34,9 +34,9 @@ def flood(shares: ChangeRateShare, took_s: float, until_s: float) -> tuple[int, 
         if wait_s:
             now_s += wait_s
             continue
-        shares.begin("flood", now_s)
+        shares.change_started("flood", now_s)
         now_s += took_s
-        shares.end("flood", now_s)
+        shares.change_ended("flood", now_s)
         changes += 1
     return changes, changes * took_s
 
@@ -59,10 +59,10 @@ def test_alone_or_beside_who_only_subscribes_nobody_waits() -> None:
         now_s = turn / 100
         shares.published("flood", now_s)
         assert shares.wait_s("flood", now_s) == 0
-        shares.begin("flood", now_s)
-        shares.begin("other", now_s)
-        shares.end("flood", now_s + 0.01)
-        shares.end("other", now_s + 0.01)
+        shares.change_started("flood", now_s)
+        shares.change_started("other", now_s)
+        shares.change_ended("flood", now_s + 0.01)
+        shares.change_ended("other", now_s + 0.01)
 
 
 def test_who_changes_little_does_not_wait_beside_who_floods() -> None:
@@ -75,7 +75,7 @@ def test_who_changes_little_does_not_wait_beside_who_floods() -> None:
 def test_who_publishes_no_more_is_not_waited_for() -> None:
     shares = ChangeRateShare()
     shares.published("calm", 0.0)
-    shares.begin("flood", 0.0)
+    shares.change_started("flood", 0.0)
     assert shares.wait_s("flood", ACTIVE_S * 0.9) > 0
     assert shares.wait_s("flood", ACTIVE_S * 1.1) == 0
 
@@ -99,9 +99,9 @@ def test_changes_under_way_together_take_the_time_of_one() -> None:
     for shares, count in ((together, 20), (alone, 1)):
         shares.published("calm", 0.0)
         for _ in range(count):
-            shares.begin("a", 0.0)
+            shares.change_started("a", 0.0)
         for _ in range(count):
-            shares.end("a", 0.08)
+            shares.change_ended("a", 0.08)
     waited_s = alone.wait_s("a", 0.08)
     assert waited_s > 0 and together.wait_s("a", 0.08) == pytest.approx(waited_s)
 
@@ -109,9 +109,9 @@ def test_changes_under_way_together_take_the_time_of_one() -> None:
 def test_a_space_that_is_deleted_leaves_nothing() -> None:
     shares = ChangeRateShare()
     shares.published("a", 0.0)
-    shares.begin("a", 0.0)
+    shares.change_started("a", 0.0)
     shares.forget("a")
-    shares.end("a", 1.0)
+    shares.change_ended("a", 1.0)
     assert shares == ChangeRateShare()
 
 
@@ -130,8 +130,8 @@ def test_every_kind_of_change_has_its_turn(tmp_path: Path, monkeypatch: pytest.M
                 events = EVENTS.replace("default", "calm")
                 published = await r.client.post(events, content=encode([event()]), headers=BATCH)
                 assert published.status_code == 200
-                shares.begin(key, time.monotonic() - 10)
-                shares.end(key, time.monotonic())
+                shares.change_started(key, time.monotonic() - 10)
+                shares.change_ended(key, time.monotonic())
                 begun_s = time.monotonic()
                 await r.client.request(method, path, json=body)
                 assert shares._changes[key] == 0

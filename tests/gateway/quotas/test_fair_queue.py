@@ -65,7 +65,7 @@ def test_who_is_held_has_no_turn_and_keeps_his_order(steps: list[tuple[str, str]
             assert first == (who, found) and who not in held
             assert found == waiting[who].popleft()
         elif step == "hold" and mine and whose not in held:
-            turns.hold(whose)
+            turns.suspend(whose)
             held.add(whose)
         elif step == "release":
             assert turns.release(whose) == (whose in held)

@@ -213,13 +213,13 @@ def test_those_who_went_while_they_waited_are_kept_by_nobody(monkeypatch):
             reader = s.reader(f"reader-{number}", "a")
             await asyncio.sleep(0.001)
             s.tasks.pop().cancel()
-            s.turns.leave(reader)
+            s.turns.remove(reader)
         assert s.turns._turns.count("a") <= 2 * LEFT_MAX + 2 and stays.is_queued
         s.quotas.configure("a", {})
         await asyncio.sleep(0)
         assert set(s.bytes_of) == {"stays"}
         s.tasks.pop().cancel()
-        s.turns.leave(stays)
+        s.turns.remove(stays)
         await asyncio.sleep(0.1)
         assert not s.turns._left and s.turns._turns.count("a") == 0
 
@@ -266,7 +266,7 @@ def test_a_turn_that_nobody_takes_is_the_next_one_s(monkeypatch):
         while not s.rate_limiter._begun:
             s.turns._serve()
         s.tasks[0].cancel()
-        s.turns.leave(reader)
+        s.turns.remove(reader)
         s.reader("stream", "a", 1)
         await asyncio.sleep(0.1)
         assert not s.rate_limiter._begun and s.bytes_of == {"stream": len(MESSAGE)}

@@ -41,8 +41,8 @@ def test_the_past_ends_before_a_hole_that_was_the_logs_end(tmp_path: Path) -> No
     # The pipeline, which looks now for the first time, knows that the past has one record.
     own = open_match_log(folder.replay_url(1, 1)).partition(0)
     own.write(block_of({(0, 0): [1]}, 0, 1))
-    found = asyncio.run(replays.look(replay, key_at(0, 0), space))
+    found = asyncio.run(replays.read(replay, key_at(0, 0), space))
     assert found is not None and found.end == 1
-    assert asyncio.run(replays.look(replay, found.read_to, space)) is None
+    assert asyncio.run(replays.read(replay, found.read_to, space)) is None
     assert not replay.holds(found.read_to), "from there on it is read with all others"
     readers.close()

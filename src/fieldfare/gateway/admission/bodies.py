@@ -180,7 +180,7 @@ class Bodies:
         return body or b"{}"
 
     @contextmanager
-    def held(self, size_bytes: int, path_params: Mapping[str, str]) -> Iterator[None]:
+    def counted(self, size_bytes: int, path_params: Mapping[str, str]) -> Iterator[None]:
         """Count other received bytes while this is open. Raise Problem 429 as for bodies."""
         scope: Scope = {"path_params": path_params}
         if not self._add(scope, size_bytes):

@@ -60,7 +60,7 @@ class Caller:
         """Return whether the caller has a right in a space, or in the service (None)."""
         return self.is_admin or right in self.grants.get(space, ())
 
-    def knows(self, space: str) -> bool:
+    def may_know(self, space: str) -> bool:
         """Return whether the caller may learn that a space exists."""
         return self.is_admin or space in self.grants
 
@@ -73,7 +73,7 @@ class Caller:
             return
         if self is ANONYMOUS:
             raise unauthorised("This needs an API key.")
-        if space is not None and not self.knows(space):
+        if space is not None and not self.may_know(space):
             detail = f"The space {space[:128]!r} does not exist, or this key has no rights in it."
             raise HttpProblem(404, "unknown-space", detail)
         if space is None and right in OF_SPACES:

@@ -54,11 +54,11 @@ class ChangeRateShare:
         """Wait until a space has time for a change, and count it as under way while this is open."""
         while space != NO_SPACE and (wait_s := self.wait_s(space, time.monotonic())) > 0:
             await asyncio.sleep(wait_s)
-        self.begin(space, time.monotonic())
+        self.change_started(space, time.monotonic())
         try:
             yield
         finally:
-            self.end(space, time.monotonic())
+            self.change_ended(space, time.monotonic())
 
     def wait_s(self, space: str, now_s: float) -> float:
         """Return the minimum seconds that a space's next change has to wait; 0 if it may start now."""
@@ -68,12 +68,12 @@ class ChangeRateShare:
         budget.fill(now_s)
         return 0.0 if budget.level > 0 else WAIT_MIN_S - budget.level / SHARE
 
-    def begin(self, space: str, now_s: float) -> None:
+    def change_started(self, space: str, now_s: float) -> None:
         """Record the start of a space's change."""
         self._budgets.setdefault(space, TokenBucket(SHARE, BURST_S, BURST_S, now_s, DEBT_MAX_S))
         self._count(space, 1, now_s)
 
-    def end(self, space: str, now_s: float) -> None:
+    def change_ended(self, space: str, now_s: float) -> None:
         """Record the end of a space's change, successful or refused."""
         if space in self._budgets:  # else the space was deleted meanwhile
             self._count(space, -1, now_s)

@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if self.handshake is not None:
-            self.handshake.leave()
+            self.handshake.finish()
         super().connection_made(transport)
         transport.set_write_buffer_limits(WRITTEN_AHEAD_BYTES)
         self._address = address_of(transport.get_extra_info("peername"))
@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol):
         self.evictable.discard(self)
         if self._arrival is not None:
             self._arrival.cancel()
-        self._unread.end()
+        self._unread.stop()
         self._ended = True
         self._unset_keepalive_if_required()
         running = self._running
@@ -289,7 +289,7 @@ class Connection(HttpToolsProtocol):
         self._ended = True
         if self._arrival is not None:
             self._arrival.cancel()
-        self._unread.end()
+        self._unread.stop()
         self.connections.discard(self)
         self.evictable.discard(self)
         url = httptools.parse_url(self.url)
@@ -442,15 +442,15 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing():  # with TLS a second close would end more than it should
             self.transport.close()
         if self in self.connections and self.transport.get_write_buffer_size():
-            self._unread.begin(self.transport)
+            self._unread.start(self.transport)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread.begin(self.transport)
+        self._unread.start(self.transport)
 
     def resume_writing(self) -> None:
         if not self.transport.is_closing():
-            self._unread.end()
+            self._unread.stop()
         super().resume_writing()
 
     # Time and bounds

@@ -73,7 +73,7 @@ class Handshake(asyncio.Protocol):
         self._task = to.loop.create_task(self._enter())
 
     def evict_connection(self) -> None:
-        self.leave()
+        self.finish()
         if self._task is not None:
             self._task.cancel()
         if self._accepted is not None:  # the handshake has not started, and never will
@@ -82,7 +82,7 @@ class Handshake(asyncio.Protocol):
     shutdown = evict_connection
     """Called for each connection of a server that stops."""
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         """The handshake is over: the connection counts for itself from here on."""
         self._connection.connections.discard(self)
         self._connection.evictable.discard(self)
@@ -101,4 +101,4 @@ class Handshake(asyncio.Protocol):
         except OSError:
             pass  # no TLS, an unknown certificate, or no data at all
         finally:
-            self.leave()
+            self.finish()

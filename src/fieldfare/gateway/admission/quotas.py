@@ -214,7 +214,7 @@ class Quotas:
         """Refund a request that had no effect: it will be sent again and charged then."""
         self.spend(space, now_s, **{name: -amount for name, amount in spent.items()})
 
-    async def hold(self, refused: HttpProblem) -> None:
+    async def delay_refusal(self, refused: HttpProblem) -> None:
         """Delay the response to a request that was refused for a rate, see `HELD_MAX_S`."""
         if refused.place.get("quota") in RATES and self._held < HELD_MAX:
             self._held += 1

@@ -147,7 +147,7 @@ class Socket(WebSocketsSansIOProtocol):
         for timer in (self._arrival, self._ending):
             if timer is not None:
                 timer.cancel()
-        self._unread.end()
+        self._unread.stop()
         self._waiting = b""
         self._allowance.held_bytes -= self._held_bytes
         self._held_bytes = 0
@@ -202,10 +202,10 @@ class Socket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread.begin(self.transport)
+        self._unread.start(self.transport)
 
     def resume_writing(self) -> None:
-        self._unread.end()
+        self._unread.stop()
         super().resume_writing()
         if self._pong:
             self.transport.write(self._pong)

@@ -66,7 +66,7 @@ class Certificates:
         self._files = [
             path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path is not None
         ]
-        self._made_of = self._look()  # before they are read, or a change meanwhile would be missed
+        self._made_of = self._read_stats()  # before they are read, or a change meanwhile would be missed
         context = server_context(settings)
         assert context is not None
         self.context = context
@@ -81,7 +81,7 @@ class Certificates:
 
     def renew(self) -> None:
         """Reload the files if they have changed. Blocks: do not call it on the event loop."""
-        now_of = self._look()
+        now_of = self._read_stats()
         if now_of == self._made_of:
             return
         self._made_of = now_of
@@ -94,7 +94,7 @@ class Certificates:
         self.context = context
         logger.info("the TLS certificate was reloaded")
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_stats(self) -> list[tuple[int, int, int] | None]:
         """Return inode, modification time and size of each file, None for a missing one."""
         found: list[tuple[int, int, int] | None] = []
         for path in self._files:

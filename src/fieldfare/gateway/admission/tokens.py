@@ -78,8 +78,8 @@ class TokenCaller(Caller):
     def may(self, right: Right, space: str | None = None) -> bool:
         return super().may(right, space) and self._is_real(space)
 
-    def knows(self, space: str) -> bool:
-        return super().knows(space) and self._is_real(space)
+    def may_know(self, space: str) -> bool:
+        return super().may_know(space) and self._is_real(space)
 
     def _is_real(self, space: str | None) -> bool:
         """Return whether the space exists: a token's names are unchecked, and unknown spaces grant

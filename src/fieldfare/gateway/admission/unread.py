@@ -41,23 +41,23 @@ class WriteWatch:
         self._taken: _Taken = (None, 0)
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, transport: asyncio.Transport) -> None:
+    def start(self, transport: asyncio.Transport) -> None:
         """Start watching: writers wait from now on, or the connection is about to close."""
-        self.end()
+        self.stop()
         self._taken = _taken(transport)
-        self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
+        self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._check, transport)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop watching: the writers continue, or the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self, transport: asyncio.Transport) -> None:
+    def _check(self, transport: asyncio.Transport) -> None:
         before = self._taken
-        self.begin(transport)
+        self.start(transport)
         if _bytes_between(before, self._taken) < LEAST_BYTES_PER_S * self._limit_s:
-            self.end()
+            self.stop()
             transport.abort()
 
 

@@ -212,14 +212,14 @@ class MatchLogFollower:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._follower, self._follow, group, loop)
 
-    async def look(self, group: ReadGroup) -> ReadResult | None:
+    async def read_behind(self, group: ReadGroup) -> ReadResult | None:
         """Read the matches for a read group that is behind; return None when they cannot be read."""
-        return await self._readers.run(NO_SPACE, self._look_for, group)
+        return await self._readers.run(NO_SPACE, self._read_group, group)
 
     async def read_subscription(self, key: int, number: int, space: str) -> ReadResult | None:
         """Read one subscription's matches from a key on; None at the end or when they cannot be read."""
         partition, offset = key >> PARTITION_SHIFT, offset_of(key)
-        return await self._readers.run(space, self._look, partition, offset, (number,))
+        return await self._readers.run(space, self._read_matches, partition, offset, (number,))
 
     def block_at(self, partition: int, offset: int) -> MatchBlock | None:
         """Return the block that covers a record; None when there is none or it cannot be read."""
@@ -244,7 +244,7 @@ class MatchLogFollower:
         while not self._closed:
             follower.stirred.clear()
             asked = self._asked
-            found = self._look_for(group)
+            found = self._read_group(group)
             if found is not None:
                 took_s = time.monotonic() - since_s
                 follower.pace_s = (3 * follower.pace_s + took_s) / 4 if took_s < PACE_MAX_S else 0.0
@@ -264,12 +264,12 @@ class MatchLogFollower:
                 follower.stirred.wait(max(self._poll_s, min(later_s, LATER_MAX_S)))
         return None
 
-    def _look_for(self, group: ReadGroup) -> ReadResult | None:
+    def _read_group(self, group: ReadGroup) -> ReadResult | None:
         joined = group.joined  # first: subscriptions that join from now on may be missed
-        found = self._look(group.partition, group.offset, group.members)
+        found = self._read_matches(group.partition, group.offset, group.members)
         return None if found is None else replace(found, joined=joined)
 
-    def _look(self, partition: int, offset: int, numbers: Collection[int]) -> ReadResult | None:
+    def _read_matches(self, partition: int, offset: int, numbers: Collection[int]) -> ReadResult | None:
         try:
             block = self.block_at(partition, offset)
             if block is not None:

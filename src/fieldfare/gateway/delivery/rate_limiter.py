@@ -58,14 +58,14 @@ class DeliveryRateLimiter:
         rate = self._quotas.limit(space, DELIVERED)
         return PIECE_BYTES if rate is None else min(PIECE_BYTES, rate * BURST_S)
 
-    def begin(self, space: str, places: int = 1) -> None:
+    def reserve(self, space: str, places: int = 1) -> None:
         """Reserve places for a reader that is about to receive messages; with all places, it is the only one.
 
-        Call `end` once the size of its messages is known.
+        Call `free` once the size of its messages is known.
         """
         self._begun[space] = self._begun.get(space, 0) + places
 
-    def end(self, space: str, places: int = 1) -> None:
+    def free(self, space: str, places: int = 1) -> None:
         """Free a reader's places: the size of its messages is known, or it receives none."""
         self._begun[space] -= places
         if not self._begun[space]:
@@ -76,13 +76,13 @@ class DeliveryRateLimiter:
     async def paid(self, space: str, parts: Sequence[bytes], composing: Coroutine[Any, Any, T]) -> T:
         """Await `composing`, and charge the space for the bytes that it adds to `parts`."""
         before = len(parts)
-        self.begin(space)
+        self.reserve(space)
         try:
             return await composing
         finally:
             size_bytes = sum(map(len, parts[before:]))
             self._quotas.spend(space, time.monotonic(), **{DELIVERED: size_bytes})
-            self.end(space)
+            self.free(space)
 
     def problem(self, space: str) -> HttpProblem:
         """Return the problem for a client that cannot wait for its space's debt to be paid."""

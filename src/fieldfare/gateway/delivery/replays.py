@@ -102,25 +102,25 @@ class Replays:
         self.broken &= numbers
         self._sizes = {number: size for number, size in self._sizes.items() if number in numbers}
 
-    def count(self, row: stored.Replay, match_log: MatchLog) -> None:
+    def measure(self, row: stored.Replay, match_log: MatchLog) -> None:
         """Measure the bytes that a replay takes; they count as its space's."""
         self._sizes[row.number] = row.space, match_log.size_bytes()
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the bytes of each space's replays, as last measured by `count`."""
+        """Return the bytes of each space's replays, as last measured by `measure`."""
         total = Counter[str]()
         for space, size_bytes in self._sizes.values():
             total[space] += size_bytes
         return total
 
-    async def look(self, replay: OwnReplay, key: int, space: str) -> ReadResult | None:
+    async def read(self, replay: OwnReplay, key: int, space: str) -> ReadResult | None:
         """Read a replay's matches from a key on, in the turn of a space.
 
         None when there are none yet, when they cannot be read, or when the replay ends before the key.
         """
-        return await self._readers.run(space, self._look, replay, key)
+        return await self._readers.run(space, self._read, replay, key)
 
-    def _look(self, replay: OwnReplay, key: int) -> ReadResult | None:
+    def _read(self, replay: OwnReplay, key: int) -> ReadResult | None:
         number, offset = key >> PARTITION_SHIFT, offset_of(key)
         partition = self._log.partitions[number]
         try:

@@ -381,7 +381,7 @@ class DeliveryService:
             yield waiter
         finally:
             gone.remove_done_callback(waiter.wake)
-            self.turns.leave(waiter)
+            self.turns.remove(waiter)
             waiters.discard(waiter)
             if not waiters and self._waiting.get(delivery) is waiters:
                 del self._waiting[delivery]
@@ -437,7 +437,7 @@ class DeliveryService:
     async def _look_for(self, delivery: Delivery, key: int) -> ReadResult | None:
         replay = self._replay_of.get(delivery.number)
         if replay is not None and replay.holds(key):
-            found = await self._replays.look(replay, key, self._space(delivery))
+            found = await self._replays.read(replay, key, self._space(delivery))
             if replay.holds(key):
                 return found
         return await self._tail.read_subscription(key, delivery.number, self._space(delivery))
@@ -551,7 +551,7 @@ class DeliveryService:
         group = look.group
         if self.closing:
             return None
-        found = await (self._tail.follow(group) if look.follow else self._tail.look(group))
+        found = await (self._tail.follow(group) if look.follow else self._tail.read_behind(group))
         if found is None:
             return ReadDone(group, 0, None)
         for start in range(0, len(found.keys), FED_BATCH_SIZE):

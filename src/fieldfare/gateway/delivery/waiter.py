@@ -149,7 +149,7 @@ class Waiter:
         elif self._turns.rate_limiter.bounds(self.space):
             # All places: no other waiter may use up the allowance before this one's task runs.
             self._has_begun = True
-            self._turns.rate_limiter.begin(self.space, AT_ONCE)
+            self._turns.rate_limiter.reserve(self.space, AT_ONCE)
         if not future.done():
             future.set_result(True)
 
@@ -184,7 +184,7 @@ class Waiter:
                 self._begun.close()
             if self._has_begun:
                 self._has_begun = False
-                self._turns.rate_limiter.end(self.space, AT_ONCE)
+                self._turns.rate_limiter.free(self.space, AT_ONCE)
             self._future = self._begun = None
         self._is_looked_for = not woken
         return woken
@@ -210,7 +210,7 @@ class FairScheduler:
         self._turns: FairQueue[Waiter] = FairQueue()
         self._look_again = look_again
         self.rate_limiter = rate_limiter
-        self._is_asked = False
+        self._is_scheduled = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._left: dict[str, int] = {}
         """Number of departed waiters in each space's queue."""
@@ -221,9 +221,9 @@ class FairScheduler:
         waiter.is_queued = True
         self._turns.add(waiter.space, waiter)
         if self._turns:
-            self._ask()
+            self._schedule()
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
         """Remove a waiter that no longer waits."""
         if waiter.is_queued:
             waiter.is_queued = False
@@ -245,27 +245,27 @@ class FairScheduler:
         if timer is not None:
             timer.cancel()
         if self._turns.release(space):
-            self._ask()
+            self._schedule()
 
-    def _hold(self, space: str) -> None:
-        self._turns.hold(space)
+    def _suspend(self, space: str) -> None:
+        self._turns.suspend(space)
         wait_s = self.rate_limiter.wait_s(space)
         if wait_s > 0:
             wait_s = min(max(wait_s, PAUSE_S), RETRY_MAX_S)
             self._timers[space] = asyncio.get_running_loop().call_later(wait_s, self.release, space)
 
-    def _ask(self) -> None:
-        if not self._is_asked:
-            self._is_asked = True
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        self._is_asked = False
+        self._is_scheduled = False
         until_s = time.monotonic() + SERVED_S
         while self._turns:
             waiter = self._turns.first
             if waiter.is_queued and self.rate_limiter.is_out(waiter.space):
-                self._hold(waiter.space)
+                self._suspend(waiter.space)
                 continue
             self._turns.next()
             if not waiter.is_queued:
@@ -276,7 +276,7 @@ class FairScheduler:
             if time.monotonic() >= until_s:
                 break
         if self._turns:
-            self._ask()
+            self._schedule()
         self._look_again()
 
     def _has_left(self, space: str) -> None:

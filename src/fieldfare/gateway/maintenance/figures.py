@@ -85,22 +85,22 @@ class Figures:
         # A broker may take seconds to answer, so this is outside the lock: no other thread waits for it.
         self._log_end = sum(ends_of(self.log))
         self.load.lag_events = self.tail.lag_events()
-        self._look(tip)
+        self._read_local(tip)
 
-    def _look(self, tip: int) -> None:
+    def _read_local(self, tip: int) -> None:
         """Update from this machine's files: free disk space and the heartbeats."""
         with self._lock:
             self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
             now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
-            self._pipeline.look(tip, self._log_end, now_s, now_ms)
-            self._indexer.look(now_s, now_ms)
+            self._pipeline.read_heartbeat(tip, self._log_end, now_s, now_ms)
+            self._indexer.read_heartbeat(now_s, now_ms)
 
     async def checks(self) -> dict[str, str]:
         """Return ``ready`` or the reason why not, for each component the service needs; in bounded time."""
         await self.tail.catch_up()
         readable, writable, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
         if readable != "ready":
-            await asyncio.to_thread(self._look, self.tail.tip)
+            await asyncio.to_thread(self._read_local, self.tail.tip)
         log = writable if writable != "ready" else readable
         checks = {
             "pipeline": self._pipeline.state(time.monotonic()),

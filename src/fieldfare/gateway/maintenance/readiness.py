@@ -82,7 +82,7 @@ class HeartbeatWatch:
         self._heartbeat: LastBeat | None = None
         self._problem = f"the {who} has not started yet"
 
-    def look(self, now_s: float, now_ms: int) -> None:
+    def read_heartbeat(self, now_s: float, now_ms: int) -> None:
         """Read the heartbeat; call this a few times a second.
 
         Parameters
@@ -149,7 +149,7 @@ class PipelineWatch:
         self._moved_s = 0.0
         self._waiting = 0
 
-    def look(self, tip: int, log_end: int, now_s: float, now_ms: int) -> None:
+    def read_heartbeat(self, tip: int, log_end: int, now_s: float, now_ms: int) -> None:
         """Read the heartbeat, and note how far the log is matched.
 
         Parameters
@@ -162,7 +162,7 @@ class PipelineWatch:
         if tip != self._tip or not self._waiting:
             self._tip, self._moved_s = tip, now_s
         self._waiting = max(0, log_end - tip)
-        self._life.look(now_s, now_ms)
+        self._life.read_heartbeat(now_s, now_ms)
 
     def state(self, now_s: float) -> str:
         """Return ``ready``, or a sentence that says why the pipeline is not."""

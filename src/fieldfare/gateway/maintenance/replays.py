@@ -92,7 +92,7 @@ class ReplayMaintenance:
             is_gone &= seam is not None and seam <= start
             is_matched &= seam is not None and matches.end(begin) >= seam
         self._replays.broken.discard(row.number)
-        self._replays.count(row, match_log)
+        self._replays.measure(row, match_log)
         if is_gone:
             self._registry.forget_replay(row.number)
         elif is_matched is not row.matched:

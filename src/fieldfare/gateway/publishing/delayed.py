@@ -112,7 +112,7 @@ class Delayed:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._store.close()
 
-    async def keep(self, record: NewRecord, due_ms: int) -> StoredDelayed:
+    async def store(self, record: NewRecord, due_ms: int) -> StoredDelayed:
         """Keep a record until its due time. It is durable on return.
 
         Raise DelayedFull when the queue is full and the space has used up its share: no space may keep others
@@ -149,7 +149,7 @@ class Delayed:
                         future.exception()  # retrieved: the waiter may have left
                     continue
                 for (record, _, future), each in zip(some, kept, strict=True):
-                    self._note(record)
+                    self._record_sequence(record)
                     if each.duplicate:
                         self._room.give_back(record.space, len(record.payload))
                     else:
@@ -161,7 +161,7 @@ class Delayed:
         finally:
             self._keeping = None
 
-    def _note(self, record: NewRecord) -> None:
+    def _record_sequence(self, record: NewRecord) -> None:
         """Tell the writer that this sequence number is kept, so that its followers need not wait for it."""
         if record.producer is not None and record.sequence is not None:
             self._users.add(record.space)

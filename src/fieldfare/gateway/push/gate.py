@@ -114,7 +114,7 @@ class Server(Guard):
                 return None
             if self._told_s >= wanted_s and (known := self._known(target)) is not None:
                 return known
-            found = await sender.ask(target, timeout_s)
+            found = await sender.ask_permission(target, timeout_s)
             self._told_s = time.monotonic()
             self._silence = None
             if isinstance(found, Permission):

@@ -135,7 +135,7 @@ class Push:
                     elif delivery.has_message(session) and (is_turn or not deliveries.turns.is_held(space)):
                         is_turn = False
                         await deliveries.find_names(delivery, session)
-                        await self._begin(delivery, session)
+                        await self._send_next(delivery, session)
                     else:
                         is_turn = await waiter.woken()
         finally:
@@ -153,7 +153,7 @@ class Push:
                     return delivery
                 await means.deliveries.load(subscription)
 
-    async def _begin(self, delivery: Delivery, session: Session) -> None:
+    async def _send_next(self, delivery: Delivery, session: Session) -> None:
         """Take messages and send them, once the server admits a request and a slot is free."""
         means, space, who = self._means, self.subscription.space, object()
         await self.gate.admitted(who)
@@ -163,20 +163,20 @@ class Push:
             self.gate.ended(who, None)
             raise
         # Nothing is awaited from here to the task, so nothing can interrupt this.
-        keys = [] if means.deliveries.rate_limiter.is_out(space) else self._take(delivery, session)
+        keys = [] if means.deliveries.rate_limiter.is_out(space) else self._lease_request(delivery, session)
         if not keys:
             means.slots.release(space)
             self.gate.ended(who, None)
             await asyncio.sleep(0)  # let others run: the caller tries again at once
             return
-        means.deliveries.rate_limiter.begin(space)
+        means.deliveries.rate_limiter.reserve(space)
         means.deliveries.wake(delivery)
         sending = self._send(who, delivery, session, keys)
         task = asyncio.get_running_loop().create_task(sending)
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
 
-    def _take(self, delivery: Delivery, session: Session) -> list[int]:
+    def _lease_request(self, delivery: Delivery, session: Session) -> list[int]:
         """Take the messages of one request. One that failed in a batch is sent alone: it may be the cause."""
         now_s, lease_s = time.monotonic(), 2 * self._timeout_s(delivery) + LEASE_BEYOND_S
         keys = delivery.take(session, 1, now_s, lease_s)
@@ -228,7 +228,7 @@ class Push:
         try:
             done = await deliveries.compose(delivery, keys, write, parts)
         finally:
-            deliveries.rate_limiter.end(self.subscription.space)
+            deliveries.rate_limiter.free(self.subscription.space)
         events = (b"".join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS))
         messages = list(map(Outgoing, written, events))
         delivery.give_back(session, keys[done:])
@@ -253,7 +253,7 @@ class Push:
             headers.append((b"webhook-signature", signature(settings.secrets, id, time_s, body).encode()))
         if settings.authorization:
             headers.append((b"authorization", settings.authorization.encode()))
-        means.metrics.given(len(messages))
+        means.metrics.count_delivered(len(messages))
         places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
         return await means.sender.post(self.target, headers, body, timeout_s, places)
 

@@ -137,7 +137,7 @@ class Sender:
         for pool in self._pools.values():
             await pool.aclose()
 
-    async def ask(self, target: Target, timeout_s: float) -> Permission | Outcome:
+    async def ask_permission(self, target: Target, timeout_s: float) -> Permission | Outcome:
         """Ask a server for permission to send messages to a URL."""
         headers = [self._origin]
         if self._per_minute:

@@ -134,7 +134,7 @@ class Settling:
             asked_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.ack_deadline_s
             extended = delivery.extend(keys, time.monotonic(), asked_s)
             if extended:
-                self.finder.held(delivery, asked_s)
+                self.finder.mark_used(delivery, asked_s)
             return extended
 
         return {"extended": await self._each(request, body.positions, extend)}

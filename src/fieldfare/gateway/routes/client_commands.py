@@ -80,7 +80,7 @@ class ClientCommands:
         """Carry out a command, and return the event that reports success or the problem."""
         named: dict[str, Any] = {}
         try:
-            with self._bodies.held(len(text), self._request.path_params):
+            with self._bodies.counted(len(text), self._request.path_params):
                 said = await _parsed(text)
                 named = {"said": said.id}
                 return self.event("done", named | await self._do(said))

@@ -41,7 +41,7 @@ class DeliveryFinder:
                 return subscription, delivery
             await self.deliveries.load(subscription)
 
-    def held(self, delivery: Delivery, lease_s: float) -> None:
+    def mark_used(self, delivery: Delivery, lease_s: float) -> None:
         """Count the subscription as used for ``lease_s`` seconds, while a client processes messages."""
         self.unused.used(delivery.number, lease_s)
 

@@ -75,7 +75,7 @@ class EventRoutes:
             self.quotas.check_room(space, "stored_match_bytes")
             kind = kind_of(request)
         except HttpProblem as refused:
-            await self.quotas.hold(refused)
+            await self.quotas.delay_refusal(refused)
             await drain(request, 0)
             raise
         try:
@@ -116,7 +116,9 @@ class EventRoutes:
         try:
             storing, expecting = self.quotas.storing, self.matching_time.expecting
             with storing(space, size_bytes) as stored, expecting(space, size_bytes) as expected:
-                place = await (self.appender.append(record) if due_ms is None else self._keep(record, due_ms))
+                place = await (
+                    self.appender.append(record) if due_ms is None else self._store_delayed(record, due_ms)
+                )
                 stored.is_kept = not place.duplicate
                 if place.duplicate:
                     self.metrics.duplicates.inc()
@@ -144,10 +146,10 @@ class EventRoutes:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
 
-    async def _keep(self, record: NewRecord, due_ms: int) -> StoredDelayed:
+    async def _store_delayed(self, record: NewRecord, due_ms: int) -> StoredDelayed:
         """Store a record until its due time."""
         try:
-            return await self.delayed.keep(record, due_ms)
+            return await self.delayed.store(record, due_ms)
         except DelayedFull as full:
             detail = (
                 f"The delay queue is full: delayed events take {full.max_bytes} bytes, the maximum of all"

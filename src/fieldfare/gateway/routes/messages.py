@@ -105,8 +105,8 @@ class MessageRoutes:
         if delivery.deleted:
             raise deleted(subscription)
         if answer.count:
-            self.finder.held(delivery, lease_s)
-        self.metrics.given(answer.count)
+            self.finder.mark_used(delivery, lease_s)
+        self.metrics.count_delivered(answer.count)
         return answer
 
     async def stream(self, request: Request) -> EventStream:

@@ -106,7 +106,7 @@ class SubscriptionRoutes:
 
     async def list_spaces(self, request: Request) -> Response:
         """List the spaces in which the caller has rights."""
-        known = filter(caller_of(request).knows, self.subscriptions.spaces())
+        known = filter(caller_of(request).may_know, self.subscriptions.spaces())
         return json_response({"spaces": [self._space_document(name) for name in known]})
 
     async def create_space(self, request: Request) -> Response:

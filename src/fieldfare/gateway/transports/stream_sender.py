@@ -143,7 +143,7 @@ class StreamSender:
                 break
             if parts:
                 size_bytes += sum(map(len, parts))
-                self.metrics.given(len(parts) // PARTS)
+                self.metrics.count_delivered(len(parts) // PARTS)
                 await carrier.send_messages(parts)
             if self.is_auto and not session.ended and self.delivery.round == round:
                 self._settle_oldest(keys[at : at + done])

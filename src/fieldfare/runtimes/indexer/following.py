@@ -36,7 +36,7 @@ from fieldfare.model import OPEN_END
 from fieldfare.planning.cuts import CutSettings, Searching
 from fieldfare.runtimes.indexer.index_writer import CHANGES_BATCH_SIZE, IndexWriter
 from fieldfare.runtimes.process.heartbeat import FULL, Heartbeat, read_beat
-from fieldfare.runtimes.process.wanted import wanted
+from fieldfare.runtimes.process.wanted import requested_revision
 from fieldfare.storage import (
     EventReader,
     MatchLog,
@@ -84,7 +84,7 @@ class IndexerHeartbeat(Heartbeat):
     def figures(self) -> Mapping[str, Any]:
         return self._figures
 
-    def tell(self, writer: IndexWriter) -> None:
+    def write(self, writer: IndexWriter) -> None:
         """Write a heartbeat in the state "running", with the index's progress."""
         self._figures["revision"] = writer.manifest.revision
         self._figures["snapshot_revision"] = writer.snapshot_revision
@@ -192,7 +192,7 @@ class Follower:
             opened.enter_context(closing(writer))
             revision, due_s, tended_s = writer.manifest.revision, 0.0, 0.0
             _log.info("ready, at revision %d", revision)
-            self._heartbeat.tell(writer)
+            self._heartbeat.write(writer)
             self.worked = True
             while not stop.is_set():
                 if watch.changed():
@@ -200,7 +200,7 @@ class Follower:
                 covered = writer.manifest.revision
                 # A wanted revision that the registry has not reached is of another registry, or garbage.
                 if revision > covered and (
-                    time.monotonic() >= due_s or covered < wanted(folder.wanted) <= revision
+                    time.monotonic() >= due_s or covered < requested_revision(folder.wanted) <= revision
                 ):
                     begun_s = time.monotonic()
                     writer.catch_up(min(revision, covered + CHANGES_BATCH_SIZE))
@@ -222,7 +222,7 @@ class Follower:
         measured = read_beat(self._folder.slices)
         writer.review_partitioning(searching_of(measured))
         writer.catch_up(writer.manifest.revision)  # retries a snapshot whose build failed
-        self._heartbeat.tell(writer)
+        self._heartbeat.write(writer)
         now_s, number = time.monotonic(), writer.manifest.number
         if number != self._kept[-1][1]:
             self._kept.append((now_s, number))

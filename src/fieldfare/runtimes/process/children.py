@@ -95,7 +95,7 @@ class Child:
         """Return the exit code (negative: the number of the signal that killed it), None while it runs."""
         return self._process.poll()
 
-    def look(self) -> bool:
+    def has_become_ready(self) -> bool:
         """Return whether the process has become ready since the last call."""
         if not self.is_ready and self.spec.is_ready(self.pid):
             self.is_ready = True

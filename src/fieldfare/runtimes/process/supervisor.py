@@ -125,7 +125,7 @@ class Supervisor:
                     if now_s >= self._start_at_s[name] and spec.may_start():
                         self._start(name, spec, now_s)
                     continue
-                if child.look():
+                if child.has_become_ready():
                     self._restarts[name].ready(now_s)
                     self._say(f"{name} ready (process {child.pid})")
                     self._announce()

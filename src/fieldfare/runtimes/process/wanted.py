@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def want(path: Path, revision: int) -> None:
+def request_index(path: Path, revision: int) -> None:
     """Request an index that covers a revision."""
     with suppress(OSError):
         path.write_bytes(b"%d" % revision)
 
 
-def wanted(path: Path) -> int:
+def requested_revision(path: Path) -> int:
     """Return the last requested revision; 0 if there is none or it cannot be read."""
     try:
         return int(path.read_bytes())

@@ -30,7 +30,7 @@ class WatchedTime:
         self._looked_s: float | None = None
         self.now_s = 0.0
 
-    def look(self, now_s: float) -> bool:
+    def is_due(self, now_s: float) -> bool:
         """Add the time of a monotonic clock; return whether it is time to look again."""
         if self._looked_s is None:
             self._looked_s = now_s
@@ -76,7 +76,7 @@ class HangWatch:
         """Return how the process hangs, in a few words; empty if it does not."""
         if pid != self._pid:
             self._start(pid)
-        if not self._time.look(now_s):
+        if not self._time.is_due(now_s):
             return ""
         now_s = self._time.now_s
         self._read(now_s)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from fieldfare.model import Offsets
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.process.wanted import want
+from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
 from fieldfare.runtimes.spark.distributed.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
@@ -103,7 +103,7 @@ class BatchPlanner:
                 if newest is not None and newest.revision >= stamp:
                     return newest.number
             if not is_asked_for:
-                want(self._wanted, stamp)
+                request_index(self._wanted, stamp)
                 is_asked_for = True
             if time.monotonic() >= until_s:
                 break

@@ -155,7 +155,7 @@ class ExecutorSlots:
         self.planned = int(self._context.defaultParallelism)
         return self.planned
 
-    def look(self) -> bool:
+    def has_grown(self) -> bool:
         """Return whether there have been more slots than planned for during `MORE_S`.
 
         Raises

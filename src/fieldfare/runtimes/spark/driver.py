@@ -89,7 +89,7 @@ class Pipeline:
         started_s = time.monotonic()
         jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
         end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
-        self.recovery.begin(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
+        self.recovery.start(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
         self.heartbeat.beat("starting")
         # Remove what killed processes left: Java's scratch folder, and unfinished files.
         remove(scratch)
@@ -141,7 +141,7 @@ class Pipeline:
             report = self._run_query(session, slots)
             if report is None:  # stopped, for more slots, or for another number of matchers
                 self.recovery.stopped()
-                if slots.look():
+                if slots.has_grown():
                     _log.info("there are more cores")
                     return None
                 continue
@@ -187,10 +187,10 @@ class Pipeline:
                 self.heartbeat.beat("running")
                 _log.info("ready")
             if learner is not None and not isinstance(query, PinnedQuery):
-                learner.look(query)
+                learner.learn_if_new(query)
             if self.heartbeat.due:
                 self.heartbeat.beat("running" if self.is_ready else "starting")
-                if slots.look() and not isinstance(query, PinnedQuery):  # it follows the slots itself
+                if slots.has_grown() and not isinstance(query, PinnedQuery):  # it follows the slots itself
                     break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
@@ -210,7 +210,7 @@ class Pipeline:
 
     def _keep_warm(self, keeper: WarmKeeper, batch: int | None) -> None:
         try:
-            keeper.look(batch, time.monotonic())
+            keeper.warm_if_due(batch, time.monotonic())
         except Exception as error:
             # Warming only saves time. A real fault also makes the query fail.
             _log.warning("the workers could not be kept warm: %s", reason(error))

@@ -92,7 +92,7 @@ class Recovery:
         self._clock_ms = clock_ms
         self._failures = 0
 
-    def begin(self, *, predecessor_died: bool, told: Offsets | None) -> None:
+    def start(self, *, predecessor_died: bool, told: Offsets | None) -> None:
         """Handle the start of a process: recover the match log, and find suspects if its predecessor died.
 
         Parameters
@@ -108,7 +108,7 @@ class Recovery:
         suspects, trying = self._file.load()
         if suspects and trying:
             tried, *others = suspects
-            self._note(tried.died(self._tip(tried.partition), DIED), others)
+            self._save_or_set_aside(tried.died(self._tip(tried.partition), DIED), others)
         elif not suspects and predecessor_died:
             # If it dies of the same cause again, its records at the time are known.
             self._file.save(self._next_batch())
@@ -156,7 +156,7 @@ class Recovery:
         if suspects:
             tried, *others = suspects
             its_own = named[1:] if named and named.partition == tried.partition else None
-            self._note(tried.failed(self._tip(tried.partition), said, its_own), others)
+            self._save_or_set_aside(tried.failed(self._tip(tried.partition), said, its_own), others)
 
     def works(self) -> None:
         """Note that something was matched: earlier failures no longer count."""
@@ -178,7 +178,7 @@ class Recovery:
         both = enumerate(zip(tips, ends, strict=True))
         return tuple(Suspects(number, tip, end, end) for number, (tip, end) in both if end > tip)
 
-    def _note(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
+    def _save_or_set_aside(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
         """Save the suspects that a failed attempt leaves; set aside a record that is proven at fault."""
         self._save(found, others)
         if found is not None and found.is_proven(self._died_before(found.partition, found.start)):

@@ -59,7 +59,7 @@ class _Open:
     def turn(self) -> tuple[int, int]:
         return self.replay.number, self.log.number
 
-    def look(self, from_offset: int) -> None:
+    def update(self, from_offset: int) -> None:
         """Update how far the replay is matched, and where it ends."""
         if not self.is_bounded:
             end = self.log.end()  # first: records before it without a later stamp belong to the replay
@@ -174,7 +174,7 @@ class ReplayPlanner:
                     each = self._begin(replay, log)
                 self._open[key] = each
                 if is_again or each.reached < each.target or not each.is_bounded:
-                    each.look(replay.starts[log.number] if is_again else each.reached)
+                    each.update(replay.starts[log.number] if is_again else each.reached)
 
     def _begin(self, replay: Replay, log: LogPartition) -> _Open:
         match_log = open_match_log(self._folder.replay_url(replay.number, replay.revision))

@@ -191,7 +191,7 @@ class WarmKeeper:
         self._busy_s = self._warmed_s = 0.0
         self._mapped = 0
 
-    def look(self, batch: int | None, now_s: float) -> None:
+    def warm_if_due(self, batch: int | None, now_s: float) -> None:
         """Warm the workers if that is due; `batch` is the number of the query's last batch."""
         if batch != self._batch:
             self._batch, self._busy_s = batch, now_s

@@ -35,14 +35,14 @@ class Learner:
         self._measured = MeasuredLoads()
         self._seen = ""
 
-    def look(self, query: StreamingQuery) -> None:
+    def learn_if_new(self, query: StreamingQuery) -> None:
         """Learn from the last batch if it is new; a failure is only logged."""
         try:
-            self._look(query)
+            self._learn_if_new(query)
         except Exception as error:
             _log.warning("the matchers' measurements could not be read: %s", reason(error))
 
-    def _look(self, query: StreamingQuery) -> None:
+    def _learn_if_new(self, query: StreamingQuery) -> None:
         progress = query.lastProgress
         if progress is None or progress["timestamp"] == self._seen:
             return

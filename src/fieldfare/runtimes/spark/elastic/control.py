@@ -132,7 +132,7 @@ class ElasticControl:
         self._seen: dict[str, Executor] = {}
         self._names = slice_names(matchers)
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        self._record = ElasticRecord.take(folder.elastic)
+        self._record = ElasticRecord.read_or_new(folder.elastic)
         first = Configuration(Operators(0, {OPERATOR: matchers}, 0), {})
         kept = self._record.configuration
         if kept is not None and kept.operators != first.operators:
@@ -278,7 +278,7 @@ class ElasticControl:
         while not self._stop.is_set():
             wait_s = LOOK_S
             try:
-                self._look()
+                self._observe()
             except Exception as error:
                 # This thread only places and counts; events are matched without it.
                 _log.error("the service cannot be scaled now; retrying: %s", reason(error))
@@ -292,7 +292,7 @@ class ElasticControl:
         for name, machine in self._machines.items():
             self._runner.add(name, machine)
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         """Look at the executors and at a user's requests, and report."""
         if self._runner.is_idle:  # no message is on its way to the manager
             self._start_requested_move()
@@ -306,7 +306,7 @@ class ElasticControl:
             self._said_s = now
             least, most = self._bounds()
             self._enforcer.policy = replace(self._policy, hosts_min=least, hosts_max=most)
-            self._say(least, most)
+            self._write_loads(least, most)
 
     def _resize(self) -> None:
         """Request the wanted executors from the cluster, until the request succeeds."""
@@ -352,7 +352,7 @@ class ElasticControl:
                     self._runner.dispatch("hosts", HostsWanted(kept.hosts))
                 return ConfigurationRead(kept)
             case KeepConfiguration(configuration):
-                return self._keep(configuration)
+                return self._write_record(configuration)
             case ReleaseHost(host):
                 return HostReleased(host)
             case RequestExecutors(wanted):
@@ -361,12 +361,12 @@ class ElasticControl:
                 self._unwanted.add(executor)
         return None  # also for AddHost: an executor is requested because the configuration has the host
 
-    def _keep(self, configuration: Configuration) -> ConfigurationKept | ConfigurationRead:
+    def _write_record(self, configuration: Configuration) -> ConfigurationKept | ConfigurationRead:
         before = self._record.configuration
         if configuration != before:
             if before is not None and configuration.version <= before.version:
                 return ConfigurationRead(before)
-            moves = self._moves.look(before, configuration, time.time_ns() / 1e6)
+            moves = self._moves.completed(before, configuration, time.time_ns() / 1e6)
             moves = [*self._record.moves, *moves]
             self._keep_record(replace_fields(self._record, configuration=configuration, moves=moves))
             self._runner.dispatch("hosts", HostsWanted(configuration.hosts))
@@ -374,7 +374,7 @@ class ElasticControl:
 
     def _keep_record(self, record: ElasticRecord) -> None:
         """Keep the record; a decision that cannot be written (on a full disk) does not take effect."""
-        record.keep(self._folder.elastic)
+        record.write(self._folder.elastic)
         self._record = record
 
     async def _map_slices(self, name: str, wanted: MapSlices) -> SlicesMapped:
@@ -407,7 +407,7 @@ class ElasticControl:
         if move is not None:
             self._asked_for(MigrationRequest((move,), 0, (), "by hand"))
 
-    def _say(self, least: int, most: int) -> None:
+    def _write_loads(self, least: int, most: int) -> None:
         bodies, placed, probes = self._hosts.bodies, self._hosts.placed, self._hosts.probes
         slices = [
             SliceLoadNow(name, placed.get(name, ""), round(each.cpu, 4), each.memory_bytes)
@@ -422,4 +422,4 @@ class ElasticControl:
         loads = ElasticLoads(
             now_ms, self._settings.dry_run, least, most, hosts, slices, self._asked, self._granted
         )
-        loads.say(self._folder.elastic_loads)
+        loads.write(self._folder.elastic_loads)

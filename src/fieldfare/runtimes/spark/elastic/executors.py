@@ -37,7 +37,7 @@ class Executors:
         ids = self._texts(backend.getExecutorIds())
         leaving = set(self._texts(backend.executorsPendingDecommission().keys().toSeq()))
         if set(ids) - self._known.keys():
-            self._look()
+            self._read_executors()
         present = [each for each in ids if each in self._known and each not in leaving]
         self._known = {each: self._known[each] for each in ids if each in self._known}
         return {each: self._known[each] for each in sorted(present, key=lambda id: (len(id), id))}
@@ -54,7 +54,7 @@ class Executors:
         )
         self._context.schedulerBackend().decommissionExecutor(id, info, False, False)
 
-    def _look(self) -> None:
+    def _read_executors(self) -> None:
         for each in self._list(self._context.statusStore().executorList(True)):
             if each.id() != "driver":
                 host = each.hostPort().rpartition(":")[0]

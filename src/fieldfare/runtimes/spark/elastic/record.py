@@ -73,7 +73,7 @@ class ElasticRecord(msgspec.Struct):
             raise FormatError(f"{path} is not a valid record of slices: {error}") from None
 
     @classmethod
-    def take(cls, path: Path) -> ElasticRecord:
+    def read_or_new(cls, path: Path) -> ElasticRecord:
         """Read the record; set an invalid one aside, note it, and return an empty one."""
         try:
             return cls.read(path)
@@ -87,7 +87,7 @@ class ElasticRecord(msgspec.Struct):
                 )
             return cls()
 
-    def keep(self, path: Path) -> None:
+    def write(self, path: Path) -> None:
         """Write the record durably, with the last 100 decisions and 500 moves."""
         del self.decisions[:-KEPT_DECISIONS], self.moves[:-KEPT_MOVES]
         write_checked(path, self)
@@ -136,7 +136,7 @@ class ElasticLoads(msgspec.Struct):
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def say(self, path: Path) -> None:
+    def write(self, path: Path) -> None:
         """Write the loads for readers; not synced, so a power failure may lose them."""
         temporary = temporary_path(path)
         try:
@@ -187,7 +187,7 @@ class MovesSeen:
     asked_ms: dict[str, float] = field(default_factory=dict)
     mapped_ms: dict[str, float] = field(default_factory=dict)
 
-    def look(self, before: Configuration | None, after: Configuration, now_ms: float) -> list[Move]:
+    def completed(self, before: Configuration | None, after: Configuration, now_ms: float) -> list[Move]:
         """Return the moves that are completed in `after`."""
         done = []
         if after.moves:
