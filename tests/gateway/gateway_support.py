@@ -26,6 +26,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.model import interest_key
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage import NewMatchBlock
 
@@ -68,11 +69,16 @@ class NaivePipeline:
             counts.append(record.count)
             for line in all_lines(record.payload):
                 matched = sorted(
-                    version.number
-                    for version in versions
-                    if version.space == record.space
-                    and version.revision <= record.stamp < version.closed_by
-                    and self._filter(version.filter).matches(json.loads(line))
+                    {
+                        version.destination or version.number
+                        for version in versions
+                        if (
+                            version.space == record.space
+                            or (version.space == interest_key(record.space) and record.origin is None)
+                        )
+                        and version.revision <= record.stamp < version.closed_by
+                        and self._filter(version.filter).matches(json.loads(line))
+                    }
                 )
                 lengths.append(len(matched))
                 numbers += matched

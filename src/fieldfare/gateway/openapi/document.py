@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare import __version__
+from fieldfare.gateway.openapi.brokers import BROKERS
 from fieldfare.gateway.openapi.delayed import DELAYED, KEPT, LATER
 from fieldfare.gateway.openapi.from_types import described
 from fieldfare.gateway.openapi.schemas import (
@@ -529,6 +530,7 @@ DOCUMENT: Json = {
     | _SOCKET
     | _FILTERS
     | _QUARANTINE
+    | BROKERS
     | KEYS
     | _SERVICE,
     "components": {

@@ -152,7 +152,7 @@ SPACE_OF_KEY: Json = {
     "description": "Where its rights hold; without one they hold for the service.",
 }
 RIGHTS = array(
-    string(enum=["publish", "subscribe", "manage", "watch", "admin"]),
+    string(enum=["publish", "subscribe", "manage", "watch", "admin", "broker"]),
     minItems=1,
     maxItems=5,
     description="publish, subscribe and manage are rights in a space, watch and admin of the service.",

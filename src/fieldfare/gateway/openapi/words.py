@@ -76,6 +76,7 @@ _IN_PATHS = {
     "space": "The space's name.",
     "id": "The subscription's id.",
     "key": "The key's id.",
+    "broker": "The name of the neighbour that sends.",
     "delayed": "What publishing for later gave.",
     "position": "Where the record stands, as the list says.",
 }
