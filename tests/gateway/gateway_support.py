@@ -53,7 +53,7 @@ class NaivePipeline:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._filters: dict[str, Any] = {}
+        self._filters: dict[tuple[str, str], Any] = {}
 
     def step(self, records: int = 1 << 30) -> int:
         """Match what the log holds beyond the match log; returns the match log's new end."""
@@ -77,7 +77,7 @@ class NaivePipeline:
                             or (version.space == interest_key(record.space) and record.origin is None)
                         )
                         and version.revision <= record.stamp < version.closed_by
-                        and self._filter(version.filter).matches(json.loads(line))
+                        and self._filter(version.filter, version.dialect).matches(json.loads(line))
                     }
                 )
                 lengths.append(len(matched))
@@ -104,10 +104,10 @@ class NaivePipeline:
         for who in ("pipeline", "indexer"):
             gateway.settings.folder.heartbeat_of(who).write_bytes(encode(beat))
 
-    def _filter(self, text: str) -> Any:
-        if text not in self._filters:
-            self._filters[text] = compile_filter(text)
-        return self._filters[text]
+    def _filter(self, text: str, dialect: str) -> Any:
+        if (text, dialect) not in self._filters:
+            self._filters[text, dialect] = compile_filter(text, dialect)
+        return self._filters[text, dialect]
 
 
 class Running:

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,12 @@ from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.federation import wire
+from fieldfare.gateway.federation.service import open_federation
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
+from fieldfare.storage.errors import FormatError, StorageError
+from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.sqlite.links import SqliteLinks
 
 ENTRIES = {"content-type": wire.MEDIA_TYPE}
 
@@ -33,12 +38,14 @@ class Site:
         self.peers: dict[str, int] = {}
         self.url = f"http://127.0.0.1:{port}"
         self.client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+        self.settings: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
         self.is_running = False
 
     def start(self) -> None:
         peers = tuple(f"{name}=http://127.0.0.1:{port}" for name, port in self.peers.items())
-        settings = GatewaySettings.model_validate({"data": self.data, "broker": self.name, "peers": peers})
+        given = {"data": self.data, "broker": self.name, "peers": peers, **self.settings}
+        settings = GatewaySettings.model_validate(given)
         self.gateway = gateway = Gateway(settings)
         config = server_config(
             create_app(gateway), settings, None, loop="asyncio", timeout_graceful_shutdown=5
@@ -71,8 +78,9 @@ class Site:
         self.is_running = False
         self._stack.close()
 
-    def subscribe(self, id: str, filter: str) -> int:
-        answer = self.client.put(f"/v1/spaces/default/subscriptions/{id}", json={"filter": filter})
+    def subscribe(self, id: str, filter: Any, dialect: str = "sql") -> int:
+        body = {"filter": filter, "dialect": dialect}
+        answer = self.client.put(f"/v1/spaces/default/subscriptions/{id}", json=body)
         assert answer.status_code in (200, 201), answer.text
         return int(self.gateway.registry.get("default", id).revision)  # type: ignore[union-attr]
 
@@ -227,6 +235,183 @@ def test_a_subscription_counts_from_one_place_while_events_flow(tmp_path: Path) 
         assert odd, "the first version counted for a while"
         assert [each for each in got if each <= odd[-1]] == list(range(got[0], odd[-1] + 1))
         assert [each for each in got if each > odd[-1]] == list(range(odd[-1] + 1, expected + 1, 2))
+
+
+def test_filters_of_all_dialects_spaces_and_removals_reach_the_other_site(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("pattern", {"data": {"n": [{"numeric": ["<", 10]}]}}, "eventbridge")
+        b.subscribe("list", [{"exact": {"type": "t"}}], "subscriptions")
+        revision = b.subscribe("cesql", "id = '3'", "cesql")
+        until(lambda: b.counts(revision, "a"))
+        assert a.of("b")["filters"] == 3
+        a.publish(3, 30)
+        assert b.take("pattern", 1) == [3] == b.take("cesql", 1)
+        assert b.take("list", 2) == [3, 30]
+        for id in ("pattern", "list", "cesql"):
+            b.client.delete(f"/v1/spaces/default/subscriptions/{id}").raise_for_status()
+        until(lambda: a.of("b")["filters"] == 0)
+        b.client.post("/v1/spaces", json={"name": "other"}).raise_for_status()
+        path = "/v1/spaces/other/subscriptions/mine"
+        b.client.put(path, json={"filter": "data.n = 1"}).raise_for_status()
+        until(lambda: a.of("b")["filters"] == 1)
+        until(lambda: b.counts(b.gateway.registry.revision(), "a"))
+        a.publish(1)
+        a.client.post("/v1/spaces", json={"name": "other"}).raise_for_status()
+        answer = a.client.post("/v1/spaces/other/events", content=encode([event(1, {"n": 1})]), headers=BATCH)
+        answer.raise_for_status()
+        [found] = until(lambda: b.client.post(f"{path}/pull", json={}).json()["messages"])
+        assert found["event"]["id"] == "1"
+        assert a.of("b")["events_sent"] == 2, "nothing was sent for removed filters, or of another space"
+
+
+def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill: the log has the records and the registry the filters, and the inbox has them, too."""
+    failures = {"processed": 3, "acknowledge": 3, "add": 3, "receive": 3}
+    for name in failures:
+        done = getattr(SqliteLinks, name)
+
+        def failing(self: SqliteLinks, *given: Any, name: str = name, done: Any = done, **more: Any) -> None:
+            if name in ("add", "receive"):
+                if failures[name] and self.correspondents():
+                    failures[name] -= 1
+                    raise StorageError("the disk is slow today")
+                done(self, *given, **more)
+                return
+            if failures[name]:
+                failures[name] -= 1
+                raise StorageError("the disk is slow today")
+            done(self, *given, **more)
+
+        monkeypatch.setattr(SqliteLinks, name, failing)
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        for name in failures:
+            failures[name] = 2
+        a.publish(1, 2)
+        a.publish(3)
+        assert b.take("mine", 3) == [1, 2, 3]
+        until(lambda: not any(failures.values()))
+        a.publish(4)
+        assert b.take("mine", 1) == [4]
+        assert b.of("a")["sent_twice"] == 0
+        assert b.of("a")["events_received"] == a.of("b")["events_sent"] == 3
+
+
+class Wire:
+    """A way from one site to another that can be cut: it passes bytes between a port and the site's."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self.is_cut = False
+        self._listener = listening_socket("127.0.0.1", 0)
+        self._listener.listen()
+        self._open: list[socket.socket] = []
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", 0 if self.is_cut else self.to))
+                except OSError:
+                    near.close()
+                    continue
+                self._open += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        for each in (one, other):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+
+def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
+    a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    there, back = Wire(c.port), Wire(a.port)
+    a.peers, b.peers = {"b": b.port, "c": there.port}, {"a": a.port, "c": c.port}
+    c.peers = {"a": back.port, "b": b.port}
+    try:
+        for site in found:
+            site.start()
+        revision = c.subscribe("mine", "data.n >= 0")
+        until(lambda: c.counts(revision, "a") and a.of("c")["next_hop"] == "c")
+        a.publish(1)
+        assert c.take("mine", 1) == [1]
+        until(a.is_quiet)
+        there.cut()
+        back.cut()
+        until(lambda: a.of("c")["next_hop"] == "b")
+        a.publish(2)
+        assert c.take("mine", 1) == [2]
+        assert b.gateway.log.end() == 0
+        there.is_cut = back.is_cut = False
+        until(lambda: a.of("c")["next_hop"] == "c")
+        a.publish(3)
+        assert c.take("mine", 1) == [3]
+        assert c.of("a")["sent_twice"] == 0 and c.of("a")["events_received"] == 3
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()
+        there.close()
+        back.close()
+
+
+def test_a_neighbour_needs_a_key_with_the_right(tmp_path: Path) -> None:
+    admin = tmp_path / "admin.key"
+    admin.write_text("a" * 40)
+    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a.peers, b.peers = {"b": b.port}, {"a": a.port}
+    a.settings = {"admin_key_file": admin}
+    keys = {"authorization": f"Bearer {'a' * 40}"}
+    try:
+        a.start()
+        made = {
+            right: a.client.post("/v1/keys", json={"rights": [right]}, headers=keys).json()["key"]
+            for right in ("watch", "broker")
+        }
+        (tmp_path / "peer.key").write_text(made["watch"])
+        b.settings = {"peer_key_file": tmp_path / "peer.key"}
+        b.start()
+        refused = "it answered 403: This request needs the right to broker"
+        until(lambda: refused in (b.brokers()["links"][0]["trouble"] or ""))
+        assert not b.brokers()["links"][0]["is_up"]
+        b.stop()
+        (tmp_path / "peer.key").write_text(made["broker"])
+        b.start()
+        until(lambda: b.brokers()["links"][0]["is_up"])
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()
+
+
+def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    replace(folder, log="kafka://localhost:1/log", match_log="kafka://localhost:1/log.matches").note()
+    settings = GatewaySettings.model_validate({"data": tmp_path, "broker": "a"})
+    given: Any = None
+    with pytest.raises(FormatError, match="a broker needs its log in its data directory"):
+        open_federation(settings, given, given, given, given, given, given)
 
 
 @pytest.fixture(scope="module")

@@ -430,7 +430,7 @@ def check_settings(given: dict[str, Any]) -> float:
     from pydantic import ValidationError
 
     from fieldfare.cli.variables import known_variables
-    from fieldfare.gateway.admission.keyring import read_admin_key
+    from fieldfare.gateway.admission.keyring import read_admin_key, read_peer_key
     from fieldfare.gateway.admission.tls import server_context
     from fieldfare.gateway.settings import GatewaySettings, UnusableFile, unknown_settings, wrong_setting
 
@@ -441,6 +441,8 @@ def check_settings(given: dict[str, Any]) -> float:
         server_context(settings)
         if settings.admin_key_file is not None:
             read_admin_key(settings.admin_key_file)
+        if settings.peer_key_file is not None:
+            read_peer_key(settings.peer_key_file)
         if settings.jwt_jwks is not None:
             from fieldfare.gateway.admission.token_keys import is_url, open_source
 

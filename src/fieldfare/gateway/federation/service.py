@@ -22,7 +22,7 @@ from fieldfare.gateway.peers import urls_of_peers
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.gateway.writer import Writer
+from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Offsets
 from fieldfare.storage import open_brokers, open_links
 from fieldfare.storage.brokers import BrokerStore
@@ -71,6 +71,7 @@ class Federation:
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
+        self._is_closing = False
         self._is_full = False
         self._steps = 0
 
@@ -80,10 +81,11 @@ class Federation:
         self._moving = asyncio.create_task(self._move())
 
     async def close(self) -> None:
-        """Stop. The rest is moved after the next start."""
+        """Stop after the step under way, which uses the files; the rest is moved after the next start."""
         await self.links.close()
+        self._is_closing = True
+        self.wake()
         if self._moving is not None:
-            self._moving.cancel()
             await asyncio.gather(self._moving, return_exceptions=True)
         await asyncio.to_thread(self._store.close)
         await asyncio.to_thread(self._brokers.close)
@@ -93,19 +95,21 @@ class Federation:
         self._wake.set()
 
     async def _move(self) -> None:
-        while True:
+        while not self._is_closing:
             self._wake.clear()
+            pause_s = POLL_S
             try:
                 if await self._step():
                     continue
-            except (StorageError, OSError) as error:
-                logger.error("events and filters of other brokers wait: %s", error)
-                await asyncio.sleep(RETRY_S)
-            except Exception:
-                logger.exception("events and filters of other brokers wait")
-                await asyncio.sleep(RETRY_S)
+            except WriterClosed:
+                return
+            except Exception as error:
+                # Catch all errors: if this task ended, other brokers' events would wait for the next start.
+                is_known = isinstance(error, StorageError | OSError)
+                logger.error("exchange with other brokers waits: %s", error, exc_info=not is_known)
+                pause_s = RETRY_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_S)
+                await asyncio.wait_for(self._wake.wait(), pause_s)
 
     async def _step(self) -> bool:
         """Move what there is to move; return whether there was anything."""

@@ -235,14 +235,14 @@ class Maintenance:
         if pipeline.offset is not None and snapshots.snapshot_revision is not None:
             # The floor of future records first: records appended meanwhile are then seen in the log.
             before = min(self.floor(), snapshots.snapshot_revision)
+            if self.federation is not None:
+                needed = self.federation.history_floor()
+                before = before if needed is None else min(before, needed)
+                self._forget_runs(self.federation)
             partitions = self.log.partitions
             for partition, offset in zip(partitions, pipeline.offsets(len(partitions)), strict=True):
                 waiting = partition.lowest_stamp(offset)
                 before = before if waiting is None else min(before, waiting)
-            if self.federation is not None:
-                self._forget_runs(self.federation)
-                needed = self.federation.history_floor()
-                before = before if needed is None else min(before, needed)
             self.registry.purge(before)
 
     def _forget_runs(self, federation: Federation) -> None:
