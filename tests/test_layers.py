@@ -37,7 +37,8 @@ LAYERS = {
     "storage": "arrow_events files matching model pipeline",
     "client": "encodings filters model publishing",
     "gateway": (
-        "arrow_events delivery encodings files filters model runtimes.machines runtimes.process storage units"
+        "arrow_events delivery encodings files filters model routing runtimes.machines runtimes.process"
+        " storage units"
     ),
     "runtimes.files": "arrow_events encodings matching",
     "runtimes.machines": "effects",

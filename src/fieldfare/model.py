@@ -34,6 +34,18 @@ def space_name(key: str) -> str:
     return key.partition(_LATER)[0]
 
 
+INTEREST = ">"
+"""First character of the keys of interest indexes; no name of a space contains it."""
+
+
+def interest_key(space: str) -> str:
+    """Return the key of the index with other brokers' filters for the spaces of a key's name.
+
+    It is searched for records that were published at this broker, and for no others.
+    """
+    return INTEREST + space_name(space)
+
+
 Offsets = tuple[int, ...]
 """An offset in each partition of the log, by the partition's number."""
 
@@ -64,7 +76,8 @@ class Change:
 
     A stored filter is a *version* of its subscription: it applies to events with stamps from `revision` to
     before `closed_by`, the revision that replaced or removed it, as far as is known. `compiled` is the filter
-    as a library has compiled it; without it, the index has it compiled.
+    as a library has compiled it; without it, the index has it compiled. `destination` is the number under
+    which its matches are reported, for a broker's filter; without it, they are reported under `number`.
     """
 
     revision: int
@@ -74,6 +87,7 @@ class Change:
     dialect: str | None = None
     compiled: bytes | None = None
     closed_by: int = OPEN_END
+    destination: int | None = None
 
 
 _DIGITS_MAX = 18

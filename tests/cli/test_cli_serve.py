@@ -42,6 +42,10 @@ from fieldfare.runtimes.spark.driver import parse as parse_driver
             "'soon' is not a time; a time is a number of seconds, or a number with a",
         ),
         (["--elastic-calm", "nan"], "'nan' is not a time; "),
+        (["--broker", "a", "--matchers", "2"], "a broker matches with one matcher"),
+        (["--peer", "b=http://b:1"], "--peer needs --broker"),
+        (["--broker", "a", "--peer", "b"], "'b' is no neighbour such as berlin=https://"),
+        (["--broker", "a", "--peer-key-file", "none"], "the key for neighbours cannot be read"),
     ],
 )
 def test_invalid_options_are_reported_before_anything_starts(

@@ -26,6 +26,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.model import interest_key
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage import NewMatchBlock
 
@@ -52,7 +53,7 @@ class NaivePipeline:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._filters: dict[str, Any] = {}
+        self._filters: dict[tuple[str, str], Any] = {}
 
     def step(self, records: int = 1 << 30) -> int:
         """Match what the log holds beyond the match log; returns the match log's new end."""
@@ -68,11 +69,16 @@ class NaivePipeline:
             counts.append(record.count)
             for line in all_lines(record.payload):
                 matched = sorted(
-                    version.number
-                    for version in versions
-                    if version.space == record.space
-                    and version.revision <= record.stamp < version.closed_by
-                    and self._filter(version.filter).matches(json.loads(line))
+                    {
+                        version.destination or version.number
+                        for version in versions
+                        if (
+                            version.space == record.space
+                            or (version.space == interest_key(record.space) and record.origin is None)
+                        )
+                        and version.revision <= record.stamp < version.closed_by
+                        and self._filter(version.filter, version.dialect).matches(json.loads(line))
+                    }
                 )
                 lengths.append(len(matched))
                 numbers += matched
@@ -98,10 +104,10 @@ class NaivePipeline:
         for who in ("pipeline", "indexer"):
             gateway.settings.folder.heartbeat_of(who).write_bytes(encode(beat))
 
-    def _filter(self, text: str) -> Any:
-        if text not in self._filters:
-            self._filters[text] = compile_filter(text)
-        return self._filters[text]
+    def _filter(self, text: str, dialect: str) -> Any:
+        if (text, dialect) not in self._filters:
+            self._filters[text, dialect] = compile_filter(text, dialect)
+        return self._filters[text, dialect]
 
 
 class Running:

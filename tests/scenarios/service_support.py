@@ -90,6 +90,8 @@ class RunningService:
         The data directory.
     console
         Where its console goes; default: a file in the data directory.
+    port
+        The port to listen on; 0 for a free one.
     environment
         Variables that it is started with besides those of the tests; ``PYTHONPATH`` goes before theirs.
     settings
@@ -101,6 +103,7 @@ class RunningService:
         data: Path,
         *,
         console: Path | None = None,
+        port: int = 0,
         environment: Mapping[str, str] | None = None,
         **settings: object,
     ) -> None:
@@ -115,7 +118,7 @@ class RunningService:
         knobs = {f"FIELDFARE_{name.upper()}": str(value) for name, value in settings.items()}
         with self._console_path.open("wb") as console:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVE, "serve", "--data", str(data), "--port", "0"],
+                [sys.executable, "-c", SERVE, "serve", "--data", str(data), "--port", str(port)],
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 env={**clean, **knobs, **extra, "PYTHONPATH": os.pathsep.join(paths)},

@@ -22,6 +22,10 @@ WITHOUT_CHECKSUMS = "".join(
 )
 """Makes the tables of the log's file those of a format without checksums."""
 
+STAMPS_WITHOUT_ORIGINS = "DROP INDEX stamps_by_stamp; ALTER TABLE stamps DROP COLUMN is_remote;"
+RECORDS_WITHOUT_ORIGINS = "ALTER TABLE records DROP COLUMN origin;"
+"""Make the tables of the log's file those of format 6."""
+
 
 def block_of(matches: Matches, start: int, end: int, **extra: float) -> NewMatchBlock:
     """The block of a range of records from the naive match log, which holds every event."""

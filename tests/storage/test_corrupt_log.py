@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from storage_support import WITHOUT_CHECKSUMS
+from storage_support import RECORDS_WITHOUT_ORIGINS, STAMPS_WITHOUT_ORIGINS, WITHOUT_CHECKSUMS
 
 from fieldfare.storage.corruption import corruption_notices, forget_records_before, note_paths, read_note
 from fieldfare.storage.errors import CorruptLogError
@@ -138,7 +138,9 @@ def test_records_without_a_checksum_are_read_as_they_are(log: SqliteEventLog, op
     log.append([record(number) for number in range(3)])
     log.close()
     with sqlite3.connect(log.path) as connection:
-        connection.executescript(f"{WITHOUT_CHECKSUMS} PRAGMA user_version = 4")
+        connection.executescript(
+            f"{WITHOUT_CHECKSUMS} {RECORDS_WITHOUT_ORIGINS} {STAMPS_WITHOUT_ORIGINS} PRAGMA user_version = 4"
+        )
     connection.close()
     upgraded = open_log()
     upgraded.append([record(3)])

@@ -16,12 +16,21 @@ from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import Remove, SpaceUsage, StoredSpace
 from fieldfare.storage.sql import tables
 
-FORMAT_8 = """
+FORMAT_9 = f"""
+ALTER TABLE versions DROP COLUMN destination;
+UPDATE counters SET value = 9, checksum = {checksum("format", 9)} WHERE name = 'format';
+"""
+"""Statements that turn today's tables into those of format 9."""
+
+FORMAT_8 = (
+    FORMAT_9
+    + """
 ALTER TABLE gone_spaces DROP COLUMN checksum;
 ALTER TABLE counters DROP COLUMN checksum;
 DROP TABLE cursor_copies;
 UPDATE counters SET value = 8 WHERE name = 'format';
 """
+)
 """Statements that turn today's tables into those of format 8."""
 
 FORMAT_7 = (
@@ -130,6 +139,7 @@ OLDER = {
     "sixth": FORMAT_6,
     "seventh": FORMAT_7,
     "eighth": FORMAT_8,
+    "ninth": FORMAT_9,
 }
 
 
@@ -184,6 +194,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         tables._FROM_6 = tables._FROM_6[:max(0, {steps} - 18)]
         tables._FROM_7 = tables._FROM_7[:max(0, {steps} - 24)]
         tables._FROM_8 = tables._FROM_8[:max(0, {steps} - 26)]
+        tables._FROM_9 = tables._FROM_9[:max(0, {steps} - 29)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -198,5 +209,5 @@ def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
         values = tables.FORMAT + 1, checksum("format", tables.FORMAT + 1)
         later.execute("UPDATE counters SET value = ?, checksum = ? WHERE name = 'format'", values)
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of formats 1 to 9"):
+    with pytest.raises(RegistryError, match="not a registry of formats 1 to 10"):
         open_registry(old_registry)

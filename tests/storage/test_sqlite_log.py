@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_support import WITHOUT_CHECKSUMS
+from storage_support import RECORDS_WITHOUT_ORIGINS, STAMPS_WITHOUT_ORIGINS, WITHOUT_CHECKSUMS
 
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError, FormatError, TrimmedError
@@ -225,7 +225,7 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
     with sqlite3.connect(tmp_path / "log.db") as connection:
         for table in ("stamps", "sizes", "counted"):
             connection.execute(f"DROP TABLE {table}")
-        connection.executescript(WITHOUT_CHECKSUMS)
+        connection.executescript(WITHOUT_CHECKSUMS + RECORDS_WITHOUT_ORIGINS)
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
@@ -246,13 +246,43 @@ def test_a_log_of_the_third_format_counts_what_is_in_it(log: SqliteEventLog, tmp
     log.close()
     with sqlite3.connect(tmp_path / "log.db") as connection:
         connection.executescript(
-            f"DROP TABLE sizes; DROP TABLE counted; {WITHOUT_CHECKSUMS} PRAGMA user_version = 3"
+            f"DROP TABLE sizes; DROP TABLE counted; {WITHOUT_CHECKSUMS} {RECORDS_WITHOUT_ORIGINS}"
+            f"{STAMPS_WITHOUT_ORIGINS} PRAGMA user_version = 3"
         )
     connection.close()
     upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
     assert upgraded.sizes() == sizes and sizes["birds"] == 2 * sizes["fish"]
     upgraded.trim(2)
     assert upgraded.sizes() == {"birds": sizes["fish"]}
+
+
+def test_records_of_other_brokers_keep_their_origin_and_stamp(log: SqliteEventLog) -> None:
+    log.append([record(stamp=5), record(stamp=3, origin="berlin/0-17/9"), record(stamp=5), record(stamp=7)])
+    found = list(log.read(0, 4))
+    assert [each.origin for each in found] == [None, "berlin/0-17/9", None, None]
+    assert [each.stamp for each in found] == [5, 3, 5, 7]
+    assert log.last_stamp() == 7 and log.lowest_stamp(0) == 3 and log.lowest_stamp(2) == 5
+    log.append([record(stamp=2, origin="berlin/0-18/9")])
+    assert log.last_stamp() == 7, "the greatest, not the last"
+    assert log.first_stamped(7) == 3, "what another broker sends late moves no end of a replay"
+    assert log.first_stamped(4) == 0
+
+
+def test_a_log_of_the_sixth_format_is_upgraded(log: SqliteEventLog, tmp_path: Path) -> None:
+    log.append([record(stamp=3), record(stamp=4)])
+    log.close()
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.executescript(
+            f"{RECORDS_WITHOUT_ORIGINS} {STAMPS_WITHOUT_ORIGINS} PRAGMA user_version = 6"
+        )
+    connection.close()
+    upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
+    upgraded.append([record(stamp=1, origin="berlin/0-17/9")])
+    assert [(each.stamp, each.origin) for each in upgraded.read(0, 3)] == [
+        (3, None),
+        (4, None),
+        (1, "berlin/0-17/9"),
+    ]
 
 
 def test_what_is_counted_of_spaces_survives_a_kill_between_any_two_steps_of_a_trim(
@@ -279,7 +309,7 @@ def test_an_older_log_beside_a_registry_that_cannot_be_read_is_left_as_it_is(
     with sqlite3.connect(tmp_path / "log.db") as connection:
         for table in ("stamps", "sizes", "counted"):
             connection.execute(f"DROP TABLE {table}")
-        connection.executescript(WITHOUT_CHECKSUMS)
+        connection.executescript(WITHOUT_CHECKSUMS + RECORDS_WITHOUT_ORIGINS)
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     (tmp_path / "registry.db").write_text("not a database" * 100)

@@ -119,9 +119,9 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_file_of_a_later_format_is_refused(old_file: Path) -> None:
     with sqlite3.connect(old_file) as later:
-        later.execute("PRAGMA user_version = 7")
+        later.execute("PRAGMA user_version = 8")
     later.close()
-    with pytest.raises(EventLogError, match="not an event log of formats 1 to 6"):
+    with pytest.raises(EventLogError, match="not an event log of formats 1 to 7"):
         open_event_log(f"sqlite:///{old_file}")
 
 

@@ -48,6 +48,10 @@ COMMANDS = {
         "scaling:scale",
         "Show an elastic service's hosts, slices and loads, and why it grew or shrank.",
     ),
+    "brokers": (
+        "brokers:brokers",
+        "Show a broker's links, its neighbours and the other sites that it reaches.",
+    ),
     "spaces": (
         "spaces:app",
         "Create, list and delete spaces (tenants), and set their quotas.",

@@ -134,6 +134,32 @@ JwtJwks = Annotated[
         help="The keys (JWKS) to verify tokens with.",
     ),
 ]
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        envvar="FIELDFARE_BROKER",
+        metavar="NAME",
+        help="Join other sites as the broker of this name; see --peer.",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="NAME=URL",
+        help="A neighbour of this broker, which must name this one, too; may be given several times.",
+    ),
+]
+PeerKeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--peer-key-file",
+        envvar="FIELDFARE_PEER_KEY_FILE",
+        metavar="FILE",
+        help="The API key for requests to neighbours; it needs the right broker there.",
+    ),
+]
 PartitioningOption = Annotated[
     str,
     typer.Option(
@@ -264,6 +290,9 @@ def serve(
     jwt_issuer: JwtIssuer = None,
     jwt_audience: JwtAudience = None,
     jwt_jwks: JwtJwks = None,
+    broker: Broker = None,
+    peer: Peers = None,
+    peer_key_file: PeerKeyFile = None,
     partitioning: PartitioningOption = "auto",
     matchers: MatchersOption = 1,
     slices: SlicesOption = None,
@@ -285,17 +314,14 @@ def serve(
     fieldfare serve --data ./fieldfare-data --port 7737
     ```
     """
-    missing = find_missing(
-        (*SERVER_PACKAGES, *SPARK_PACKAGES, *(TOKEN_PACKAGES if jwt_issuer is not None else ()))
-    )
-    if missing:
-        need_packages("serve", "server", missing)
+    _need_server_packages(has_tokens=jwt_issuer is not None)
     use_folder(data)
     from fieldfare.runtimes.service.serve import COMMANDS
     from fieldfare.runtimes.service.serve import serve as run_service
 
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     given |= {"jwt_issuer": jwt_issuer, "jwt_audience": jwt_audience, "jwt_jwks": jwt_jwks}
+    given |= broker_settings(broker, peer, peer_key_file, has_several=matchers > 1 or bool(slices))
     given = {name: value for name, value in given.items() if value is not None}
     given |= {"insecure": True} if insecure else {}
     stall_s = check_settings({"host": host, **given})
@@ -319,6 +345,21 @@ def serve(
         say=_print_plainly,
     )
     raise typer.Exit(EXIT_FAILED if code else 0)
+
+
+def _need_server_packages(*, has_tokens: bool) -> None:
+    missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES, *(TOKEN_PACKAGES if has_tokens else ())))
+    if missing:
+        need_packages("serve", "server", missing)
+
+
+def broker_settings(
+    broker: str | None, peers: list[str] | None, key_file: str | None, *, has_several: bool
+) -> dict[str, str | None]:
+    """Return the gateway's settings for links to other sites; exit with an error for several matchers."""
+    if broker is not None and has_several:
+        fail("a broker matches with one matcher: leave out --matchers and --slices, or --broker")
+    return {"broker": broker, "peers": ",".join(peers) if peers else None, "peer_key_file": key_file}
 
 
 def _drop_client_secrets() -> None:
@@ -418,7 +459,7 @@ def check_settings(given: dict[str, Any]) -> float:
     from pydantic import ValidationError
 
     from fieldfare.cli.variables import known_variables
-    from fieldfare.gateway.admission.keyring import read_admin_key
+    from fieldfare.gateway.admission.keyring import read_admin_key, read_peer_key
     from fieldfare.gateway.admission.tls import server_context
     from fieldfare.gateway.settings import GatewaySettings, UnusableFile, unknown_settings, wrong_setting
 
@@ -429,6 +470,8 @@ def check_settings(given: dict[str, Any]) -> float:
         server_context(settings)
         if settings.admin_key_file is not None:
             read_admin_key(settings.admin_key_file)
+        if settings.peer_key_file is not None:
+            read_peer_key(settings.peer_key_file)
         if settings.jwt_jwks is not None:
             from fieldfare.gateway.admission.token_keys import is_url, open_source
 

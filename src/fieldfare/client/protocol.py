@@ -437,6 +437,11 @@ def stats() -> ApiCall[dict[str, Any]]:
     return ApiCall("GET", "/v1/stats", _read_object)
 
 
+def brokers() -> ApiCall[dict[str, Any]]:
+    """Return the state of the service's links to other brokers."""
+    return ApiCall("GET", "/v1/brokers", _read_object)
+
+
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
     """List the quarantined records: those that could not be matched."""
     return ApiCall("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))

@@ -32,6 +32,7 @@ from fieldfare.gateway.problems import (
 )
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.routes.acks import Settling
+from fieldfare.gateway.routes.brokers import BrokerRoutes
 from fieldfare.gateway.routes.delayed import DelayedRoutes
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
@@ -148,6 +149,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
+        BrokerRoutes(g.federation, g.bodies),
     )
 
 
@@ -162,6 +164,7 @@ def routes_of(
     service: ServiceRoutes,
     keys: KeyRoutes,
     quotas: QuotaRoutes,
+    brokers: BrokerRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """Return the routes: paths, handlers and required rights."""
     space = "/v1/spaces/{space}"
@@ -207,6 +210,8 @@ def routes_of(
         KeyRoute("/v1/keys/{key}", keys.revoke_key, methods=["DELETE"]),
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
+        GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], watch),
+        GuardedRoute("/v1/brokers/{broker}/entries", brokers.post_entries, ["POST"], Right.BROKER),
         GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
         GuardedRoute("/metrics", service.metrics, ["GET"], watch),
         OpenRoute("/healthz", service.healthz, methods=["GET"]),
@@ -220,6 +225,7 @@ _CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _NO_CHANGE = frozenset(
     (
         *("publish", "pull", "stream", "ack", "nack", "extend", "terminate"),
+        "post_entries",
         *("check_filter", "explain_filter", "test_filter", "convert_filter"),
     )
 )

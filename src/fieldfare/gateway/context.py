@@ -21,6 +21,7 @@ from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.delivery.replays import Replays
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.federation.service import open_federation
 from fieldfare.gateway.maintenance.background import Background
 from fieldfare.gateway.maintenance.figures import Figures
 from fieldfare.gateway.maintenance.restored import make_consistent
@@ -153,6 +154,15 @@ class Gateway:
         )
         self.pushes = self._make_pushes()
         self.appender = Appender(self.writer, self.records, self.metrics)
+        self.federation = open_federation(
+            settings,
+            self.log,
+            self.match_log,
+            self.registry,
+            self.writer,
+            self.appender,
+            self._key_of_open_space,
+        )
         self.delayed = Delayed(
             store=open_delayed(settings.folder.delayed_url),
             appender=self.appender,
@@ -177,6 +187,7 @@ class Gateway:
             metrics=self.metrics,
             count_stored=self._count_stored,
             delayed=self.delayed,
+            federation=self.federation,
         )
         self.figures = Figures(
             settings=settings,
@@ -227,6 +238,8 @@ class Gateway:
         self.delayed.start()
         self.deliveries.start()
         self.space_removal.start()
+        if self.federation is not None:
+            self.federation.start()
         self.pushes.start()
         self.background.start()
 
@@ -259,6 +272,8 @@ class Gateway:
         if self.key_watch is not None:
             await self.key_watch.close()
         await self.pushes.close()
+        if self.federation is not None:
+            await self.federation.close()
         self.names.close()
         await self.space_removal.close()
         await self.deliveries.close()
@@ -273,6 +288,13 @@ class Gateway:
         self.audit.close()
         for path in self.settings.folder.databases:
             save_first_page(path)
+
+    def _key_of_open_space(self, name: str) -> str | None:
+        """Return the key of a space whose events the service can read; None if there is none."""
+        if not self.subscriptions.has_space(name):
+            return None
+        key = self.subscriptions.check_space(name)
+        return key if self.subscriptions.encryption(key) is None else None
 
     def _charge_matching(self, found: ReadResult) -> None:
         """Charge the spaces for the matching time that a block of the match log records."""

@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fieldfare.gateway.peers import check_broker, urls_of_peers
 from fieldfare.storage.folder import DataFolder
 from fieldfare.units import parse_byte_rate, parse_size, parse_time
 
@@ -118,6 +119,28 @@ class GatewaySettings(BaseSettings):
     )
     insecure: bool = Field(
         False, description="Allow listening on addresses other than loopback without API keys or tokens."
+    )
+
+    broker: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}$",
+        description="The name of this service among others that it is linked to; every one needs another "
+        "name, which must never change. None: it has no links.",
+    )
+    peers: Names = Field(
+        (),
+        description="The neighbours of this broker, as NAME=URL, separated by commas. Each of them must "
+        "name this broker as a neighbour, too.",
+    )
+    peer_key_file: Path | None = Field(
+        None,
+        description="A file with the API key, one line, for requests to neighbours; it needs the right "
+        "broker there.",
+    )
+    peer_ca_file: Path | None = Field(
+        None,
+        description="A file with certificates of further authorities, besides the system's, for "
+        "neighbours' certificates.",
     )
 
     tls_cert: Path | None = Field(
@@ -495,6 +518,17 @@ class GatewaySettings(BaseSettings):
             except ValueError:
                 raise ValueError(f"{network!r} is no network such as 10.2.0.0/16 or fd00::/8") from None
         return networks
+
+    @field_validator("peers")
+    @classmethod
+    def _are_neighbours(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
+        urls_of_peers(peers)
+        return peers
+
+    @model_validator(mode="after")
+    def _is_no_neighbour_of_itself(self) -> Self:
+        check_broker(self.broker, self.peers)
+        return self
 
     @model_validator(mode="after")
     def _is_open_to_itself_only(self) -> Self:

@@ -220,7 +220,7 @@ class _Appends(_Thread[_Append]):
 
     def _append_group(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
         wanted = [append for append in appends if append.record is not None]
-        records = [replace(append.record, stamp=stamp) for append in wanted if append.record is not None]
+        records = [_stamped(append.record, stamp) for append in wanted if append.record is not None]
         try:
             places = self._log.append(records)
         except ValueError as error:
@@ -342,8 +342,16 @@ class Writer:
         """Bytes of events that wait to be appended."""
         return self._queued.total
 
+    @property
+    def stamp(self) -> int:
+        """The registry's revision as of the last durable change."""
+        return self._changes.stamp
+
     def floor(self) -> int:
-        """Return the lowest stamp that a record which is not in the log yet can have; for any thread."""
+        """Return the lowest stamp that a record which is not in the log yet can have; for any thread.
+
+        Records of other brokers may have lower ones.
+        """
         return self._appends.floor()
 
     async def append(self, record: NewRecord, *, is_due: bool = False) -> Appended:
@@ -387,6 +395,11 @@ class Writer:
         A cursor that cannot be stored fails only the calls that submitted it.
         """
         await self._saves.submit(lambda future: _Save(cursors, future))
+
+
+def _stamped(record: NewRecord, stamp: int) -> NewRecord:
+    """Stamp a record; one of another broker keeps its stamp, unless that revision does not exist yet."""
+    return replace(record, stamp=stamp if record.origin is None else min(record.stamp, stamp))
 
 
 def _set_results(outcomes: Sequence[_Outcome], then: Callable[[], None] | None) -> None:

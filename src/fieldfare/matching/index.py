@@ -105,7 +105,14 @@ def entry_of(version: Change, library: Library | None = None) -> IndexEntry:
         compiled = (library or library_of(dialect)).compile(version.filter, dialect)
     revision = version.revision
     return IndexEntry(
-        revision, version.number, revision, version.closed_by, compiled, version.filter, dialect
+        revision,
+        version.number,
+        revision,
+        version.closed_by,
+        compiled,
+        version.filter,
+        dialect,
+        version.destination,
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexPlace, PartExplanation
-from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
+from fieldfare.matching.files import IndexFileError, open_arrays, read_only, save_arrays
 from fieldfare.matching.grouping import Pairs, candidate_slots, without_slots
 from fieldfare.matching.libraries import LIBRARIES, PLAIN, library_of
 from fieldfare.matching.library import Builder, FilterIndex, Library
@@ -43,6 +43,9 @@ CONFIRMED_BATCH_SIZE = 1 << 20
 ENTRIES_BATCH_SIZE = 4096
 """Maximum entries held as Python objects at a time."""
 
+_DESTINATIONS = "subscriptions.destination"
+"""Array of a part's file: absent if all matches are reported under the subscriptions' own numbers."""
+
 
 class Part:
     """Subscription versions and their filters; made by `build_part`, `PartBuilder` or `Part.open`.
@@ -51,6 +54,8 @@ class Part:
     ----------
     versions
         The versions; the i-th belongs to the i-th filter of `filters`.
+    destinations
+        uint32[size]: the number under which the matches of each version are reported.
     filters
         The index of the filters.
     library
@@ -62,9 +67,15 @@ class Part:
     """
 
     def __init__(
-        self, versions: Versions, filters: FilterIndex, library: str, within: tuple[int, int] | None = None
+        self,
+        versions: Versions,
+        filters: FilterIndex,
+        library: str,
+        within: tuple[int, int] | None = None,
+        destinations: NDArray[np.uint32] | None = None,
     ) -> None:
         self.versions = versions
+        self.destinations = versions.number if destinations is None else destinations
         self.filters = filters
         self.library = library
         self.size = len(versions.version)
@@ -79,6 +90,8 @@ class Part:
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         mine = {f"subscriptions.{name}": array for name, array in self.versions._asdict().items()}
+        if self.destinations is not self.versions.number:
+            mine[_DESTINATIONS] = self.destinations
         return mine | self.filters.arrays()
 
     def save(self, path: str | FilePath) -> int:
@@ -106,7 +119,7 @@ class Part:
             raise IndexFileError(f"{path}: library {name!r} is unknown to this program")
         versions = Versions(*(arrays[f"subscriptions.{field}"] for field in Versions._fields))
         first, last = meta["valid_within"]
-        return cls(versions, library.open(meta, arrays), name, (first, last))
+        return cls(versions, library.open(meta, arrays), name, (first, last), arrays.get(_DESTINATIONS))
 
     def find(
         self,
@@ -130,7 +143,7 @@ class Part:
         if len(overlay.closed) or lowest < first or highest >= last:
             pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs)]
             tile_ends = _ends_of(pairs, tile_ends)
-        return Pairs(pairs, start, self.versions.number, *self._number_bounds, tile_ends)
+        return Pairs(pairs, start, self.destinations, *self._number_bounds, tile_ends)
 
     @property
     def confirms(self) -> bool:
@@ -165,8 +178,7 @@ class Part:
 
     @cached_property
     def _number_bounds(self) -> tuple[int, int]:
-        number = self.versions.number
-        return int(number.min()), int(number.max())
+        return int(self.destinations.min()), int(self.destinations.max())
 
     def overlay(self, closings: Closings) -> Overlay:
         """Return the versions of this part that the closings end."""
@@ -212,12 +224,17 @@ class PartBuilder:
         self._library = library
         self._filters: Builder | None = None if library is None else library.builder()
         self._versions = VersionColumns()
+        self._destinations: list[NDArray[np.uint32]] = []
+        self._has_destinations = False
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
         """Add versions. Raise ValueError if a filter's compiled form is invalid."""
         if entries:
             self._builder(entries[0].dialect).add(entries)
             self._versions.add(entries)
+            found = [each.number if each.destination is None else each.destination for each in entries]
+            self._destinations.append(np.array(found, np.uint32))
+            self._has_destinations |= any(each.destination is not None for each in entries)
 
     def _builder(self, dialect: str | None) -> Builder:
         if self._library is None:
@@ -231,7 +248,10 @@ class PartBuilder:
         versions, order = self._versions.finish()
         filters = self._builder(None).finish(order)
         assert self._library is not None
-        return Part(versions, filters, self._library.name)
+        destinations = None
+        if self._has_destinations:
+            destinations = read_only(np.concatenate(self._destinations)[order])
+        return Part(versions, filters, self._library.name, destinations=destinations)
 
 
 def build_part(entries: Iterable[IndexEntry], library: Library | None = None) -> Part:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class IndexEntry:
     """One version of a subscription, valid for stamps in [valid_from, valid_to).
 
-    `compiled` is the result of the library's `compile`.
+    `compiled` is the result of the library's `compile`. `destination` is the number under which its matches
+    are reported; None for `number`.
     """
 
     version: int
@@ -42,6 +43,7 @@ class IndexEntry:
     compiled: NormalForm | bytes
     text: str
     dialect: str
+    destination: int | None = None
 
 
 class Versions(NamedTuple):

@@ -8,6 +8,7 @@ A batch of records is an Arrow batch with one row per record, in the order of th
     count    int32         the number of events
     payload  large_binary  the events: one JSON object per line, each ended by a newline;
                            or an Arrow stream with one row per event (see ``arrow_events.stream``)
+    local    bool          whether the record was published at this broker; without it, all were
 
 JSON payloads end in a newline, so the values of the binary column, which are adjacent in memory, form one
 JSON-lines text. Nothing is copied if all records of a batch are JSON and belong to one space. Arrow records
@@ -46,7 +47,9 @@ RECORDS = pa.schema(
         pa.field("payload", pa.large_binary(), nullable=False),
     ]
 )
-"""The schema of a batch of records."""
+"""The schema of a batch of records; `LOCAL` is added where a record came from another broker."""
+
+LOCAL = pa.field("local", pa.bool_(), nullable=False)
 
 DECODED_CELLS = 1 << 23
 """Maximum cells (events × attributes, 9 bytes each) decoded at a time; more are decoded in pieces."""
@@ -64,7 +67,8 @@ class RecordError(DecodeError):
 
 @dataclass(frozen=True)
 class SpaceEvents:
-    """Events of one space in a batch of records, in log order; either all JSON or all Arrow.
+    """Events of one space in a batch of records, in log order; either all JSON or all Arrow, and either all
+    published at this broker or none.
 
     Attributes
     ----------
@@ -78,6 +82,8 @@ class SpaceEvents:
     payload : buffer or pa.Table
         The events: a buffer with one JSON object per line, or a table with one row per event and one chunk
         per record.
+    is_local : bool
+        Whether the events were published at this broker.
     """
 
     space: str
@@ -85,6 +91,7 @@ class SpaceEvents:
     record_sizes: NDArray[np.int64]
     places: NDArray[np.int64] | None
     payload: Any
+    is_local: bool = True
 
     @property
     def size(self) -> int:
@@ -117,7 +124,7 @@ class SpaceEvents:
                 ends = self._line_bounds
                 payload = memoryview(payload)[int(ends[start]) : int(ends[end])]
             stamps, sizes = self.stamps[start:end], self.record_sizes[start:end]
-            yield SpaceEvents(self.space, stamps, sizes, places[start:end], payload)
+            yield SpaceEvents(self.space, stamps, sizes, places[start:end], payload, self.is_local)
 
     @cached_property
     def _line_bounds(self) -> NDArray[np.int64]:
@@ -141,9 +148,12 @@ class SpaceEvents:
 
 
 def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
-    """Convert records (with offset, stamp, space, count, payload) to an Arrow batch of ``RECORDS``."""
+    """Convert records to an Arrow batch of ``RECORDS``.
+
+    They have an offset, stamp, space, count and payload; those of other brokers also have an origin.
+    """
     rows = list(records)
-    return pa.record_batch(
+    batch = pa.record_batch(
         [
             pa.array([row.offset for row in rows], pa.int64()),
             pa.array([row.stamp for row in rows], pa.int64()),
@@ -153,6 +163,8 @@ def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
         ],
         schema=RECORDS,
     )
+    local = [getattr(row, "origin", None) is None for row in rows]
+    return batch if all(local) else batch.append_column(LOCAL, pa.array(local, pa.bool_()))
 
 
 def event_counts(events: pa.RecordBatch) -> NDArray[np.int64]:
@@ -164,7 +176,8 @@ def event_counts(events: pa.RecordBatch) -> NDArray[np.int64]:
 def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
     """Split a batch of records into the events of each space, in order of first appearance.
 
-    The JSON records of a space are yielded together, and so are its Arrow records with equal columns.
+    The JSON records of a space are yielded together, and so are its Arrow records with equal columns; those
+    of other brokers apart.
 
     Raises
     ------
@@ -178,12 +191,13 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
     names: list[str] = spaces.dictionary.to_pylist()
     payloads = _values(events.column("payload"))
     arrow = np.array([is_arrow(payload) for payload in payloads])
-    if len(names) == 1 and not arrow.any():
+    local = None if LOCAL.name not in events.schema.names else events.column(LOCAL.name).to_pylist()
+    if len(names) == 1 and not arrow.any() and local is None:
         every, sizes = np.repeat(stamps, counts), np.repeat(counts, counts)
         yield SpaceEvents(names[0], every, sizes, None, _joined(events.column("payload")))
         return
     reader = AppendedReader()
-    groups: dict[tuple[int, bytes], list[int]] = {}
+    groups: dict[tuple[int, bytes, bool], list[int]] = {}
     tables: dict[int, pa.RecordBatch] = {}
     for place, number in enumerate(spaces.indices.to_pylist()):
         schema = b""
@@ -192,9 +206,9 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
                 schema, tables[place] = reader.read(payloads[place], int(counts[place]))
             except ArrowPayloadError as error:
                 raise RecordError(events.column("offset")[place].as_py(), str(error)) from None
-        groups.setdefault((number, schema), []).append(place)
+        groups.setdefault((number, schema, local is None or local[place]), []).append(place)
     starts = np.cumsum(counts) - counts
-    for (number, schema), group in groups.items():
+    for (number, schema, is_local), group in groups.items():
         chosen = np.array(group)
         alone = len(groups) == 1
         yield SpaceEvents(
@@ -205,6 +219,7 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
             pa.Table.from_batches([tables[place] for place in group])
             if schema
             else _joined(events.column("payload").take(pa.array(chosen))),
+            is_local,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from fieldfare.matching.grouping import Matches, Pairs
+from fieldfare.model import interest_key
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, event_counts
 from fieldfare.pipeline.exit_point import Found
 from fieldfare.pipeline.matcher import match_space
@@ -50,11 +51,16 @@ def stream_matches(events: pa.RecordBatch, indexes: Mapping[str, Searched]) -> I
 def stream_by_space(
     events: pa.RecordBatch, indexes: Mapping[str, Searched]
 ) -> Iterator[tuple[str, Iterator[Pairs]]]:
-    """Yield each indexed space with an iterator of its matches; exhaust it before the next space."""
+    """Yield each indexed space with an iterator of its matches; exhaust it before the next one.
+
+    A space comes again for the matches of other brokers' filters, with events published at this broker only.
+    """
     for space_events in by_space(events):
-        index = indexes.get(space_events.space)
-        if index is not None:
-            yield space_events.space, _stream(space_events, index)
+        space = space_events.space
+        for key in (space, interest_key(space)) if space_events.is_local else (space,):
+            index = indexes.get(key)
+            if index is not None:
+                yield space, _stream(space_events, index)
 
 
 def _stream(events: SpaceEvents, index: Searched) -> Iterator[Pairs]:

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
+    from fieldfare.storage.brokers import BrokerStore
     from fieldfare.storage.delayed import DelayedRecords
     from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
     from fieldfare.storage.index_store import IndexSource, IndexStore
     from fieldfare.storage.keys import KeyStore
+    from fieldfare.storage.links import LinkStore
     from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
     from fieldfare.storage.registry import Registry
 
 __all__ = [
+    "BrokerStore",
     "DelayedRecords",
     "EventLog",
     "EventReader",
@@ -31,17 +34,20 @@ __all__ = [
     "IndexSource",
     "IndexStore",
     "KeyStore",
+    "LinkStore",
     "LogPartition",
     "MatchBlock",
     "MatchLog",
     "MatchPartition",
     "NewMatchBlock",
     "Registry",
+    "open_brokers",
     "open_delayed",
     "open_event_log",
     "open_index_copy",
     "open_index_store",
     "open_keys",
+    "open_links",
     "open_match_log",
     "open_registry",
 ]
@@ -51,10 +57,12 @@ _MODULES = {
         ("EventLog", "EventReader", "EventRetention", "EventWriter", "LogPartition"), "event_log"
     ),
     **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
+    "BrokerStore": "brokers",
     "DelayedRecords": "delayed",
     "IndexSource": "index_store",
     "IndexStore": "index_store",
     "KeyStore": "keys",
+    "LinkStore": "links",
     "Registry": "registry",
 }
 
@@ -137,6 +145,38 @@ def open_keys(url: str) -> KeyStore:
     from fieldfare.storage.sql.keys import SqlKeys
 
     return SqlKeys(f"sqlite:///{Path(path).absolute()}")
+
+
+def open_brokers(url: str) -> BrokerStore:
+    """Open the filters of other brokers, stored in the registry's database, at an address, ``sqlite:///path``.
+
+    Raises
+    ------
+    ValueError
+        The address has another scheme, or is invalid.
+    RegistryError
+        The file cannot be opened.
+    """
+    path = _path(url, "registry", "sqlite")
+    from fieldfare.storage.sql.brokers import SqlBrokers
+
+    return SqlBrokers(f"sqlite:///{Path(path).absolute()}")
+
+
+def open_links(url: str) -> LinkStore:
+    """Open the links to other brokers at an address, ``sqlite:///path``; a missing file is created.
+
+    Raises
+    ------
+    ValueError
+        The address has another scheme, or is invalid.
+    StorageError
+        The file cannot be opened, or holds something else.
+    """
+    path = _path(url, "links", "sqlite")
+    from fieldfare.storage.sqlite.links import SqliteLinks
+
+    return SqliteLinks(path)
 
 
 def open_match_log(url: str) -> MatchLog:

@@ -115,6 +115,7 @@ class ChangeBatch:
             "filter": put.filter,
             "dialect": put.dialect,
             "compiled": put.compiled,
+            "destination": put.destination,
         }
         return subscription
 

@@ -90,10 +90,12 @@ def record_checksum(
     bytes_end: int,
     stamp: int,
     payload_checksum: int,
+    origin: str | None = None,
 ) -> int:
     """Return the checksum of an event log record, computed from its fields and its payload's checksum.
 
     The payload comes first, so that a caller can try other values of the fields without reading it again.
     """
     head = _HEAD.pack(offset, count, appended_ms, events_end, bytes_end, stamp)
-    return crc32c(head + space.encode(), payload_checksum)
+    text = space if origin is None else f"{space}\0{origin}"
+    return crc32c(head + text.encode(), payload_checksum)

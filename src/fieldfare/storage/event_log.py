@@ -56,7 +56,10 @@ class NewRecord:
         Time of the append, in milliseconds since 1970.
     stamp
         The registry revision that was read after the batch arrived; the batch is matched as of it. At least
-        the stamp of every record appended before.
+        the stamp of every record appended before, except those with an origin.
+    origin
+        Where the batch was published, as text, if another broker forwarded it. Its stamp may be lower than
+        those of earlier records. Logs outside the data directory have no such records.
     """
 
     space: str
@@ -67,6 +70,7 @@ class NewRecord:
     appended_ms: int = 0
     stamp: int = 0
     follows: int | None = None
+    origin: str | None = None
 
     def check(self) -> None:
         """Raise ValueError if the record exceeds a limit or is inconsistent."""
@@ -121,6 +125,7 @@ class Record:
     payload: bytes
     appended_ms: int
     stamp: int
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +260,12 @@ class LogPartition(Protocol):
         """Return the offset after the last record with a stamp lower than `stamp` (1 or more).
 
         None if no record follows it. If retention has removed it, any offset up to the partition's start.
+        Records with an origin do not count here: one with a lower stamp may follow at any time.
         """
         ...
 
     def last_stamp(self) -> int:
-        """Return the stamp of the last known record; 0 before the first record; cheap."""
+        """Return the greatest stamp of the known records; 0 before the first record; cheap."""
         ...
 
 

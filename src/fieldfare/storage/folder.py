@@ -127,11 +127,20 @@ class DataFolder:
     @property
     def databases(self) -> tuple[Path, ...]:
         """The SQLite files of the service."""
-        return self.log_path, self.registry_path, self.delayed_path
+        return self.log_path, self.registry_path, self.delayed_path, self.links_path
 
     @property
     def delayed_path(self) -> Path:
         return self.root / "delayed.db"
+
+    @property
+    def links_path(self) -> Path:
+        """The outboxes and watermarks of links to other brokers; missing in a service without brokers."""
+        return self.root / "links.db"
+
+    @property
+    def links_url(self) -> str:
+        return f"sqlite:///{self.links_path}"
 
     @property
     def delayed_url(self) -> str:

@@ -20,7 +20,8 @@ class Put:
     ``compiled`` is the filter's encoded normal form, ``cost`` its cost for the quotas of its space. With
     ``if_absent``, an existing id is a conflict. Without ``delivery``, existing settings are kept. ``start``
     gives the positions, in the partitions that it names, at which delivery begins; it is allowed only for a
-    new subscription, and creates a `Replay`.
+    new subscription, and creates a `Replay`. ``destination`` is the number under which the matches of another
+    broker's filter are reported (see `storage.brokers`).
     """
 
     space: str
@@ -32,6 +33,7 @@ class Put:
     delivery: DeliverySettings | None = None
     start: tuple[Position, ...] | None = None
     cost: int = 1
+    destination: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,7 @@ from fieldfare.client.credentials import AsyncGiveKey
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption, opened, plain_only
 from fieldfare.client.endpoint import Certificate, Endpoint, choose_space
-from fieldfare.client.errors import (
-    ApiError,
-    ClientClosed,
-    WrongContext,
-)
+from fieldfare.client.errors import ApiError, ClientClosed, WrongContext
 from fieldfare.client.forks import FORKS
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
@@ -499,6 +495,10 @@ class AsyncClient:
         """Return the service's current figures: log, lag, rates, latency."""
         return await self._perform(protocol.stats())
 
+    async def brokers(self) -> dict[str, Any]:
+        """Return the state of the service's links to other brokers, and what it has exchanged with each."""
+        return await self._perform(protocol.brokers())
+
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined records (matching them failed), oldest first, with the reasons."""
         return await self._perform(protocol.list_quarantine())
@@ -515,7 +515,7 @@ class AsyncClient:
         Parameters
         ----------
         rights : sequence of str
-            "publish", "subscribe" and "manage" apply to a space, "watch" and "admin" to the service.
+            "publish", "subscribe", "manage" apply to a space, "watch", "broker", "admin" to the service.
         space : str, optional
             The space that the rights apply to; required for "publish", "subscribe" and "manage".
         note : str

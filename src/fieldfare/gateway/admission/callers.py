@@ -30,6 +30,7 @@ class Right(StrEnum):
     MANAGE = "manage"
     WATCH = "watch"
     ADMIN = "admin"
+    BROKER = "broker"
 
 
 OF_SPACES = frozenset((Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE))

@@ -61,6 +61,19 @@ def read_admin_key(path: Path) -> bytes:
     return _digest(text)
 
 
+def read_peer_key(path: Path) -> str:
+    """Return the API key for other services, read from its file. Raise AdminKeyError if it is unusable."""
+    try:
+        text = path.read_bytes().strip()
+    except OSError as error:
+        raise AdminKeyError(
+            f"the key for neighbours cannot be read: {path}: {error.strerror or error}"
+        ) from None
+    if not _SECRET.fullmatch(text) or len(text) > _LONGEST_BYTES:
+        raise AdminKeyError(f"{path} holds no API key, which is one line of visible characters")
+    return text.decode()
+
+
 class Keyring:
     """Finds the caller of a request, and creates and revokes keys.
 

@@ -12,6 +12,7 @@ import msgspec
 
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.replays import Replays
+from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.maintenance.readiness import PIPELINE_WORKS, read_heartbeat
 from fieldfare.gateway.maintenance.replays import ReplayMaintenance
 from fieldfare.gateway.maintenance.restored import committed_offsets, pass_over_all_lost
@@ -78,6 +79,8 @@ class Maintenance:
         Updates the quotas with each space's bytes on disk.
     delayed
         The delayed events.
+    federation
+        The links to other brokers; None without any.
     """
 
     settings: GatewaySettings
@@ -93,6 +96,7 @@ class Maintenance:
     metrics: Metrics
     count_stored: Callable[[], None]
     delayed: Delayed
+    federation: Federation | None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -168,6 +172,8 @@ class Maintenance:
         before = starts_of(self.log)
         # Records stay that the pipeline may match again, or whose matches are not durable yet.
         keep_from = tuple(map(min, self.tail.tips, self._committed()))
+        if self.federation is not None:
+            keep_from = tuple(map(min, keep_from, self.federation.cursors))
         self.log.retain(self._policy, keep_from)
         self.tail.begins = starts_of(self.log)
         for partition, start in enumerate(self.tail.begins):
@@ -229,11 +235,23 @@ class Maintenance:
         if pipeline.offset is not None and snapshots.snapshot_revision is not None:
             # The floor of future records first: records appended meanwhile are then seen in the log.
             before = min(self.floor(), snapshots.snapshot_revision)
+            if self.federation is not None:
+                needed = self.federation.history_floor()
+                before = before if needed is None else min(before, needed)
+                self._forget_runs(self.federation)
             partitions = self.log.partitions
             for partition, offset in zip(partitions, pipeline.offsets(len(partitions)), strict=True):
                 waiting = partition.lowest_stamp(offset)
                 before = before if waiting is None else min(before, waiting)
             self.registry.purge(before)
+
+    def _forget_runs(self, federation: Federation) -> None:
+        """Forget as of which revisions records met other brokers' filters that are forwarded already."""
+        before = self.floor()
+        for partition, cursor in zip(self.log.partitions, federation.cursors, strict=True):
+            waiting = partition.lowest_stamp(cursor)
+            before = before if waiting is None else min(before, waiting)
+        federation.forget(before)
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched or read once retention has removed them."""

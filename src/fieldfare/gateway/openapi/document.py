@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare import __version__
+from fieldfare.gateway.openapi.brokers import BROKERS
 from fieldfare.gateway.openapi.delayed import DELAYED
 from fieldfare.gateway.openapi.events import EVENTS
 from fieldfare.gateway.openapi.filters import FILTERS
@@ -97,7 +98,16 @@ DOCUMENT: Json = {
         " their attributes. All errors are application/problem+json (RFC 9457).",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
-    "paths": SPACES | EVENTS | DELAYED | SUBSCRIPTIONS | MESSAGES | FILTERS | _QUARANTINE | KEYS | _SERVICE,
+    "paths": SPACES
+    | EVENTS
+    | DELAYED
+    | SUBSCRIPTIONS
+    | MESSAGES
+    | FILTERS
+    | _QUARANTINE
+    | BROKERS
+    | KEYS
+    | _SERVICE,
     "components": {
         "schemas": SCHEMAS,
         "securitySchemes": {

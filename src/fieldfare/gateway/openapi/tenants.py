@@ -26,11 +26,11 @@ _SPACE_OF_KEY = or_null(
     string("The space that the rights apply to; null: the rights apply to the whole service.")
 )
 _RIGHTS = array(
-    string(enum=["publish", "subscribe", "manage", "watch", "admin"]),
+    string(enum=["publish", "subscribe", "manage", "watch", "admin", "broker"]),
     "What the key permits. A key of a space can have publish, subscribe and manage; a key of the service"
-    " can have watch and admin.",
+    " can have watch, admin and broker (another site).",
     minItems=1,
-    maxItems=5,
+    maxItems=6,
 )
 _KEY: Json = {
     "id": string("Id of the key, which is also how the secret key begins."),

@@ -85,6 +85,7 @@ def parameter(name: str, place: str, schema: Json, description: str) -> Json:
 _IN_PATHS = {
     "space": "Name of the space.",
     "id": "Id of the subscription.",
+    "broker": "Name of the neighbor that sends.",
     "key": "Id of the API key, as in the list of keys; not the secret key itself.",
     "delayed": "Id of the delayed events: `id` in the response that accepted them, and in the list.",
     "position": "Position of the quarantined record, as in the list.",

@@ -42,6 +42,7 @@ from fieldfare.storage import (
     MatchLog,
     open_event_log,
     open_index_store,
+    open_links,
     open_match_log,
     open_registry,
 )
@@ -255,7 +256,8 @@ def searching_of(measured: Mapping[str, Any]) -> dict[str, Searching]:
 
 
 def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:
-    """Return the lowest stamp of the records that may still be matched, and of future records.
+    """Return the lowest stamp of the records that may still be matched, and of future records, also those
+    that other brokers may still send.
 
     Those are the records behind what the pipeline reports as matched and durable, and behind the match log's
     end, which is lower if an older copy of it was restored.
@@ -263,6 +265,10 @@ def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:
     partitions = log.partitions
     # Read first: records appended meanwhile are among those to be matched.
     lowest = min(partition.last_stamp() for partition in partitions)
+    if folder.links_path.exists():
+        with closing(open_links(folder.links_url)) as links:
+            of_brokers = links.floor()
+        lowest = lowest if of_brokers is None else min(lowest, of_brokers)
     said = read_beat(folder.heartbeat).get("matched")
     told = said if isinstance(said, list) else []
     for partition in partitions:

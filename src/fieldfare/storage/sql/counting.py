@@ -40,14 +40,18 @@ SKIPPED = 1 << 20
 _BOUNDS = {REVISION: REVISION_MAX, NUMBER: NUMBER_MAX, PURGED: REVISION_MAX, FORMAT_COUNTER: FORMAT}
 _COUNTED = {
     REVISION: (subscriptions.c.revision, versions.c.revision, versions.c.closed_revision),
-    NUMBER: (subscriptions.c.number, versions.c.number, cursors.c.number, replays.c.number),
+    NUMBER: (
+        *(subscriptions.c.number, versions.c.number, versions.c.destination),
+        *(cursors.c.number, replays.c.number),
+    ),
 }
 
 
 def format_of(connection: sa.Connection) -> int | None:
     """Return the format that the counters name; None if it is none.
 
-    Tables whose counters have checksums are of this format unless an intact counter names a later one.
+    Tables whose counters have checksums are of this format, or the one before, unless an intact counter names
+    a later one.
     """
     if "checksum" not in columns_of(connection, counters.name):
         query = sa.select(counters.c.value).where(counters.c.name == FORMAT_COUNTER)
@@ -57,7 +61,7 @@ def format_of(connection: sa.Connection) -> int | None:
         return 8 if "checksum" in columns_of(connection, letters.name) else None
     row = connection.execute(_select_one, {"counter": FORMAT_COUNTER}).first()
     if row is None or not isinstance(row.value, int) or not is_whole(row.checksum, row[:2]):
-        return FORMAT
+        return FORMAT if "destination" in columns_of(connection, versions.name) else 9
     return row.value
 
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from fieldfare.model import (
     COST_MAX,
+    INTEREST,
     OPEN_END,
     Change,
     Cursor,
@@ -54,9 +55,9 @@ _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
 _PURGED_BATCH_SIZE = 1_000
 
-_PutRow = tuple[Count, str, Number, str, str, bytes]
+_PutRow = tuple[Count, str, Number, str, str, bytes, Number | None]
 _RemovalRow = tuple[Count, str, Number]
-_VersionRow = tuple[Count, str, Number, str, str, bytes, Count]
+_VersionRow = tuple[Count, str, Number, str, str, bytes, Number | None, Count]
 
 
 class SqlRegistry(SqlDatabase):
@@ -118,7 +119,7 @@ class SqlRegistry(SqlDatabase):
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
             counters = counting.read_all(connection, self._unusable)
-            standing = self._standing(connection, changes)
+            standing = self.standing(connection, changes)
             batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
             spaces = stored_spaces.keys(connection)
             results = []
@@ -127,7 +128,7 @@ class SqlRegistry(SqlDatabase):
                     raise UnknownSpaceError(change.space)
                 results.append(batch.apply(change))
             if batch.touched:
-                _write_batch(connection, batch, counters)
+                write_batch(connection, batch, counters)
         return results
 
     def get(self, space: str, id: str) -> Subscription | None:
@@ -185,9 +186,9 @@ class SqlRegistry(SqlDatabase):
             by_setting.note_unused(connection, notes)
 
     def count(self, space: str | None = None) -> int:
-        query = sa.select(sa.func.count()).select_from(_subscriptions)
-        if space is not None:
-            query = query.where(_subscriptions.c.space == space)
+        table = _subscriptions.c
+        is_wanted = table.space.not_like(f"{INTEREST}%") if space is None else table.space == space
+        query = sa.select(sa.func.count()).select_from(_subscriptions).where(is_wanted)
         with self._read() as connection:
             return connection.execute(query).scalar_one()
 
@@ -218,7 +219,7 @@ class SqlRegistry(SqlDatabase):
                 self._check_kept(connection, after)
                 between = {"after": after, "to": page}
                 put_rows = intact_versions(self._path, connection, connection.execute(_select_puts, between))
-                puts = [Change(*row) for row in self._unusable.usable("versions", _PutRow, put_rows)]
+                puts = [_version(row) for row in self._unusable.usable("versions", _PutRow, put_rows)]
                 removal_rows = connection.execute(_select_removals, between)
                 removals = [
                     Change(revision, space, number, None)
@@ -240,7 +241,7 @@ class SqlRegistry(SqlDatabase):
                 rows = connection.execute(_select_versions, values).all()
                 whole = list(intact_versions(self._path, connection, rows))
             for row in self._unusable.usable("versions", _VersionRow, whole):
-                yield Change(*row)
+                yield _version(row, row[7])
             if len(rows) < _PAGE_ROWS:
                 return
             after = rows[-1].revision
@@ -392,10 +393,10 @@ class SqlRegistry(SqlDatabase):
             )
         return format
 
-    def _standing(
+    def standing(
         self, connection: sa.Connection, changes: Sequence[Put | Configure | Remove]
     ) -> dict[tuple[str, str], Subscription]:
-        """Return the current subscriptions that the changes name.
+        """Return the current subscriptions that the changes name, in a transaction.
 
         Deletes an unusable row that is to be replaced or removed.
         """
@@ -433,7 +434,8 @@ class SqlRegistry(SqlDatabase):
             raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
 
 
-def _write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mapping[str, int]) -> None:
+def write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mapping[str, int]) -> None:
+    """Write the rows of a batch of changes, and the counters, in a transaction."""
     gone = [{"in_space": space, "with_id": id} for (space, id), stood in batch.touched.items() if stood]
     rows = [_row_of(batch.standing[key]) for key in batch.touched if key in batch.standing]
     begins = [
@@ -475,10 +477,11 @@ _delete_subscription = sa.delete(_subscriptions).where(
     _subscriptions.c.id == sa.bindparam("with_id"),
 )
 _close_version = sa.update(_versions).where(_versions.c.revision == sa.bindparam("ended"))
+_VERSION_FIELDS = ("revision", "space", "number", "filter", "dialect", "compiled", "destination")
 _after, _to = sa.bindparam("after", type_=sa.BigInteger), sa.bindparam("to", type_=sa.BigInteger)
 _select_puts = (
     sa.select(
-        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled")),
+        *(_versions.c[name] for name in _VERSION_FIELDS),
         *(_versions.c.checksum, _versions.c.compiled_checksum),
     )
     .where(_versions.c.revision > _after, _versions.c.revision <= _to)
@@ -499,7 +502,7 @@ _known_end = sa.case(
 )
 _select_versions = (
     sa.select(
-        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled")),
+        *(_versions.c[name] for name in _VERSION_FIELDS),
         *(_known_end, _versions.c.checksum, _versions.c.compiled_checksum),
     )
     .where(
@@ -516,6 +519,12 @@ _select_purgeable = (
     .limit(_PURGED_BATCH_SIZE)
 )
 _delete_version = sa.delete(_versions).where(_versions.c.revision == sa.bindparam("gone"))
+
+
+def _version(row: Sequence[Any], closed_by: int = OPEN_END) -> Change:
+    """Return the version in a row that begins with `_VERSION_FIELDS`."""
+    revision, space, number, text, dialect, compiled, destination = row[:7]
+    return Change(revision, space, number, text, dialect, compiled, closed_by, destination)
 
 
 def _row_of(subscription: Subscription) -> dict[str, Any]:

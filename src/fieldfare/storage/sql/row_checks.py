@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from fieldfare.matching.libraries import library_of
+from fieldfare.model import INTEREST
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.sql.tables import (
@@ -29,7 +30,7 @@ from fieldfare.storage.sql.tables import (
     versions,
 )
 
-KEYS, ENDED = "api_keys", "ended_spaces"
+KEYS, ENDED, BROKERS, RUNS = "api_keys", "ended_spaces", "brokers", "broker_runs"
 _COVERED: Mapping[str, tuple[str, ...]] = {
     versions.name: ("revision", "space", "number", "filter", "dialect"),
     replays.name: ("number", "revision", "space", "start", "filter", "dialect"),
@@ -43,6 +44,8 @@ _COVERED: Mapping[str, tuple[str, ...]] = {
     counters.name: ("name", "value"),
     gone_spaces.name: ("key", "name", "finished"),
     ENDED: ("space", "ended_ms"),
+    BROKERS: ("name", "number", "sequence"),
+    RUNS: ("number", "revision", "theirs"),
     cursor_copies.name: ("number", "partition", "offset"),
     cursors.name: ("number", "partition", "offset", "index", "acked", "attempts"),
 }
@@ -54,7 +57,10 @@ def with_checksums(table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> list[d
     covered = _COVERED[table.name]
     found = []
     for row in rows:
-        checked = {**row, "checksum": checksum(*(row[name] for name in covered))}
+        values = [row[name] for name in covered]
+        if row.get("destination") is not None:
+            values.append(row["destination"])
+        checked = {**row, "checksum": checksum(*values)}
         if "compiled" in row:
             checked["compiled_checksum"] = checksum(row["compiled"])
         found.append(checked)
@@ -96,11 +102,13 @@ def intact_subscriptions(path: Path, rows: Iterable[Any]) -> Iterator[Any]:
 def intact_versions(path: Path, connection: sa.Connection, rows: Iterable[Any]) -> Iterator[list[Any]]:
     """Yield rows of versions, repaired where possible, without their checksums; note corrupt ones.
 
-    A row has the columns revision, space, number, filter, dialect, compiled, any others and both checksums.
+    A row has the columns revision, space, number, filter, dialect, compiled, destination, any others and both
+    checksums.
     """
     for *row, expected, expected_compiled in rows:
-        revision, space, number, text, dialect, compiled, *others = row
-        if not is_whole(expected, (revision, space, number, text, dialect)):
+        revision, space, number, text, dialect, compiled, destination, *others = row
+        further = () if destination is None else (destination,)
+        if not is_whole(expected, (revision, space, number, text, dialect, *further)):
             standing = _standing_with(connection, revision)
             if standing is None:
                 note_corruption(
@@ -110,13 +118,14 @@ def intact_versions(path: Path, connection: sa.Connection, rows: Iterable[Any]) 
                     f" disk and matches no events (revision {revision}); create the subscription again",
                 )
                 continue
-            space, number, text, dialect = standing
+            space, number, text, dialect, id = standing
+            destination = destination_of(space, id)
             expected_compiled = -1
         if not is_whole(expected_compiled, (compiled,)):
             compiled = _compiled_again(path, revision, text, dialect)
             if compiled is None:
                 continue
-        yield [revision, space, number, text, dialect, compiled, *others]
+        yield [revision, space, number, text, dialect, compiled, destination, *others]
 
 
 def intact_replays(path: Path, rows: Iterable[Any]) -> Iterator[list[Any]]:
@@ -140,13 +149,18 @@ def intact_replays(path: Path, rows: Iterable[Any]) -> Iterator[list[Any]]:
         yield [*covered, compiled, matched]
 
 
-def _standing_with(connection: sa.Connection, revision: int) -> tuple[str, int, str, str] | None:
-    """Return space, number, filter and dialect of the current subscription with a revision, if intact."""
+def destination_of(space: str, id: str) -> int | None:
+    """Return the destination number in the id of another broker's filter; None for a subscription."""
+    return int(id.partition("/")[0]) if space.startswith(INTEREST) else None
+
+
+def _standing_with(connection: sa.Connection, revision: int) -> tuple[str, int, str, str, str] | None:
+    """Return space, number, filter, dialect and id of the current subscription with a revision, if intact."""
     columns = [subscriptions.c[name] for name in (*_COVERED[subscriptions.name], "checksum")]
     found = connection.execute(sa.select(*columns).where(subscriptions.c.revision == revision)).first()
     if found is None or found.checksum is None or not is_whole(found.checksum, found[:-1]):
         return None
-    return found.space, found.number, found.filter, found.dialect
+    return found.space, found.number, found.filter, found.dialect, found.id
 
 
 def _compiled_again(path: Path, revision: int, text: str, dialect: str) -> Any:

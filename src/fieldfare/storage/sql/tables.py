@@ -21,6 +21,10 @@ the number of deliveries of those that were not delivered exactly once. ``cursor
 holds an earlier offset of each cursor, for cursors that a disk loses. ``letters`` holds the dead letters;
 `again` marks one for redelivery.
 
+A subscription whose space begins with ``>`` is the filter of another broker, and its id is the broker's
+destination number and the filter's number there (see `storage.sql.brokers`). `destination` is that
+destination number; other versions have none.
+
 `checksum` covers the values with which a row was inserted, except those that change later (see `row_checks`);
 `compiled_checksum` covers `compiled` alone. Rows of format 6 and earlier have no checksums, nor have rows of
 ``spaces`` and ``letters`` of format 7. Rows of ``counters`` and ``gone_spaces`` get theirs in the upgrade.
@@ -40,7 +44,7 @@ class StoredBytes(sa.LargeBinary):
         return None
 
 
-FORMAT = 9
+FORMAT = 10
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -108,6 +112,7 @@ versions = sa.Table(
     sa.Column("compiled", StoredBytes, nullable=False),
     sa.Column("checksum", sa.BigInteger),
     sa.Column("compiled_checksum", sa.BigInteger),
+    sa.Column("destination", sa.BigInteger),
 )
 _closed = versions.c.closed_revision.is_not(None)
 sa.Index("closings", versions.c.closed_revision, sqlite_where=_closed, postgresql_where=_closed)
@@ -216,7 +221,11 @@ _FROM_8 = (
     "ALTER TABLE counters ADD COLUMN checksum BIGINT",
     """CREATE TABLE cursor_copies (number BIGINT NOT NULL, "partition" BIGINT NOT NULL,
         "offset" BIGINT NOT NULL, checksum BIGINT, PRIMARY KEY (number, "partition"))""",
-    f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
+)
+
+_FROM_9 = (
+    "ALTER TABLE versions ADD COLUMN destination BIGINT",
+    f"UPDATE counters SET value = {FORMAT}, checksum = NULL WHERE name = 'format'",
 )
 
 
@@ -247,6 +256,6 @@ def upgrade(connection: sa.Connection, format: int) -> None:
 
     The rows of ``counters`` and ``gone_spaces`` get their checksums later.
     """
-    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5, _FROM_6, _FROM_7, _FROM_8)[format - 1 :]
+    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5, _FROM_6, _FROM_7, _FROM_8, _FROM_9)[format - 1 :]
     for statement in [each for step in steps for each in step]:
         connection.execute(sa.text(statement))

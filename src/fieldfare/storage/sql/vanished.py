@@ -14,10 +14,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from fieldfare.matching.libraries import library_of
-from fieldfare.model import OPEN_END, space_name
+from fieldfare.model import INTEREST, OPEN_END, space_name
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.sql import counting
-from fieldfare.storage.sql.row_checks import intact_subscriptions, is_whole, with_checksums
+from fieldfare.storage.sql.row_checks import destination_of, intact_subscriptions, is_whole, with_checksums
 from fieldfare.storage.sql.rows import Unusable
 from fieldfare.storage.sql.tables import REVISION, gone_spaces, spaces, subscriptions, versions
 
@@ -33,6 +33,7 @@ _subscriptions = sa.select(
 _without_space = _subscriptions.where(
     subscriptions.c.space.not_in(sa.select(sa.func.coalesce(spaces.c.key, spaces.c.name))),
     subscriptions.c.space.not_in(sa.select(gone_spaces.c.key)),
+    subscriptions.c.space.not_like(f"{INTEREST}%"),  # Other brokers' filters may be for any space.
 ).limit(_MENDED_MAX)
 _without_version = (
     _subscriptions.outerjoin_from(subscriptions, versions, _is_of_version)
@@ -122,8 +123,9 @@ def _make_space(connection: sa.Connection, path: Path, key: str, encryption: obj
 
 
 def _make_version(connection: sa.Connection, path: Path, row: list[object]) -> None:
-    _, space, text, dialect, number, revision, _, valid_from, *_ = row
+    id, space, text, dialect, number, revision, _, valid_from, *_ = row
     assert isinstance(text, str) and isinstance(dialect, str)
+    assert isinstance(space, str) and isinstance(id, str)
     said = f"the version of subscription number {number} of the space {space!r} was lost on the disk"
     try:
         compiled = library_of(dialect).compile(text, dialect)
@@ -144,6 +146,7 @@ def _make_version(connection: sa.Connection, path: Path, row: list[object]) -> N
         "filter": text,
         "dialect": dialect,
         "compiled": compiled,
+        "destination": destination_of(space, id),
     }
     connection.execute(sa.insert(versions), with_checksums(versions, [made]))
     note_corruption(path, f"version-{revision}", f"{said} and was restored; nothing is lost")

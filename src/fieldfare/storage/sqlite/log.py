@@ -68,12 +68,13 @@ _SETTINGS = (
 )
 
 _STAMP_LAST = "coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIMIT 1), 0)"
+_IS_REMOTE_LAST = "coalesce((SELECT is_remote FROM stamps ORDER BY start DESC LIMIT 1), 0)"
 _ENDS = """max(end, (SELECT coalesce(max(end), 0) FROM holes)), events_end, bytes_end"""
 _FROM_LAST = """FROM (
     SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records ORDER BY offset DESC LIMIT 1)
     UNION ALL SELECT start, events_end, bytes_end FROM trimmed ORDER BY 1 DESC LIMIT 1)"""
 _LAST = f"SELECT {_ENDS} {_FROM_LAST}"
-_LAST_AND_STAMP = f"SELECT {_ENDS}, {_STAMP_LAST} {_FROM_LAST}"
+_LAST_AND_STAMP = f"SELECT {_ENDS}, {_STAMP_LAST}, {_IS_REMOTE_LAST} {_FROM_LAST}"
 _TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
     SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records
         WHERE offset < ?1 ORDER BY offset DESC LIMIT 1)
@@ -95,7 +96,7 @@ _APPENDED_FROM = "SELECT offset, appended_ms FROM records WHERE offset >= ? ORDE
 _REPEAT = f"""SELECT offset, count, {STAMP_AT.format("offset")} FROM producers
     WHERE space = ? AND producer = ? AND sequence = ?"""
 _NEWEST = "SELECT max(sequence) FROM producers WHERE space = ? AND producer = ?"
-_LAST_STAMP = f"SELECT {_STAMP_LAST}"
+_LAST_STAMP = "SELECT coalesce(max(stamp), 0) FROM stamps"
 # The run that holds the first record at or after an offset, and all later ones.
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
     FROM (SELECT offset AS first, {STAMP_AT.format("offset")} AS stamp
@@ -103,14 +104,14 @@ _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WH
 _LOWEST_STAMP_OF_ANY = f"""SELECT
         min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > ?1), stamp))
     FROM (SELECT {STAMP_AT.format("?1")} AS stamp)"""
-_FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1
-    AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1), -1)"""
+_FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1 AND NOT is_remote
+    AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1 AND NOT is_remote), -1)"""
 _SIZES_OF = """SELECT space, sum(length(payload)) FROM records
     WHERE offset >= ? AND offset < ? GROUP BY space"""
 _ADD_SIZE = """INSERT INTO sizes VALUES (?, ?)
     ON CONFLICT (space) DO UPDATE SET bytes = bytes + excluded.bytes"""
-_INSERT = """INSERT INTO records (offset, space, count, appended_ms, events_end, bytes_end, checksum, payload)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_INSERT = """INSERT INTO records (offset, space, count, appended_ms, events_end, bytes_end, checksum, origin,
+    payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _FORGET_ONE = "DELETE FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FIRST_KEY = ("", "", -1)
 _NO_END = (1 << 63) - 1
@@ -522,7 +523,7 @@ def _end(connection: sqlite3.Connection) -> int:
     return row[0]
 
 
-_Row = tuple[int, str, int, int, int, int, int, bytes]
+_Row = tuple[int, str, int, int, int, int, int, str | None, bytes]
 
 
 def _place(
@@ -533,7 +534,7 @@ def _place(
     Uses as few statements as possible: each statement releases the interpreter lock several times, and
     reacquiring the lock while another thread is busy takes longer than the statement itself.
     """
-    end, events_end, bytes_end, stamp = connection.execute(_LAST_AND_STAMP).fetchone()
+    end, events_end, bytes_end, *run = connection.execute(_LAST_AND_STAMP).fetchone()
     appended: list[Appended | OutOfOrder] = []
     rows: list[_Row] = []
     for record, of_payload in zip(records, checksums, strict=True):
@@ -552,14 +553,15 @@ def _place(
                 appended.append(OutOfOrder(newest))
                 continue
             connection.execute("INSERT INTO producers VALUES (?, ?, ?, ?, ?)", (*key, end, record.count))
-        if record.stamp != stamp:
-            stamp = record.stamp
-            connection.execute("INSERT INTO stamps VALUES (?, ?)", (end, stamp))
+        if run != [record.stamp, record.origin is not None]:
+            run = [record.stamp, record.origin is not None]
+            connection.execute("INSERT INTO stamps VALUES (?, ?, ?)", (end, *run))
         events_end += record.count
         bytes_end += len(record.payload)
         head = end, record.space, record.count, record.appended_ms, events_end, bytes_end
-        rows.append((*head, record_checksum(*head, stamp, of_payload), record.payload))
-        appended.append(Appended(end, record.count, stamp, duplicate=False))
+        checksum = record_checksum(*head, record.stamp, of_payload, record.origin)
+        rows.append((*head, checksum, record.origin, record.payload))
+        appended.append(Appended(end, record.count, record.stamp, duplicate=False))
         end += 1
     return appended, rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from struct import error as StructError
 from typing import Any
@@ -27,7 +28,7 @@ larger only if one of them is corrupt. Beyond it, the record counts as corrupt."
 
 STAMP_AT = "coalesce((SELECT stamp FROM stamps WHERE start <= {} ORDER BY start DESC LIMIT 1), 0)"
 _READ = f"""SELECT offset, space, count, appended_ms, events_end, bytes_end, {STAMP_AT.format("offset")},
-    checksum, payload FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
+    checksum, origin, payload FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
 _HOLES = "SELECT start, end FROM holes WHERE end > ? AND start < ? ORDER BY start"
 _STAMPS_NEAR = """SELECT
     coalesce((SELECT min(stamp) FROM (
@@ -79,19 +80,19 @@ class RecordReader:
 
     def _checked(self, row: _Row) -> Record | None:
         """Return the record of a row; None if it is corrupt."""
-        offset, space, count, appended_ms, events_end, bytes_end, stamp, expected, payload = row
-        record = Record(offset, space, count, payload, appended_ms, stamp)
+        offset, space, count, appended_ms, events_end, bytes_end, stamp, expected, origin, payload = row
+        record = Record(offset, space, count, payload, appended_ms, stamp, origin)
         if expected is None:
             return record if isinstance(payload, bytes) and isinstance(count, int) else None
         head = offset, space, count, appended_ms, events_end, bytes_end
         try:
             of_payload = crc32c(payload)
-            if record_checksum(*head, stamp, of_payload) == expected:
+            if record_checksum(*head, stamp, of_payload, origin) == expected:
                 return record
             # The record may be intact and the row of ``stamps`` that gives its stamp corrupt.
             for other in self._stamps_near(offset):
-                if record_checksum(*head, other, of_payload) == expected:
-                    return Record(offset, space, count, payload, appended_ms, other)
+                if record_checksum(*head, other, of_payload, origin) == expected:
+                    return replace(record, stamp=other)
         except (TypeError, AttributeError, StructError):
             pass  # A value has another type than the one written.
         return None

@@ -6,13 +6,15 @@ record. Records of format 4 and earlier have none, and in a file of such a forma
 ``events_end`` and ``bytes_end`` count all events and payload bytes ever appended, including this record's: a
 sum over any range is one subtraction, and finding a batch's end is a binary search.
 
+`origin` is where a record was published that another broker has forwarded.
+
 ``trimmed`` holds these counts for the records that retention removed, so offsets continue even when no record
 is left. ``holes`` lists the ranges of offsets that never had a record here. ``stamps`` has a row wherever a
-record's stamp differs from that of the record before: records from ``start`` on have ``stamp``; records
-before the first row have stamp 0. ``producers`` remembers the sequences of producers. ``ran`` is the time
-that a service has run on this log, and ``observed`` records the log's end at points of that time. ``sizes``
-has the payload bytes of each space that are stored before the offset in ``counted``; it is updated
-occasionally, so that appends do not pay for it.
+record's stamp differs from that of the record before, or only one of both has an origin (`is_remote`):
+records from ``start`` on have ``stamp``; records before the first row have stamp 0. ``producers`` remembers
+the sequences of producers. ``ran`` is the time that a service has run on this log, and ``observed`` records
+the log's end at points of that time. ``sizes`` has the payload bytes of each space that are stored before the
+offset in ``counted``; it is updated occasionally, so that appends do not pay for it.
 Rows of ``trimmed``, ``holes``, ``ran`` and ``observed`` have a checksum, too (see `small_tables`).
 """
 
@@ -25,7 +27,7 @@ from pathlib import Path
 from fieldfare.storage.errors import EventLogError, FormatError
 from fieldfare.storage.sqlite.small_tables import set_checksum
 
-FORMAT = 6
+FORMAT = 7
 APPLICATION_ID = 0x66664C47
 """SQLite application ID of an event log ("ffLG")."""
 
@@ -53,13 +55,20 @@ _ADDED_BY_5 = ("ALTER TABLE records ADD COLUMN checksum INTEGER",)
 _ADDED_BY_6 = (
     *(f"ALTER TABLE {name} ADD COLUMN checksum INTEGER" for name in ("trimmed", "holes", "ran", "observed")),
     *(set_checksum(name) for name in ("trimmed", "holes", "ran", "observed")),
+)
+
+_ADDED_BY_7 = (
+    "ALTER TABLE stamps ADD COLUMN is_remote INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX stamps_by_stamp ON stamps (stamp)",
     f"PRAGMA user_version = {FORMAT}",
 )
+_ORIGIN = "ALTER TABLE records ADD COLUMN origin TEXT"
 
 _SCHEMA = (
     """CREATE TABLE records (
         offset INTEGER PRIMARY KEY, space TEXT NOT NULL, count INTEGER NOT NULL, appended_ms INTEGER NOT NULL,
-        events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL, checksum INTEGER, payload BLOB NOT NULL)""",
+        events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL, checksum INTEGER, origin TEXT,
+        payload BLOB NOT NULL)""",
     "CREATE TABLE trimmed (start INTEGER NOT NULL, events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL)",
     "INSERT INTO trimmed VALUES (0, 0, 0)",
     _PRODUCERS,
@@ -68,6 +77,7 @@ _SCHEMA = (
     *_ADDED_BY_3,
     *_ADDED_BY_4,
     *_ADDED_BY_6,
+    *_ADDED_BY_7,
 )
 
 _FROM_1 = (
@@ -113,12 +123,16 @@ def prepare(connection: sqlite3.Connection, registry: Path) -> bool:
         _run(connection, _FROM_1)
     if format <= 2:
         _run(connection, _ADDED_BY_3)
-        connection.executemany("INSERT INTO stamps VALUES (?, ?)", _stamps_of_before(connection, registry))
+        connection.executemany(
+            "INSERT INTO stamps (start, stamp) VALUES (?, ?)", _stamps_of_before(connection, registry)
+        )
     if format <= 3:
         _run(connection, _ADDED_BY_4)
     if format <= 4:
         _run(connection, _ADDED_BY_5)
-    _run(connection, _ADDED_BY_6)
+    if format <= 5:
+        _run(connection, _ADDED_BY_6)
+    _run(connection, (_ORIGIN, *_ADDED_BY_7))
     return True
 
 

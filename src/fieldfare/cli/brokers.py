@@ -1,0 +1,73 @@
+"""``fieldfare brokers``: the links of a broker, and the other sites that it reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from fieldfare.cli.connection import connect
+from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
+
+
+def brokers(url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show a broker's links, its neighbours and the other sites that it reaches.
+
+    For each link: whether it is up, what waits in its outbox, and the number of the last entry received. For
+    each other broker: the next hop, its filters here, and the entries with events sent to it and received.
+
+    Example:
+    ```
+    fieldfare brokers --url http://localhost:7737
+    ```
+    """
+    with connect(url) as client:
+        state = client.brokers()
+    if as_json:
+        print_json(state)
+        return
+    out().print(Text(f"broker {state['broker']}, routing {state['routing']}"))
+    for link in state["links"]:
+        out().print(Text(_link(link)))
+    for each in state["brokers"]:
+        if each["name"] != state["broker"]:
+            out().print(Text(_broker(each)))
+    for line in _troubles(state):
+        out().print(Text(line))
+
+
+def _link(link: dict[str, Any]) -> str:
+    line = (
+        f"link to {link['peer']}: {'up' if link['is_up'] else 'down'},"
+        f" {link['outbox_entries']} entries ({link['outbox_bytes']} bytes) in the outbox,"
+        f" {link['unacknowledged']} of them sent; received up to entry {link['received_to']}"
+    )
+    return f"{line}; {link['trouble']}" if link["trouble"] else line
+
+
+def _broker(broker: dict[str, Any]) -> str:
+    way = f"via {broker['next_hop']}" if broker["next_hop"] else "no path"
+    return (
+        f"{broker['name']}: {way}, {broker['filters']} filters known here,"
+        f" {broker['events_sent']} entries with events sent to it, {broker['events_received']} received;"
+        f" subscriptions up to revision {broker['counts_through']} count there"
+    )
+
+
+def _troubles(state: dict[str, Any]) -> list[str]:
+    said = []
+    if state["without_path"]:
+        said.append(f"{state['without_path']} entries wait for a path to their destinations")
+    if state["dropped_events"]:
+        said.append(
+            f"{state['dropped_events']} events of others were left out: they are not valid, or their space"
+            " does not exist here"
+        )
+    if state["refused_filters"]:
+        said.append(
+            f"{state['refused_filters']} filters of others were refused: of another version, or too many"
+        )
+    twice = [each["name"] for each in state["brokers"] if each.get("sent_twice")]
+    if twice:
+        said.append(f"entries came twice from {', '.join(twice)}: they were taken once, but this is a fault")
+    return said

@@ -1,0 +1,236 @@
+"""From the inbox into this broker: events into the log, other brokers' filters into the registry.
+
+An entry is removed from the inbox after it is processed. Each step can be repeated: the log recognises a
+record by the inbox entry's id, and the registry a message by its sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fieldfare.arrow_events.stream import is_arrow
+from fieldfare.filters import Filter
+from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, decode_entry
+from fieldfare.gateway.filter_texts import compile_checked
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.appender import Appender
+from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.events import DecodedEvents, Limits, decode_lines
+from fieldfare.storage.brokers import BrokerStore, RemoteFilter, Run
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.links import Correspondent, Inbound, LinkStore
+
+TAKEN_BATCH_SIZE = 200
+"""Entries processed at a time; far fewer than the sequences of a producer that the log remembers."""
+
+AHEAD_MAX = 100_000
+"""Maximum sequences of a broker that are remembered because earlier ones are missing."""
+
+FILTERS_MAX = 2_000_000
+"""Maximum filters of another broker; further ones are refused."""
+
+logger = logging.getLogger("fieldfare.gateway.federation")
+
+
+class Inbox:
+    """Processes entries for this broker.
+
+    Parameters
+    ----------
+    me
+        The broker's name.
+    key_of_space
+        Returns the key of a space that may get events of other brokers; None if there is none.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        store: LinkStore,
+        brokers: BrokerStore,
+        correspondence: Correspondence,
+        appender: Appender,
+        key_of_space: Callable[[str], str | None],
+        limits: Limits,
+        filter_max_bytes: int,
+    ) -> None:
+        self._me = me
+        self._store = store
+        self._brokers = brokers
+        self._correspondence = correspondence
+        self._appender = appender
+        self._key_of_space = key_of_space
+        self._limits = limits
+        self._filter_max_bytes = filter_max_bytes
+        self._producer = f"link {store.identity}"
+        self._filters_held: dict[str, int] = {}
+        """At least the number of filters of each broker; it is counted again where it reaches the maximum."""
+        self.dropped_events = 0
+        """Events of other brokers that were not appended: they are not valid, or have no space here."""
+        self.refused_filters = 0
+        """Filters of other brokers that were refused."""
+
+    async def step(self) -> bool:
+        """Process entries that wait; return whether any was processed."""
+        after, has_processed = 0, False
+        while found := await asyncio.to_thread(self._store.inbound, TAKEN_BATCH_SIZE, after):
+            after = found[-1].id
+            has_processed |= await self._process(found)
+        return has_processed
+
+    async def _process(self, found: Sequence[Inbound]) -> bool:
+        entries = await asyncio.to_thread(lambda: [self._decoded(each) for each in found])
+        records = [
+            self._append(each, entry)
+            for each, entry in zip(found, entries, strict=True)
+            if isinstance(entry, Events)
+        ]
+        done = [each.id for each in found if each.kind == "events"]
+        for outcome in await asyncio.gather(*records, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        changed: dict[str, Correspondent] = {}
+        for each, entry in zip(found, entries, strict=True):
+            if isinstance(entry, Events):
+                state = changed.get(entry.source) or self._correspondence.get(entry.source)
+                changed[entry.source] = self._with_events(state, entry)
+            elif isinstance(entry, Counts):
+                state = changed.get(entry.source) or self._correspondence.get(entry.source)
+                changed[entry.source] = settled(replace(state, pending=(entry.after, entry.theirs)))
+                done.append(each.id)
+            elif isinstance(entry, Interest):
+                if await self._apply(entry):
+                    done.append(each.id)
+            else:
+                done.append(each.id)
+        done = sorted(set(done))
+        if done:
+            await asyncio.to_thread(self._store.processed, done, list(changed.values()))
+            self._correspondence.put(changed.values())
+        return bool(done)
+
+    def _decoded(self, each: Inbound) -> Entry:
+        return decode_entry(each.entry)
+
+    # Events
+
+    def _with_events(self, state: Correspondent, entry: Events) -> Correspondent:
+        mine = next(each for each in entry.destinations if each.name == self._me)
+        ahead = dict(state.ahead or {})
+        if mine.sequence <= state.received or mine.sequence in ahead:
+            return replace(state, repeats=state.repeats + 1)
+        if len(ahead) < AHEAD_MAX:
+            ahead[mine.sequence] = mine.revision
+        return settled(replace(state, ahead=ahead))
+
+    async def _append(self, each: Inbound, entry: Events) -> None:
+        mine = next(one for one in entry.destinations if one.name == self._me)
+        known = self._correspondence.get(entry.source)
+        if mine.sequence <= known.received or mine.sequence in (known.ahead or {}):
+            logger.error("%s sent entry %d a second time; it is ignored", entry.source, mine.sequence)
+            return
+        key = self._key_of_space(entry.space)
+        decoded = None if key is None else await asyncio.to_thread(self._checked, entry)
+        if key is None or decoded is None or not decoded.count:
+            self.dropped_events += entry.count
+            return
+        self.dropped_events += entry.count - decoded.count
+        record = NewRecord(
+            key,
+            decoded.payload,
+            decoded.count,
+            self._producer,
+            each.id,
+            time.time_ns() // 1_000_000,
+            max(mine.revision, known.floor),
+            origin=f"{entry.source}/{entry.partition}-{entry.offset}/{entry.stamp}",
+        )
+        await self._appender.append(record, is_due=True)
+
+    def _checked(self, entry: Events) -> DecodedEvents | None:
+        """Return the valid events of an entry; None if it has none."""
+        try:
+            if is_arrow(entry.payload):
+                return decode_arrow(entry.payload, self._limits, len(entry.payload))
+            return decode_lines(entry.payload, self._limits)
+        except (HttpProblem, ValueError) as error:
+            logger.error("an entry of %s has no valid events: %s", entry.source, error)
+            return None
+
+    # Filters
+
+    async def _apply(self, entry: Interest) -> bool:
+        """Apply a message with filters; return False if an earlier one is missing."""
+        broker = self._correspondence.brokers.get(entry.source)
+        applied = 0 if broker is None else broker.sequence
+        if entry.sequence <= applied:
+            return True
+        if entry.sequence > applied + 1:
+            return False
+        filters, theirs = await asyncio.to_thread(self._compiled, entry), entry.theirs
+        last = None if broker is None else self._correspondence.last_run(broker.number)
+        if theirs is not None and last is not None and theirs < last.theirs:
+            logger.error("%s named revision %d after %d; ignored", entry.source, theirs, last.theirs)
+            filters, theirs = [], None
+        now_ms = time.time_ns() // 1_000_000
+        revision = await self._appender.writer.change(
+            lambda ends: self._brokers.apply_filters(
+                entry.source, entry.sequence, filters, theirs, ends, now_ms
+            )
+        )
+        stored = await asyncio.to_thread(self._brokers.brokers)
+        self._correspondence.brokers = {each.name: each for each in stored}
+        if theirs is not None:
+            number = self._correspondence.brokers[entry.source].number
+            self._correspondence.add_run(Run(number, revision, theirs))
+        return True
+
+    def _compiled(self, entry: Interest) -> list[RemoteFilter]:
+        """Return the changes of a message that can be applied, compiled."""
+        if self._filters_held.get(entry.source, FILTERS_MAX) >= FILTERS_MAX:
+            known = self._correspondence.brokers.get(entry.source)
+            count = 0 if known is None else self._brokers.count_filters(known.number)
+            self._filters_held[entry.source] = count
+        found = []
+        for each in entry.filters:
+            if each.filter is None:
+                found.append(RemoteFilter(each.space, each.number, None))
+                continue
+            compiled = compile_checked(each.filter, each.dialect, self._filter_max_bytes)
+            if not isinstance(compiled, Filter) or self._filters_held[entry.source] >= FILTERS_MAX:
+                self.refused_filters += 1
+                # A filter that it replaces must not stay in its place.
+                found.append(RemoteFilter(each.space, each.number, None))
+                continue
+            self._filters_held[entry.source] += 1
+            found.append(
+                RemoteFilter(
+                    each.space, each.number, each.filter, each.dialect, compiled.compiled, compiled.cost
+                )
+            )
+        return found
+
+
+def settled(state: Correspondent) -> Correspondent:
+    """Return a state after all that follows without a gap from what was received."""
+    ahead, received, floor = dict(state.ahead or {}), state.received, state.floor
+    while (revision := ahead.pop(received + 1, None)) is not None:
+        received += 1
+        floor = max(floor, revision)
+    counts_through, pending = state.counts_through, state.pending
+    if pending is not None and received >= pending[0]:
+        floor, counts_through = max(floor, pending[1]), max(counts_through, pending[1])
+        pending = None
+    return replace(
+        state,
+        ahead=ahead or None,
+        received=received,
+        floor=floor,
+        counts_through=counts_through,
+        pending=pending,
+    )

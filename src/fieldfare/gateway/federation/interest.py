@@ -1,0 +1,111 @@
+"""Filters out: each change of this broker's subscriptions goes to every other broker, in order.
+
+A broker that is new to this one first gets all current filters. Every message states up to which revision it
+is complete, so that the receiver knows for each of its own revisions as of which revision it has the filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fieldfare.filters.encrypted import ENCRYPTED
+from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.topology import Topology
+from fieldfare.gateway.federation.wire import FILTERS_MAX, Destination, FilterChange, Interest
+from fieldfare.model import INTEREST, Change, space_name
+from fieldfare.storage.links import Correspondent, LinkStore, Part
+from fieldfare.storage.registry import SubscriptionHistory
+
+MESSAGE_BYTES = 512 << 10
+"""Bytes of filters' texts after which a message ends."""
+
+Page = tuple[tuple[FilterChange, ...], int | None]
+"""Changes, and the revision up to which all changes are known with them; None within a first page."""
+
+
+class InterestSender:
+    """Sends the changes of this broker's filters."""
+
+    def __init__(
+        self,
+        registry: SubscriptionHistory,
+        store: LinkStore,
+        topology: Topology,
+        correspondence: Correspondence,
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._topology = topology
+        self._correspondence = correspondence
+
+    def publish(self, revision: int) -> bool:
+        """Send what other brokers do not know up to a revision; return whether there was anything."""
+        has_sent = False
+        for name in self._topology.brokers:
+            known = self._correspondence.get(name)
+            if known.messages and known.through >= revision:
+                continue
+            if known.messages:
+                pages = later_pages(self._registry.changes(known.through, revision), revision)
+            else:
+                pages = first_pages(self._registry.versions(revision, revision), revision)
+                known = replace(known, floor=revision)
+            parts, known = self._messages(known, pages)
+            self._store.add(parts, [known])
+            self._correspondence.put([known])
+            has_sent = True
+        return has_sent
+
+    def _messages(self, known: Correspondent, pages: Iterable[Page]) -> tuple[list[Part], Correspondent]:
+        parts: list[Part] = []
+        to = (Destination(known.name),)
+        for filters, theirs in pages:
+            known = replace(known, messages=known.messages + 1, through=theirs or known.through)
+            message = Interest(self._topology.name, to, known.messages, filters, theirs)
+            parts += self._topology.split(message, to)
+        return parts, known
+
+
+def first_pages(versions: Iterable[Change], revision: int) -> Iterator[Page]:
+    """Yield all filters that are valid at a revision; only the last page is complete up to it."""
+    page: list[FilterChange] = []
+    for change in _own(versions):
+        if _is_full(page):
+            yield tuple(page), None
+            page = []
+        page.append(change[1])
+    yield tuple(page), revision
+
+
+def later_pages(changes: Iterable[Change], revision: int) -> Iterator[Page]:
+    """Yield changes in order; each page is complete up to its last change, the last one to `revision`.
+
+    A record may be published between two pages: it meets a broker's filters as they stood between them.
+    """
+    page: list[FilterChange] = []
+    last = 0
+    for at, change in _own(changes):
+        if _is_full(page):
+            yield tuple(page), last
+            page = []
+        page.append(change)
+        last = at
+    yield tuple(page), revision
+
+
+def _own(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:
+    """Yield the changes of subscribers of this broker that other brokers can match, with their revisions."""
+    for change in changes:
+        if not change.space.startswith(INTEREST) and change.dialect != ENCRYPTED:
+            name = space_name(change.space)
+            yield (
+                change.revision,
+                FilterChange(name, change.number, change.filter, change.dialect or "sql"),
+            )
+
+
+def _is_full(page: list[FilterChange]) -> bool:
+    if len(page) >= FILTERS_MAX:
+        return True
+    return sum(len(each.filter or "") for each in page) >= MESSAGE_BYTES if len(page) % 16 == 0 else False

@@ -1,0 +1,338 @@
+"""The links to neighbours: batches of entries out by HTTP requests, and in by a route.
+
+    outbox ──Batch: entries from `first` on──▶ neighbour: stored in one transaction
+       ◀─────Answer: watermark───────────────┘
+
+A request that is lost is repeated with the same numbers; the receiver skips what is not above its watermark.
+Both directions of a link are apart: each side sends requests to the other. Rows of the topology go along
+where the two sides' digests differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+
+from fieldfare.encodings import GZIP, RATIO_MAX, pack
+from fieldfare.gateway.federation.topology import Topology
+from fieldfare.gateway.federation.wire import (
+    BATCH_BYTES,
+    BATCH_ENTRIES_MAX,
+    MEDIA_TYPE,
+    VERSION,
+    Answer,
+    Batch,
+    Counts,
+    Destination,
+    Entry,
+    Events,
+    Interest,
+    Lost,
+    decode_answer,
+    decode_batch,
+    encoder,
+)
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.routing.matching import RefusedError
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.links import Inbound, LinkStore, Part
+
+ROUTING = "ddbr"
+"""The routing protocol of this version; all brokers of an overlay use the same."""
+
+HEARTBEAT_S = 1.0
+"""Seconds between requests over an idle link; they show that it is up."""
+
+TIMEOUT_S = 10.0
+DOWN_AFTER = 2
+"""Failed requests in succession after which a link is down, and entries that were not sent go another way."""
+
+BACKOFF_MIN_S = 0.1
+BACKOFF_MAX_S = 15.0
+"""Bounds of the pause after a failed request, which doubles each time; the actual one is drawn below it."""
+
+PACKED_MIN_BYTES = 1_000
+"""Minimum bytes of a batch that is compressed."""
+
+ANSWER_MAX_BYTES = 4 << 20
+"""Maximum bytes of an answer; a longer one is an error."""
+
+INBOX_MAX_BYTES = 256 << 20
+OUTBOXES_MAX_BYTES = 16 << 30
+"""Maximum bytes that wait for this broker, and in all outboxes; beyond them a neighbour must wait (429), and
+this broker's own events wait in its log."""
+
+logger = logging.getLogger("fieldfare.gateway.federation")
+
+
+class LinkError(ValueError):
+    """A neighbour's answer refuses a batch, or is not the answer of a broker."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """A neighbour: its name and URL, and the state of the link to it."""
+
+    name: str
+    url: str
+    digest: str = ""
+    failures: int = 0
+    trouble: str = ""
+    requests: int = 0
+    entries: int = 0
+    bytes: int = 0
+    poke: asyncio.Event = field(default_factory=asyncio.Event)
+    receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Links:
+    """The links of one broker.
+
+    Parameters
+    ----------
+    key
+        The API key for requests to neighbours; None for services that need none.
+    tls
+        The TLS context of these requests.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        store: LinkStore,
+        peers: Mapping[str, str],
+        key: str | None,
+        tls: ssl.SSLContext,
+    ) -> None:
+        self._topology = topology
+        self._store = store
+        self.peers = {name: Peer(name, url) for name, url in peers.items()}
+        self.on_change: Callable[[], None] = lambda: None
+        """Called on the event loop when entries were received or the topology has changed."""
+        headers = {"Content-Type": MEDIA_TYPE, "User-Agent": "fieldfare-broker"}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx.AsyncClient(
+            headers=headers, verify=tls, timeout=TIMEOUT_S, trust_env=False, follow_redirects=False
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self.must_reroute = False
+        """Whether the topology has changed since entries were last given their ways."""
+
+    def start(self) -> None:
+        """Start sending, on the running event loop."""
+        self._tasks = [asyncio.create_task(self._send_to(peer)) for peer in self.peers.values()]
+
+    async def close(self) -> None:
+        """End all requests; unacknowledged entries are sent again after the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+
+    def poke(self) -> None:
+        """Send what is in the outboxes now."""
+        for peer in self.peers.values():
+            peer.poke.set()
+
+    # Out
+
+    async def _send_to(self, peer: Peer) -> None:
+        while True:
+            peer.poke.clear()
+            try:
+                has_more = await self._exchange(peer)
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, StorageError, ValueError) as error:
+                await self._failed(peer, error)
+                continue
+            except Exception:
+                logger.exception("sending to the broker %s failed", peer.name)
+                await self._failed(peer, RuntimeError("an error of this broker: see its log"))
+                continue
+            peer.failures, peer.trouble = 0, ""
+            if self._topology.set_up(peer.name, is_up=True):
+                logger.info("the link to the broker %s is up", peer.name)
+                await self._changed()
+            elif not has_more:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(peer.poke.wait(), HEARTBEAT_S)
+
+    async def _failed(self, peer: Peer, error: Exception) -> None:
+        peer.failures += 1
+        peer.trouble = str(error) or type(error).__name__
+        if peer.failures >= DOWN_AFTER and self._topology.set_up(peer.name, is_up=False):
+            logger.warning("the link to the broker %s is down: %s", peer.name, peer.trouble)
+            await self._changed()
+        pause_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(peer.failures, 16))
+        await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+
+    async def _changed(self) -> None:
+        """Store the topology, and have entries rerouted and neighbours told."""
+        rows = encoder.encode(self._topology.rows)
+        await asyncio.to_thread(self._store.set_row, self._topology.version, rows)
+        self.must_reroute = True
+        self.on_change()
+        self.poke()
+
+    async def _exchange(self, peer: Peer) -> bool:
+        """Send a batch and process its answer; return whether there is more to send."""
+        digest = self._topology.digest
+        first, entries = await asyncio.to_thread(
+            self._store.transmit, peer.name, BATCH_ENTRIES_MAX, BATCH_BYTES
+        )
+        batch = Batch(
+            VERSION,
+            self._topology.name,
+            self._store.identity,
+            peer.name,
+            ROUTING,
+            first,
+            tuple(msgspec.Raw(each or _LOST) for each in entries),
+            digest,
+            () if digest == peer.digest else self._topology.rows,
+        )
+        body, headers = encoder.encode(batch), {}
+        if len(body) >= PACKED_MIN_BYTES:
+            packed = await asyncio.to_thread(pack, body, GZIP)
+            if len(packed) * RATIO_MAX > 2 * len(body):
+                body, headers = packed, {"Content-Encoding": GZIP}
+        answer = await self._post(peer, body, headers)
+        if answer.source != peer.name:
+            raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
+        if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
+            raise LinkError(_clash(peer.name))
+        last = first + len(entries) - 1
+        if entries:
+            if not first - 1 <= answer.watermark <= last:
+                raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
+            await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
+            peer.entries += answer.watermark - first + 1
+        peer.requests += 1
+        peer.bytes += len(body)
+        peer.digest = answer.digest
+        if answer.rows:
+            await self._merge(answer.rows)
+        return bool(entries) or peer.digest != self._topology.digest
+
+    async def _post(self, peer: Peer, body: bytes, headers: Mapping[str, str]) -> Answer:
+        url = f"{peer.url}/v1/brokers/{self._topology.name}/entries"
+        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+            answer = bytearray()
+            async for piece in response.aiter_bytes():
+                answer += piece
+                if len(answer) > ANSWER_MAX_BYTES:
+                    raise LinkError(f"its answer is longer than {ANSWER_MAX_BYTES} bytes")
+        if response.status_code != 200:
+            raise LinkError(f"it answered {response.status_code}: {_detail(bytes(answer))}")
+        return decode_answer(bytes(answer))
+
+    async def _merge(self, rows: Sequence[Any]) -> None:
+        try:
+            is_new = self._topology.merge(rows)
+        except RefusedError as error:
+            raise LinkError(str(error)) from None
+        if is_new:
+            await self._changed()
+
+    # In
+
+    async def receive(self, name: str, body: bytes) -> bytes:
+        """Store a neighbour's batch, and return the encoded answer. Raise HttpProblem if it is refused."""
+        peer = self.peers.get(name)
+        if peer is None:
+            detail = f"{name!r:.80} is not a neighbour of the broker {self._topology.name!r}."
+            raise HttpProblem(404, "unknown-broker", detail, hint=f"Start it with --peer {name[:80]}=URL.")
+        batch, entries = await asyncio.to_thread(decode_batch, body)
+        self._check(peer, batch, entries)
+        async with peer.receiving:
+            if not await asyncio.to_thread(self._store.meet, peer.name, batch.identity):
+                raise HttpProblem(409, "broker-clash", _clash(peer.name))
+            watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
+        if batch.rows:
+            try:
+                await self._merge(batch.rows)
+            except LinkError as error:
+                raise HttpProblem(409, "broker-clash", str(error)) from None
+        if entries:
+            self.on_change()
+            self.poke()
+        digest = self._topology.digest
+        rows = () if digest == batch.digest else self._topology.rows
+        me, identity = self._topology.name, self._store.identity
+        return encoder.encode(Answer(VERSION, me, identity, watermark, digest, rows))
+
+    def _check(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> None:
+        """Raise HttpProblem for a batch that this broker must not take."""
+        if batch.source != peer.name:
+            raise HttpProblem(400, "bad-batch", f"The batch is of {batch.source!r}, not of {peer.name!r}.")
+        if batch.to != self._topology.name:
+            detail = f"This is the broker {self._topology.name!r}, not {batch.to!r}."
+            raise HttpProblem(409, "broker-clash", detail, hint="Correct --broker here, or --peer there.")
+        if batch.routing != ROUTING:
+            raise HttpProblem(
+                409, "routing", f"This broker routes by {ROUTING}, not by {batch.routing!r:.40}."
+            )
+        for entry in entries:
+            if not isinstance(entry, Lost) and entry.source == self._topology.name:
+                raise HttpProblem(400, "bad-batch", f"An entry of {entry.source!r} comes back to it: a loop.")
+
+    def _store_batch(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> int:
+        """Store the entries that are new, and return the watermark."""
+        watermark = self._store.watermark(peer.name)
+        if not entries:
+            return watermark
+        if not 1 <= batch.first <= watermark + 1:
+            detail = f"The batch begins with entry {batch.first}, but {watermark + 1} comes next."
+            raise HttpProblem(409, "link-gap", detail)
+        fresh = entries[watermark + 1 - batch.first :]
+        if not fresh:
+            return watermark
+        outboxes = sum(each.bytes for each in self._store.outboxes().values())
+        if self._store.inbound_bytes() > INBOX_MAX_BYTES or outboxes > OUTBOXES_MAX_BYTES:
+            detail = "Too many entries of other brokers wait here: send the batch again later."
+            raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"})
+        parts: list[Part] = []
+        mine: list[Inbound] = []
+        me = self._topology.name
+        for entry in fresh:
+            if isinstance(entry, Lost):
+                continue
+            others = [each for each in entry.destinations if each.name != me]
+            parts += self._topology.split(entry, others)
+            mine += [_inbound(entry, each) for each in entry.destinations if each.name == me]
+        watermark += len(fresh)
+        self._store.receive(peer.name, watermark, parts, mine)
+        return watermark
+
+
+_LOST = encoder.encode(Lost())
+
+
+def _inbound(entry: Events | Interest | Counts, mine: Destination) -> Inbound:
+    kind = str(type(entry).__struct_config__.tag)
+    sequence = entry.sequence if isinstance(entry, Interest) else mine.sequence
+    floor = mine.revision if isinstance(entry, Events) else None
+    return Inbound(0, entry.source, kind, sequence, floor, encoder.encode(entry))
+
+
+def _clash(name: str) -> str:
+    return (
+        f"The broker {name!r} is not the one that was known by this name: two brokers have it, or its file"
+        " links.db was replaced. Give it a new name."
+    )
+
+
+def _detail(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body, type=dict[str, Any]).get("detail", ""))[:300]
+    except msgspec.DecodeError:
+        return "no problem document"

@@ -1,0 +1,271 @@
+"""This site as a broker among others: the loop that moves entries, and its state for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fieldfare.gateway.admission.keyring import read_peer_key
+from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.forwarder import Forwarder
+from fieldfare.gateway.federation.inbox import Inbox
+from fieldfare.gateway.federation.interest import InterestSender
+from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, ROUTING, Links
+from fieldfare.gateway.federation.topology import NO_PATH, Topology
+from fieldfare.gateway.federation.wire import Lost, decode_entry, decode_rows
+from fieldfare.gateway.peers import urls_of_peers
+from fieldfare.gateway.publishing.appender import Appender
+from fieldfare.gateway.publishing.events import Limits
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.writer import Writer, WriterClosed
+from fieldfare.model import Offsets
+from fieldfare.storage import open_brokers, open_links
+from fieldfare.storage.brokers import BrokerStore
+from fieldfare.storage.errors import FormatError, StorageError
+from fieldfare.storage.event_log import EventReader
+from fieldfare.storage.links import LinkStore, Outbox, Part
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.registry import SubscriptionHistory
+
+POLL_S = 0.01
+"""Seconds between looks for changes of filters and for matches, while nothing was received."""
+
+RETRY_S = 1.0
+OUTBOXES_LOOK = 100
+"""Steps between two looks at the size of the outboxes."""
+
+REROUTED_BATCH_SIZE = 1_000
+
+logger = logging.getLogger("fieldfare.gateway.federation")
+
+
+class Federation:
+    """One broker: its links, its inbox, its forwarder. The loop runs one step at a time."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        store: LinkStore,
+        brokers: BrokerStore,
+        correspondence: Correspondence,
+        links: Links,
+        inbox: Inbox,
+        interest: InterestSender,
+        forwarder: Forwarder,
+        writer: Writer,
+    ) -> None:
+        self._topology = topology
+        self._store = store
+        self._brokers = brokers
+        self._correspondence = correspondence
+        self.links = links
+        self._inbox = inbox
+        self._interest = interest
+        self._forwarder = forwarder
+        self._writer = writer
+        links.on_change = self.wake
+        self._wake = asyncio.Event()
+        self._moving: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._is_full = False
+        self._steps = 0
+
+    def start(self) -> None:
+        """Start sending, receiving and moving, on the running event loop."""
+        self.links.start()
+        self._moving = asyncio.create_task(self._move())
+
+    async def close(self) -> None:
+        """Stop after the step under way, which uses the files; the rest is moved after the next start."""
+        await self.links.close()
+        self._is_closing = True
+        self.wake()
+        if self._moving is not None:
+            await asyncio.gather(self._moving, return_exceptions=True)
+        await asyncio.to_thread(self._store.close)
+        await asyncio.to_thread(self._brokers.close)
+
+    def wake(self) -> None:
+        """Look for something to move now."""
+        self._wake.set()
+
+    async def _move(self) -> None:
+        while not self._is_closing:
+            self._wake.clear()
+            pause_s = POLL_S
+            try:
+                if await self._step():
+                    continue
+            except WriterClosed:
+                return
+            except Exception as error:
+                # Catch all errors: if this task ended, other brokers' events would wait for the next start.
+                is_known = isinstance(error, StorageError | OSError)
+                logger.error("exchange with other brokers waits: %s", error, exc_info=not is_known)
+                pause_s = RETRY_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+
+    async def _step(self) -> bool:
+        """Move what there is to move; return whether there was anything."""
+        has_moved = await self._inbox.step()
+        has_sent = False
+        if self.links.must_reroute:
+            self.links.must_reroute = False
+            has_sent |= await asyncio.to_thread(self._reroute)
+        has_sent |= await asyncio.to_thread(self._publish_and_forward)
+        if has_sent:
+            self.links.poke()
+        return has_moved or has_sent
+
+    def _publish_and_forward(self) -> bool:
+        has_sent = self._interest.publish(self._writer.stamp)
+        if self._is_full or self._steps % OUTBOXES_LOOK == 0:
+            self._is_full = sum(each.bytes for each in self._store.outboxes().values()) > OUTBOXES_MAX_BYTES
+        self._steps += 1
+        return has_sent if self._is_full else self._forwarder.step() or has_sent
+
+    def _reroute(self) -> bool:
+        """Give entries that were never sent another way, where theirs is cut and there is one."""
+        cut = [name for name in self.links.peers if not self._topology.is_up(name)]
+        after, has_moved = 0, False
+        while found := self._store.unsent((NO_PATH, *cut), after, REROUTED_BATCH_SIZE):
+            after = found[-1][0]
+            ids: list[int] = []
+            parts: list[Part] = []
+            for id, peer, stored in found:
+                entry = decode_entry(stored)
+                if isinstance(entry, Lost):
+                    continue
+                ways = [(hop or peer, part) for hop, part in self._topology.split(entry, entry.destinations)]
+                if ways and ways != [(peer, stored)]:
+                    ids.append(id)
+                    parts += ways
+            if ids:
+                self._store.reroute(ids, parts)
+                has_moved = True
+            if len(found) < REROUTED_BATCH_SIZE:
+                break
+        return has_moved
+
+    # For maintenance
+
+    @property
+    def cursors(self) -> Offsets:
+        """The offsets up to which records are forwarded: the log keeps later ones."""
+        return self._forwarder.cursors
+
+    def history_floor(self) -> int | None:
+        """Return the revision from which on the registry's history is needed for other brokers."""
+        bounds = [each for each in (self._store.floor(), self._store.published()) if each is not None]
+        return min(bounds, default=None)
+
+    def forget(self, before: int) -> None:
+        """Forget what no record with a stamp of at least `before` needs."""
+        self._brokers.forget_runs(before)
+        self._correspondence.forget_runs(before)
+
+    # For operators
+
+    def document(self) -> dict[str, Any]:
+        """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
+        outboxes = self._store.outboxes()
+        rows = {row.name: row for row in self._topology.rows}
+        return {
+            "broker": self._topology.name,
+            "routing": ROUTING,
+            "links": [self._link(name, outboxes) for name in self.links.peers],
+            "brokers": [self._broker(name, rows) for name in sorted({*rows, *self._correspondence.names})],
+            "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
+            "inbox_bytes": self._store.inbound_bytes(),
+            "dropped_events": self._inbox.dropped_events,
+            "refused_filters": self._inbox.refused_filters,
+            "forwarded_to": list(self._forwarder.cursors),
+        }
+
+    def _link(self, name: str, outboxes: Mapping[str, Outbox]) -> dict[str, Any]:
+        peer, fill = self.links.peers[name], outboxes.get(name, Outbox(0, 0, 0))
+        return {
+            "peer": name,
+            "url": peer.url,
+            "is_up": self._topology.is_up(name),
+            "trouble": peer.trouble or None,
+            "outbox_entries": fill.entries,
+            "outbox_bytes": fill.bytes,
+            "unacknowledged": fill.sent,
+            "received_to": self._store.watermark(name),
+            "sent_requests": peer.requests,
+            "sent_entries": peer.entries,
+            "sent_bytes": peer.bytes,
+        }
+
+    def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
+        known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
+        row = rows.get(name)
+        found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
+        if name == self._topology.name:
+            return found
+        return found | {
+            "next_hop": self._topology.path(name),
+            "filters": 0 if known is None else self._brokers.count_filters(known.number),
+            "destination": None if known is None else known.number,
+            "events_sent": state.events,
+            "events_received": state.received,
+            "told_revision": state.through,
+            "counts_through": state.counts_through,
+            "sent_twice": state.repeats,
+        }
+
+
+def open_federation(
+    settings: GatewaySettings,
+    log: EventReader,
+    match_log: MatchLog,
+    registry: SubscriptionHistory,
+    writer: Writer,
+    appender: Appender,
+    key_of_space: Callable[[str], str | None],
+) -> Federation | None:
+    """Return the broker of a service that is one, and open its files; None for other services.
+
+    Raises
+    ------
+    UnusableFile
+        The file with the key or the authorities for neighbours cannot be used.
+    FormatError
+        The log is in Kafka, which keeps no origins of records.
+    """
+    if settings.broker is None:
+        return None
+    if settings.folder.log is not None:
+        raise FormatError(f"a broker needs its log in its data directory, not in {settings.folder.log}")
+    store, brokers = open_links(settings.folder.links_url), open_brokers(settings.folder.registry_url)
+    version, rows = store.row()
+    peers = urls_of_peers(settings.peers)
+    topology = Topology(
+        settings.broker, store.identity, peers, max(version, time.time_ns() // 1_000_000), decode_rows(rows)
+    )
+    correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
+    key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
+    links = Links(topology, store, peers, key, caller_context(settings.peer_ca_file))
+    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+    inbox = Inbox(
+        settings.broker,
+        store,
+        brokers,
+        correspondence,
+        appender,
+        key_of_space,
+        limits,
+        settings.filter_max_bytes,
+    )
+    interest = InterestSender(registry, store, topology, correspondence)
+    forwarder = Forwarder(
+        log, match_log, store, topology, correspondence, writer.floor, lambda: writer.log_ends
+    )
+    return Federation(topology, store, brokers, correspondence, links, inbox, interest, forwarder, writer)

@@ -1,0 +1,225 @@
+"""The messages between brokers: entries of links, in batches, as MessagePack.
+
+A neighbour is no more trusted than a client: a batch that no broker of this version can have sent is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.subscriptions import NAME
+from fieldfare.model import RECORD_EVENTS_MAX
+from fieldfare.routing.messages import REVISION_MAX
+
+VERSION = 1
+"""Version of the protocol; a broker of another version is refused."""
+
+MEDIA_TYPE = "application/vnd.fieldfare.link+msgpack"
+
+BATCH_ENTRIES_MAX = 256
+"""Maximum entries of a batch; a longer one is refused."""
+
+BATCH_BYTES = 2 << 20
+"""Bytes of entries after which a batch ends; a single larger entry is sent alone."""
+
+DESTINATIONS_MAX = 1_000
+"""Maximum brokers of an overlay, and of a destination list; more are refused."""
+
+LINKS_MAX = 1_000
+FILTERS_MAX = 1_000
+"""Maximum changes of filters in an entry; more are refused."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=REVISION_MAX)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class Destination(msgspec.Struct, array_like=True, frozen=True):
+    """A destination broker of an entry with events.
+
+    Attributes
+    ----------
+    revision
+        The destination's own revision, as of which the origin knew its filters when the events were
+        published.
+    sequence
+        The number of this entry among the entries with events from this origin to this destination.
+    """
+
+    name: _Name
+    revision: _Number = 0
+    sequence: _Number = 0
+
+
+_Destinations = Annotated[tuple[Destination, ...], msgspec.Meta(min_length=1, max_length=DESTINATIONS_MAX)]
+
+
+class Events(msgspec.Struct, tag="events", frozen=True):
+    """Events of one record of the origin, all for the same destinations.
+
+    Attributes
+    ----------
+    source
+        The origin: the broker where they were published.
+    partition, offset, stamp
+        Their record in the origin's log.
+    payload
+        As in `storage.event_log.NewRecord`.
+    """
+
+    source: _Name
+    destinations: _Destinations
+    space: _Name
+    partition: _Number
+    offset: _Number
+    stamp: _Number
+    count: Annotated[int, msgspec.Meta(ge=1, le=RECORD_EVENTS_MAX)]
+    payload: bytes
+
+
+class FilterChange(msgspec.Struct, array_like=True, frozen=True):
+    """A filter of the source, stored or (`filter` is None) removed; see `storage.brokers.RemoteFilter`."""
+
+    space: _Name
+    number: _Number
+    filter: str | None
+    dialect: str = "sql"
+
+
+class Interest(msgspec.Struct, tag="interest", frozen=True):
+    """Changes of the source's filters; with `theirs`, they are complete up to this revision of the source."""
+
+    source: _Name
+    destinations: _Destinations
+    sequence: _Number
+    filters: Annotated[tuple[FilterChange, ...], msgspec.Meta(max_length=FILTERS_MAX)]
+    theirs: _Number | None = None
+
+
+class Counts(msgspec.Struct, tag="counts", frozen=True):
+    """Later entries with events of the source are published with the destination's filters as of `theirs`.
+
+    Attributes
+    ----------
+    revision
+        The source's revision from which that is so.
+    theirs
+        The destination's revision.
+    after
+        Number of entries with events that the source has sent to the destination before.
+    """
+
+    source: _Name
+    destinations: _Destinations
+    revision: _Number
+    theirs: _Number
+    after: _Number
+
+
+class Lost(msgspec.Struct, tag="lost", frozen=True):
+    """In place of an entry that a disk has lost."""
+
+
+Entry = Events | Interest | Counts | Lost
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A broker's row of the topology: the neighbours to which its links are up. Only it writes its row."""
+
+    name: _Name
+    identity: _Name
+    version: _Number
+    links: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=LINKS_MAX)]
+
+
+_Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A request over a link: entries, the number of the first of them, and rows of the topology."""
+
+    version: int
+    source: _Name
+    identity: _Name
+    to: _Name
+    routing: str
+    first: _Number
+    entries: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=BATCH_ENTRIES_MAX)]
+    digest: str
+    rows: _Rows = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a batch: entries up to `watermark` are stored."""
+
+    version: int
+    source: _Name
+    identity: _Name
+    watermark: _Number
+    digest: str
+    rows: _Rows = ()
+
+
+encoder = msgspec.msgpack.Encoder()
+_entry = msgspec.msgpack.Decoder(Entry)
+_batch = msgspec.msgpack.Decoder(Batch)
+_answer = msgspec.msgpack.Decoder(Answer)
+_rows = msgspec.msgpack.Decoder(tuple[Row, ...])
+
+
+def decode_rows(data: bytes) -> tuple[Row, ...]:
+    """Decode stored rows; none for no bytes."""
+    return _rows.decode(data) if data else ()
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Decode an answer. Raise ValueError if it is none."""
+    try:
+        return _answer.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the answer is not one of a broker: {error}") from None
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Decode an entry; `Lost` for no bytes. Raise ValueError if it is none."""
+    if not data:
+        return Lost()
+    try:
+        found: Entry = _entry.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    _check(found)
+    return found
+
+
+def decode_batch(data: bytes) -> tuple[Batch, list[Entry]]:
+    """Decode a batch with its entries. Raise HttpProblem 400 for one of no broker of this version."""
+    try:
+        head: dict[str, Any] = msgspec.msgpack.decode(data, type=dict[str, Any])
+        if head.get("version") != VERSION:
+            said = f"The neighbour speaks version {head.get('version')!r:.20} of the links' protocol"
+            raise HttpProblem(
+                400, "link-version", f"{said}, this broker version {VERSION}: update the older one."
+            )
+        batch = _batch.decode(data)
+        return batch, [decode_entry(bytes(each)) for each in batch.entries]
+    except (ValueError, RecursionError) as error:
+        raise HttpProblem(400, "bad-batch", f"The batch is not valid: {str(error)[:300]}.") from None
+
+
+def _check(entry: Entry) -> None:
+    if isinstance(entry, Lost):
+        return
+    names = [each.name for each in entry.destinations]
+    if len(set(names)) != len(names):
+        raise ValueError("the destination list names a broker twice")
+    if entry.source in names:
+        raise ValueError(f"the entry of {entry.source!r} would come back to it")
+    spaces = [entry.space] if isinstance(entry, Events) else []
+    if isinstance(entry, Interest):
+        spaces = [each.space for each in entry.filters]
+    for name in (entry.source, *names, *spaces):
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r:.80} is not the name of a broker or a space")

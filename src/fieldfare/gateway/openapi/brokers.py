@@ -1,0 +1,93 @@
+"""The part of the OpenAPI description about links to other brokers."""
+
+from __future__ import annotations
+
+from fieldfare.gateway.federation.wire import MEDIA_TYPE
+from fieldfare.gateway.openapi.words import (
+    Json,
+    answer,
+    array,
+    content,
+    integer,
+    operation,
+    path,
+    problem,
+    record,
+    string,
+)
+
+_LINK = record(
+    {
+        "peer": string("The neighbour's name."),
+        "url": string(),
+        "is_up": {"type": "boolean"},
+        "trouble": {"type": ["string", "null"], "description": "Why the last request failed."},
+        "outbox_entries": integer("Entries that the neighbour has not acknowledged."),
+        "outbox_bytes": integer(),
+        "unacknowledged": integer("Those of the entries that were sent."),
+        "received_to": integer("The number of the last entry received from the neighbour."),
+        "sent_requests": integer("Requests answered since the gateway's start."),
+        "sent_entries": integer("Entries acknowledged since the gateway's start."),
+        "sent_bytes": integer("Bytes of these requests, compressed."),
+    }
+)
+_BROKER = record(
+    {
+        "name": string(),
+        "links": array(string("A neighbour to which its link is up.")),
+        "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
+        "filters": integer("Filters of its subscribers that are known here."),
+        "destination": {"type": ["integer", "null"], "description": "The number of its matches."},
+        "events_sent": integer("Entries with events of this broker for it."),
+        "events_received": integer("Entries with events of its that are in the log here, without a gap."),
+        "told_revision": integer("The revision up to which it was sent changes of filters."),
+        "counts_through": integer(
+            "Subscriptions here with a revision of at most this count for all its later events."
+        ),
+        "sent_twice": integer("Entries that it has sent twice, and that were not appended again."),
+    },
+    ["name", "links"],
+)
+_STATE = record(
+    {
+        "broker": string("The name of this broker."),
+        "routing": string("The routing protocol: ddbr."),
+        "links": array(_LINK),
+        "brokers": array(_BROKER),
+        "without_path": integer("Entries whose destinations cannot be reached at present."),
+        "inbox_bytes": integer("Bytes of received entries that are not processed yet."),
+        "dropped_events": integer("Events of others that were not valid, or had no space here."),
+        "refused_filters": integer("Filters of others that were refused."),
+        "forwarded_to": array(integer("The offset up to which records are forwarded, by partition.")),
+    }
+)
+
+BROKERS: Json = {
+    **path(
+        "/v1/brokers",
+        get=operation(
+            "getBrokers",
+            "The links of this broker, and what it has exchanged with others",
+            answers={"200": answer("The state.", _STATE), "404": problem("This service is no broker.")},
+        ),
+    ),
+    **path(
+        "/v1/brokers/{broker}/entries",
+        post=operation(
+            "postEntries",
+            "Take a batch of a neighbour's entries",
+            "For other brokers only: MessagePack, as the module gateway.federation.wire says.",
+            takes={"required": True, "content": content(string(), None, MEDIA_TYPE)},
+            answers={
+                "200": {
+                    "description": "The entries that are stored are acknowledged.",
+                    "content": content(string(), None, MEDIA_TYPE),
+                },
+                "404": problem("This service is no broker, or the sender is no neighbour."),
+                "409": problem("The sender's name, routing or place in the sequence does not fit."),
+                "429": problem("Too much of others waits here: see Retry-After."),
+            },
+            problems="400",
+        ),
+    ),
+}

@@ -1,0 +1,174 @@
+"""The links of a broker to its neighbours, and the exchange with each other broker: interface.
+
+A link is an outbox on the sender's side and a watermark on the receiver's. An entry of an outbox gets a
+number when it is first transmitted, and stays until the neighbour has acknowledged it, which it does after it
+has stored it. An entry whose number is not above the watermark was received before. Each method that changes
+something is one transaction, durable on return: a kill at any moment loses nothing and sends nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Part = tuple[str, bytes]
+"""A neighbour, empty for entries without a path at present, and an encoded entry for its outbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correspondent:
+    """Another broker, whether it is a neighbour or not.
+
+    Attributes
+    ----------
+    messages
+        Number of messages with changes of filters that were sent to it.
+    through
+        The revision of this registry up to which these messages include all changes.
+    events
+        Number of entries with events that were sent to it.
+    counted
+        The greatest revision of its registry that a sent `counts` entry has named.
+    received
+        All entries with events that it has sent up to this sequence are in the log.
+    ahead
+        The later sequences that are in the log, too, each with the entry's revision of this registry.
+    pending
+        A `counts` entry of its that waits for earlier events: their number, and a revision of this registry.
+    floor
+        No record of its that is still to come has a lower stamp, a revision of this registry.
+    counts_through
+        Subscriptions here with at most this revision count for all its later records.
+    repeats
+        Number of entries with events that it has sent twice; they were not appended again.
+    """
+
+    name: str
+    messages: int = 0
+    through: int = 0
+    events: int = 0
+    counted: int = 0
+    received: int = 0
+    ahead: Mapping[int, int] | None = None
+    pending: tuple[int, int] | None = None
+    floor: int = 0
+    counts_through: int = 0
+    repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """An entry for this broker that was received and is not processed yet.
+
+    `order` is the sequence of its kind from its source; `floor` the stamp of its events, None without events.
+    """
+
+    id: int
+    source: str
+    kind: str
+    order: int
+    floor: int | None
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The fill of a neighbour's outbox: its entries, their bytes, and how many were transmitted."""
+
+    entries: int
+    bytes: int
+    sent: int
+
+
+class LinkStore(Protocol):
+    """The state of a broker's links, in one file; used by the gateway's process, read by others."""
+
+    @property
+    def identity(self) -> str:
+        """A text drawn at random when the file was created: two brokers of one name differ in it."""
+        ...
+
+    def row(self) -> tuple[int, bytes]:
+        """Return the version of the broker's own row of the topology, and the encoded rows of others."""
+        ...
+
+    def set_row(self, version: int, rows: bytes) -> None:
+        """Store the version of the own row, and the encoded rows of others."""
+        ...
+
+    def meet(self, peer: str, identity: str) -> bool:
+        """Return whether a neighbour has the identity that it had at first; store it if it is new."""
+        ...
+
+    def watermark(self, peer: str) -> int:
+        """Return the number of the last entry received from a neighbour."""
+        ...
+
+    def correspondents(self) -> dict[str, Correspondent]:
+        """Return all other brokers with which something was exchanged, by name."""
+        ...
+
+    def add(
+        self,
+        parts: Sequence[Part],
+        changed: Sequence[Correspondent] = (),
+        cursor: tuple[int, int] | None = None,
+    ) -> None:
+        """Add entries to outboxes; store correspondents, and a cursor (a partition and an offset)."""
+        ...
+
+    def cursor(self, partition: int) -> int | None:
+        """Return the offset up to which records are forwarded; None before the first."""
+        ...
+
+    def receive(self, peer: str, watermark: int, parts: Sequence[Part], mine: Sequence[Inbound]) -> None:
+        """Move the watermark of a neighbour; store the entries in transit, and those for this broker."""
+        ...
+
+    def transmit(self, peer: str, count_max: int, bytes_max: int) -> tuple[int, list[bytes]]:
+        """Return the first unacknowledged entries of an outbox, and the number of the first of them.
+
+        Entries that were never transmitted get their numbers here. The bounds hold for all but one entry.
+        """
+        ...
+
+    def acknowledge(self, peer: str, number: int) -> None:
+        """Remove the entries up to a number from an outbox."""
+        ...
+
+    def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        """Return entries in these outboxes that were never transmitted, after an id: id, neighbour, entry."""
+        ...
+
+    def reroute(self, ids: Sequence[int], parts: Sequence[Part]) -> None:
+        """Replace entries that were never transmitted by others."""
+        ...
+
+    def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
+        """Return entries for this broker that are not processed, after an id."""
+        ...
+
+    def processed(self, ids: Sequence[int], changed: Sequence[Correspondent] = ()) -> None:
+        """Remove entries for this broker, and store correspondents."""
+        ...
+
+    def outboxes(self) -> Mapping[str, Outbox]:
+        """Return the fill of each outbox that has entries, by neighbour."""
+        ...
+
+    def inbound_bytes(self) -> int:
+        """Return the bytes of the entries for this broker that are not processed yet."""
+        ...
+
+    def floor(self) -> int | None:
+        """Return the lowest stamp of records that other brokers may still send; None if there are none."""
+        ...
+
+    def published(self) -> int | None:
+        """Return the revision up to which all other brokers have been sent changes; None without brokers."""
+        ...
+
+    def close(self) -> None:
+        """Close this process's connections; they are opened again when needed."""
+        ...

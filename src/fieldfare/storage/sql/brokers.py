@@ -1,0 +1,153 @@
+"""The filters of other brokers, in the registry's SQL database.
+
+``brokers`` has a row per broker, and ``broker_runs`` its runs; their tables are created if they do not exist.
+The filters themselves are subscriptions whose space is an interest key, with the id ``DESTINATION/NUMBER``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import sqlalchemy as sa
+
+from fieldfare.model import OPEN_END, Offsets, interest_key
+from fieldfare.storage.brokers import RemoteFilter, Run, StoredBroker
+from fieldfare.storage.changes import NUMBER_MAX, ChangeBatch
+from fieldfare.storage.errors import RegistryError
+from fieldfare.storage.registry import Put, Remove
+from fieldfare.storage.sql import counting
+from fieldfare.storage.sql.registry import SqlRegistry, write_batch
+from fieldfare.storage.sql.row_checks import BROKERS, RUNS, is_whole, with_checksums
+from fieldfare.storage.sql.rows import Count, Number
+from fieldfare.storage.sql.tables import NUMBER, REVISION
+from fieldfare.storage.sql.tables import subscriptions as _subscriptions
+
+_metadata = sa.MetaData()
+_brokers = sa.Table(
+    BROKERS,
+    _metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
+)
+_runs = sa.Table(
+    RUNS,
+    _metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("theirs", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.BigInteger),
+)
+_BrokerRow = tuple[str, Number, Count]
+_RunRow = tuple[Number, Annotated[int, msgspec.Meta(ge=0, le=OPEN_END)], Count]
+_FIRST, _LAST = "/", "0"
+"""The characters before and after which the numbers of filters stand in ids: ``DESTINATION/NUMBER``."""
+
+
+class SqlBrokers(SqlRegistry):
+    """A `BrokerStore` in a registry's SQL database."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        with self._read() as connection:
+            present = sa.inspect(connection).get_table_names()
+        if _brokers.name not in present or _runs.name not in present:
+            with self._write() as connection:
+                _metadata.create_all(connection)
+
+    def brokers(self) -> list[StoredBroker]:
+        with self._read() as connection:
+            return self._brokers_in(connection)
+
+    def _brokers_in(self, connection: sa.Connection) -> list[StoredBroker]:
+        query = sa.select(_brokers.c.name, _brokers.c.number, _brokers.c.sequence, _brokers.c.checksum)
+        found = []
+        for *row, expected in connection.execute(query.order_by(_brokers.c.name)):
+            if not is_whole(expected, row):
+                raise RegistryError(f"{self._path}: the row of the broker {row[0]!r} has changed on the disk")
+            found.append(tuple(row))
+        return [StoredBroker(*row) for row in self._unusable.usable(BROKERS, _BrokerRow, found)]
+
+    def runs(self) -> list[Run]:
+        query = sa.select(_runs.c.number, _runs.c.revision, _runs.c.theirs, _runs.c.checksum)
+        with self._read() as connection:
+            rows = connection.execute(query.order_by(_runs.c.number, _runs.c.revision)).all()
+        whole = [tuple(row[:-1]) for row in rows if is_whole(row[-1], row[:-1])]
+        return [Run(*row) for row in self._unusable.usable(RUNS, _RunRow, whole)]
+
+    def count_filters(self, number: int) -> int:
+        table = _subscriptions.c
+        is_of_broker = table.id.between(f"{number}{_FIRST}", f"{number}{_LAST}")
+        is_interest = table.space.like(f"{interest_key('')}%")
+        query = sa.select(sa.func.count()).select_from(_subscriptions).where(is_interest, is_of_broker)
+        with self._read() as connection:
+            return connection.execute(query).scalar_one()
+
+    def apply_filters(
+        self,
+        name: str,
+        sequence: int,
+        filters: Sequence[RemoteFilter],
+        theirs: int | None,
+        ends: Offsets,
+        now_ms: int,
+    ) -> int:
+        with self._write() as connection:
+            counters = counting.read_all(connection, self._unusable)
+            number = counters[NUMBER]
+            broker = next((each for each in self._brokers_in(connection) if each.name == name), None)
+            if broker is None:
+                if number >= NUMBER_MAX:
+                    raise RegistryError("all subscription numbers are used: no broker can be added")
+                number += 1
+                broker = StoredBroker(name, number, 0)
+            if sequence <= broker.sequence:
+                return counters[REVISION]
+            if sequence != broker.sequence + 1:
+                raise RegistryError(f"message {broker.sequence + 1} of the broker {name!r} is missing")
+            changes = [_change(broker.number, each) for each in filters]
+            batch = ChangeBatch(ends, now_ms, self.standing(connection, changes), counters[REVISION], number)
+            for change in changes:
+                batch.apply(change)
+            write_batch(connection, batch, counters)
+            connection.execute(sa.delete(_brokers).where(_brokers.c.name == name))
+            row = {"name": name, "number": broker.number, "sequence": sequence}
+            connection.execute(sa.insert(_brokers), with_checksums(_brokers, [row]))
+            if theirs is not None:
+                is_run = (_runs.c.number == broker.number) & (_runs.c.revision == batch.revision)
+                connection.execute(sa.delete(_runs).where(is_run))
+                run = {"number": broker.number, "revision": batch.revision, "theirs": theirs}
+                connection.execute(sa.insert(_runs), with_checksums(_runs, [run]))
+        return batch.revision
+
+    def forget_runs(self, before: int) -> None:
+        later = _runs.alias()
+        is_replaced = (
+            sa.select(later.c.revision)
+            .where(
+                later.c.number == _runs.c.number,
+                later.c.revision > _runs.c.revision,
+                later.c.revision <= before,
+            )
+            .exists()
+        )
+        with self._write() as connection:
+            connection.execute(sa.delete(_runs).where(is_replaced))
+
+
+def _change(destination: int, remote: RemoteFilter) -> Put | Remove:
+    space, id = interest_key(remote.space), f"{destination}{_FIRST}{remote.number}"
+    if remote.filter is None:
+        return Remove(space, id)
+    return Put(
+        space,
+        id,
+        remote.filter,
+        remote.dialect,
+        remote.compiled,
+        cost=remote.cost,
+        destination=destination,
+    )

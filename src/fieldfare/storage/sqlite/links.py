@@ -1,0 +1,304 @@
+"""The links of a broker in one SQLite file.
+
+``outbox`` has a row per entry and neighbour: `number` is set at the first transmission. ``inbox`` holds
+entries for this broker until they are processed; ids are never used twice. ``peers`` has a row per neighbour,
+``correspondents`` one per other broker, ``places`` the cursors of the forwarder, and ``own`` the identity.
+Rows have a checksum (see `storage.checksums`). A corrupt entry is noted, and sent on as a `LOST` one, so that
+the entries after it keep their numbers. A corrupt row of the other tables is an error: without it, entries
+would be lost or doubled.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fieldfare.storage.checksums import checksum
+from fieldfare.storage.corruption import note_corruption
+from fieldfare.storage.errors import DiskFullError, FormatError, StorageError
+from fieldfare.storage.links import Correspondent, Inbound, Outbox, Part
+from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
+from fieldfare.storage.sqlite.rebuild import note_structure
+
+FORMAT = 1
+APPLICATION_ID = 0x66664C4B
+"""SQLite application ID of a file of links ("ffLK")."""
+
+LOST = b""
+"""The content of an entry that was corrupt: nothing, and it has no destinations."""
+
+_SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
+_SCHEMA = (
+    """CREATE TABLE own (
+        identity TEXT NOT NULL, version INTEGER NOT NULL, rows BLOB NOT NULL, checksum INTEGER)""",
+    """CREATE TABLE peers (name TEXT PRIMARY KEY, identity TEXT NOT NULL, watermark INTEGER NOT NULL,
+        next_number INTEGER NOT NULL, checksum INTEGER) WITHOUT ROWID""",
+    "CREATE TABLE correspondents (name TEXT PRIMARY KEY, state BLOB NOT NULL, floor INTEGER,"
+    " through INTEGER, checksum INTEGER) WITHOUT ROWID",
+    """CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, peer TEXT NOT NULL, number INTEGER,
+        bytes INTEGER NOT NULL, entry BLOB NOT NULL, checksum INTEGER)""",
+    "CREATE INDEX outbox_sent ON outbox (peer, number, bytes) WHERE number IS NOT NULL",
+    "CREATE INDEX outbox_unsent ON outbox (peer, id, bytes) WHERE number IS NULL",
+    """CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, kind TEXT NOT NULL,
+        sequence INTEGER NOT NULL, floor INTEGER, bytes INTEGER NOT NULL, entry BLOB NOT NULL,
+        checksum INTEGER)""",
+    "CREATE TABLE places (partition INTEGER PRIMARY KEY, offset INTEGER NOT NULL, checksum INTEGER)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+)
+_ADD = "INSERT INTO outbox (peer, bytes, entry, checksum) VALUES (?1, length(?2), ?2, row_checksum(?2))"
+_SENT = """SELECT id, number, bytes, entry, checksum FROM outbox
+    WHERE peer = ? AND number IS NOT NULL ORDER BY number LIMIT ?"""
+_UNSENT = """SELECT id, NULL, bytes, entry, checksum FROM outbox
+    WHERE peer = ? AND number IS NULL ORDER BY id LIMIT ?"""
+_PEER = "SELECT identity, watermark, next_number, checksum FROM peers WHERE name = ?"
+_SET_PEER = "INSERT OR REPLACE INTO peers VALUES (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4))"
+_SET_CORRESPONDENT = """INSERT OR REPLACE INTO correspondents
+    VALUES (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4))"""
+_state_encoder = msgspec.msgpack.Encoder()
+_state_decoder = msgspec.msgpack.Decoder(Correspondent)
+
+
+class SqliteLinks:
+    """The links in a SQLite file, which is created if it does not exist: implements `LinkStore`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self._connections = SqliteConnections(self.path, _SETTINGS)
+        with self._writing() as connection:
+            if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                drawn = secrets.token_hex(16)
+                connection.execute("INSERT INTO own VALUES (?1, 0, x'', row_checksum(?1, 0, x''))", (drawn,))
+            kind = tuple(
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            )
+            if kind != (APPLICATION_ID, FORMAT):
+                raise FormatError(
+                    f"{self.path} holds no links of format {FORMAT}, but format {kind[1]} of application"
+                    f" {kind[0]:#x}: restore the file, or start the fieldfare that wrote it"
+                )
+            self._identity = str(self._own(connection)[0])
+
+    @property
+    def identity(self) -> str:
+        return self._identity
+
+    def row(self) -> tuple[int, bytes]:
+        with self._reading() as connection:
+            _, version, rows = self._own(connection)
+        return version, rows
+
+    def set_row(self, version: int, rows: bytes) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE own SET version = ?1, rows = ?2, checksum = row_checksum(identity, ?1, ?2)",
+                (version, rows),
+            )
+
+    def _own(self, connection: sqlite3.Connection) -> tuple[str, int, bytes]:
+        row = connection.execute("SELECT identity, version, rows, checksum FROM own").fetchone()
+        found: tuple[str, int, bytes] = self._checked(row)
+        return found
+
+    def _checked(self, row: Sequence[Any]) -> Any:
+        """Return a row without its checksum; StorageError if it has changed on the disk."""
+        *values, expected = row
+        if checksum(*values) != expected:
+            raise StorageError(
+                f"{self.path}: a row has changed on the disk, and the links cannot go on without it: restore"
+                " the file from a backup, or give the broker another name and remove the file"
+            )
+        return tuple(values)
+
+    def meet(self, peer: str, identity: str) -> bool:
+        with self._writing() as connection:
+            row = connection.execute(_PEER, (peer,)).fetchone()
+            if row is None:
+                connection.execute(_SET_PEER, (peer, identity, 0, 1))
+                return True
+            known, watermark, next_number = self._peer(peer, row)
+            if not known:
+                connection.execute(_SET_PEER, (peer, identity, watermark, next_number))
+        return known in ("", identity)
+
+    def _peer(self, peer: str, row: Sequence[Any] | None) -> tuple[str, int, int]:
+        if row is None:
+            return "", 0, 1
+        known: tuple[str, str, int, int] = self._checked((peer, *row))
+        return known[1:]
+
+    def watermark(self, peer: str) -> int:
+        with self._reading() as connection:
+            return self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())[1]
+
+    def correspondents(self) -> dict[str, Correspondent]:
+        with self._reading() as connection:
+            rows = connection.execute("SELECT name, state, floor, through, checksum FROM correspondents")
+            found = [_state_decoder.decode(self._checked(row)[1]) for row in rows.fetchall()]
+        return {each.name: each for each in found}
+
+    def _set(self, connection: sqlite3.Connection, changed: Sequence[Correspondent]) -> None:
+        for each in changed:
+            has_filters = each.messages > 0
+            bounds = (each.floor, each.through) if has_filters else (None, None)
+            connection.execute(_SET_CORRESPONDENT, (each.name, _state_encoder.encode(each), *bounds))
+
+    def add(
+        self,
+        parts: Sequence[Part],
+        changed: Sequence[Correspondent] = (),
+        cursor: tuple[int, int] | None = None,
+    ) -> None:
+        with self._writing() as connection:
+            connection.executemany(_ADD, parts)
+            self._set(connection, changed)
+            if cursor is not None:
+                connection.execute(
+                    "INSERT OR REPLACE INTO places VALUES (?1, ?2, row_checksum(?1, ?2))", cursor
+                )
+
+    def cursor(self, partition: int) -> int | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT partition, offset, checksum FROM places WHERE partition = ?", (partition,)
+            ).fetchone()
+        return None if row is None else int(self._checked(row)[1])
+
+    def receive(self, peer: str, watermark: int, parts: Sequence[Part], mine: Sequence[Inbound]) -> None:
+        with self._writing() as connection:
+            identity, _, next_number = self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())
+            connection.execute(_SET_PEER, (peer, identity, watermark, next_number))
+            connection.executemany(_ADD, parts)
+            connection.executemany(
+                "INSERT INTO inbox (source, kind, sequence, floor, bytes, entry, checksum)"
+                " VALUES (?1, ?2, ?3, ?4, length(?5), ?5, row_checksum(?1, ?2, ?3, ?4, ?5))",
+                [astuple(each)[1:] for each in mine],
+            )
+
+    def transmit(self, peer: str, count_max: int, bytes_max: int) -> tuple[int, list[bytes]]:
+        # In one transaction: an entry must not be given another way between its choice and its number.
+        with self._writing() as connection:
+            rows = connection.execute(_SENT, (peer, count_max)).fetchall()
+            fresh = connection.execute(_UNSENT, (peer, max(0, count_max - len(rows)))).fetchall()
+            chosen: list[Any] = []
+            size_bytes = 0
+            for row in (*rows, *fresh):
+                if chosen and size_bytes + row[2] > bytes_max:
+                    break
+                chosen.append(row)
+                size_bytes += row[2]
+            identity, watermark, number = self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())
+            first = chosen[0][1] if rows else number
+            added = [row[0] for row in chosen if row[1] is None]
+            if added:
+                connection.executemany(
+                    "UPDATE outbox SET number = ? WHERE id = ?",
+                    [(number + place, id) for place, id in enumerate(added)],
+                )
+                connection.execute(_SET_PEER, (peer, identity, watermark, number + len(added)))
+        return first, [self._entry(row[0], *row[3:]) for row in chosen]
+
+    def _entry(self, id: int, entry: bytes, expected: int) -> bytes:
+        if checksum(entry) == expected:
+            return entry
+        what = f"entry {id} of an outbox has changed on the disk and is not sent; publish its events again"
+        note_corruption(self.path, f"outbox-{id}", what)
+        return LOST
+
+    def acknowledge(self, peer: str, number: int) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM outbox WHERE peer = ? AND number <= ?", (peer, number))
+
+    def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        marks = ", ".join("?" * len(peers))
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT id, peer, entry, checksum FROM outbox WHERE peer IN ({marks}) AND number IS NULL"
+                " AND id > ? ORDER BY id LIMIT ?",
+                (*peers, after, limit),
+            ).fetchall()
+        return [(id, peer, self._entry(id, entry, expected)) for id, peer, entry, expected in rows]
+
+    def reroute(self, ids: Sequence[int], parts: Sequence[Part]) -> None:
+        with self._writing() as connection:
+            connection.executemany("DELETE FROM outbox WHERE id = ?", [(id,) for id in ids])
+            connection.executemany(_ADD, parts)
+
+    def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT id, source, kind, sequence, floor, entry, checksum FROM inbox WHERE id > ?"
+                " ORDER BY id LIMIT ?",
+                (after, limit),
+            ).fetchall()
+        found = []
+        for id, *values, expected in rows:
+            each = Inbound(id, *values)
+            if checksum(*values) != expected:
+                what = f"entry {id} from another broker has changed on the disk and is not processed"
+                note_corruption(self.path, f"inbox-{id}", what)
+                each = replace(each, entry=LOST)
+            found.append(each)
+        return found
+
+    def processed(self, ids: Sequence[int], changed: Sequence[Correspondent] = ()) -> None:
+        with self._writing() as connection:
+            connection.executemany("DELETE FROM inbox WHERE id = ?", [(id,) for id in ids])
+            self._set(connection, changed)
+
+    def outboxes(self) -> Mapping[str, Outbox]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT peer, count(*), sum(bytes), count(number) FROM outbox GROUP BY peer"
+            )
+            return {peer: Outbox(*figures) for peer, *figures in rows.fetchall()}
+
+    def inbound_bytes(self) -> int:
+        return self._value("SELECT coalesce(sum(bytes), 0) FROM inbox") or 0
+
+    def floor(self) -> int | None:
+        return self._value(
+            "SELECT min(floor) FROM (SELECT floor FROM correspondents UNION ALL SELECT floor FROM inbox)"
+        )
+
+    def published(self) -> int | None:
+        return self._value("SELECT min(through) FROM correspondents")
+
+    def _value(self, query: str) -> int | None:
+        with self._reading() as connection:
+            found: int | None = connection.execute(query).fetchone()[0]
+        return found
+
+    def close(self) -> None:
+        self._connections.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._explained():
+            yield self._connections.reader()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._explained(), self._connections.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_disk_full(error, self.path):
+                raise DiskFullError(disk_full(self.path)) from error
+            if is_damage(error, self.path):
+                note_structure(self.path, error)
+            raise StorageError(f"{self.path}: {error}") from error

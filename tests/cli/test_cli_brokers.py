@@ -1,0 +1,25 @@
+"""`fieldfare brokers` on a real gateway."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_support import Fieldfare
+from real_gateway import running_gateway
+
+pytestmark = pytest.mark.long
+
+
+def test_links_and_brokers_are_shown(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "data") as gateway:
+        none = fieldfare("brokers", "--url", gateway.url)
+        assert none.exit_code == 1 and "has no links to other brokers" in none.stderr
+    peer = "berlin=http://127.0.0.1:9"
+    with running_gateway(tmp_path / "oslo", broker="oslo", peers=peer) as gateway:
+        shown = fieldfare("brokers", "--url", gateway.url).stdout.splitlines()
+        assert shown[0] == "broker oslo, routing ddbr"
+        assert shown[1].startswith("link to berlin: down, 0 entries (0 bytes) in the outbox, 0 of them sent")
+        state = json.loads(fieldfare("brokers", "--json", "--url", gateway.url).stdout)
+        assert state["links"][0]["peer"] == "berlin" and state["brokers"][0]["name"] == "oslo"
