@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import Literal
 
 from fieldfare_lab.simulation.routing.traces import DELAY_S, Step, Trace
 
+Counted = Literal["examined", "compared"]
+"""The table entries that take time: see `MatchingCost`."""
 HANDLING_S = 0.0005
 """A broker's time for a message, without matching."""
 WARMING_SHARE = 0.1
 """The first events of a run whose delays are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingCost:
+    """A broker's time for matching: each counted table entry takes equally long.
+
+    Parameters
+    ----------
+    counted
+        Whether all entries that a scan examines take time, or only those that are compared with the event, as
+        in a table that is kept by origin.
+    entry_s
+        The time of an entry, in seconds.
+    """
+
+    counted: Counted
+    entry_s: float
+
+    def of(self, step: Step) -> float:
+        """Return the time that a step takes to match."""
+        return self.entry_s * (step.examined if self.counted == "examined" else step.compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +49,22 @@ class Delays:
     busiest: float
 
 
-def delays(trace: Trace, rate_per_min: float, entry_s: float, seed: int, duration_s: float = 60.0) -> Delays:
+def delays(
+    trace: Trace, rate_per_min: float, cost: MatchingCost, seed: int, duration_s: float = 60.0
+) -> Delays:
     """Return the delays of a Poisson stream of events that repeats those of a trace, in random order.
 
-    A step takes `HANDLING_S`, and ``entry_s`` for each table entry that was examined; then copies are sent.
+    A step takes `HANDLING_S` and its matching; then copies are sent.
     A delay is from publication to the end of the step that delivers.
     """
     rng = Random(seed)
-    events = [(steps, _children(steps)) for _, steps in sorted(trace.events.items())]
+    events = [
+        [
+            (step.broker, HANDLING_S + cost.of(step), step.delivered, children)
+            for step, children in zip(steps, _children(steps), strict=True)
+        ]
+        for _, steps in sorted(trace.events.items())
+    ]
     waiting: list[tuple[float, int, int, int]] = []
     order, runs, at_s = count(), list[int](), 0.0
     started: list[float] = []
@@ -47,15 +79,13 @@ def delays(trace: Trace, rate_per_min: float, entry_s: float, seed: int, duratio
     first = int(WARMING_SHARE * len(runs))
     while waiting:
         now, _, run, place = heappop(waiting)
-        steps, children = events[runs[run]]
-        step = steps[place]
-        takes_s = HANDLING_S + entry_s * step.examined
-        done_s = max(now, free_s.get(step.broker, 0.0)) + takes_s
-        free_s[step.broker] = done_s
-        busy_s[step.broker] = busy_s.get(step.broker, 0.0) + takes_s
-        if step.delivered and run >= first:
-            found += [done_s - started[run]] * step.delivered
-        for child in children[place]:
+        broker, takes_s, delivered, children = events[runs[run]][place]
+        done_s = max(now, free_s.get(broker, 0.0)) + takes_s
+        free_s[broker] = done_s
+        busy_s[broker] = busy_s.get(broker, 0.0) + takes_s
+        if delivered and run >= first:
+            found += [done_s - started[run]] * delivered
+        for child in children:
             heappush(waiting, (done_s + DELAY_S, next(order), run, child))
     found.sort()
     if not found:
@@ -77,28 +107,32 @@ RATE_MAX = 200_000.0
 """Events per minute beyond which no higher rate is searched for."""
 
 
-def highest_rate(trace: Trace, entry_s: float, below_s: float, seed: int, duration_s: float = 60.0) -> float:
+def highest_rate(
+    trace: Trace, cost: MatchingCost, below_s: float, seed: int, duration_s: float = 60.0
+) -> float:
     """Return the highest rate, in events per minute, at which the mean delay stays below a bound."""
     low, high = 0.0, 1_000.0
-    while high < RATE_MAX and delays(trace, high, entry_s, seed, duration_s).mean_s < below_s:
+    while high < RATE_MAX and delays(trace, high, cost, seed, duration_s).mean_s < below_s:
         low, high = high, high * 2
     while high - low > 0.03 * high:
         rate = (low + high) / 2
-        if delays(trace, rate, entry_s, seed, duration_s).mean_s < below_s:
+        if delays(trace, rate, cost, seed, duration_s).mean_s < below_s:
             low = rate
         else:
             high = rate
     return low
 
 
-def calibrated_entry_s(traces: Sequence[Trace], rate_per_min: float, mean_s: float) -> float:
-    """Return the time of an entry with which the mean delay of several traces, at a rate, is as given."""
-    low, high = 0.0, 1e-3
-    for _ in range(18):
-        middle = (low + high) / 2
-        means = [delays(trace, rate_per_min, middle, seed).mean_s for seed, trace in enumerate(traces)]
+def calibrated(
+    traces: Mapping[int, Trace], counted: Counted, rate_per_min: float, mean_s: float
+) -> MatchingCost:
+    """Return the cost with which the mean delay of the traces of several seeds, at a rate, is as given."""
+    low, high = 0.0, 1e-2
+    for _ in range(20):
+        cost = MatchingCost(counted, (low + high) / 2)
+        means = [delays(trace, rate_per_min, cost, seed).mean_s for seed, trace in traces.items()]
         if sum(means) / len(means) < mean_s:
-            low = middle
+            low = cost.entry_s
         else:
-            high = middle
-    return (low + high) / 2
+            high = cost.entry_s
+    return MatchingCost(counted, (low + high) / 2)
