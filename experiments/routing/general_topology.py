@@ -130,8 +130,8 @@ def loaded(
         )
         if 1000 * found.mean_s > OVERLOADED_MS:
             break
-    rate = highest_rate(trace, cost, FBR_MEAN_MS / 1000, seed)
-    return rows, {**given, "throughput_per_min": round(rate)}
+    throughput = highest_rate(trace, cost, FBR_MEAN_MS / 1000, seed)
+    return rows, {**given, "throughput_per_min": round(throughput)}
 
 
 def entry_us(traces: dict[tuple[str, str, int], Trace], overlay: str, counted: Counted) -> float:
@@ -243,7 +243,9 @@ def draw() -> None:
 
 
 def main() -> None:
-    if "--draw" not in sys.argv and has_quotes():
+    if "--draw" not in sys.argv:
+        if not has_quotes():
+            return
         measure()
     draw()
 

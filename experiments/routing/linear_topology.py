@@ -109,7 +109,9 @@ def draw() -> None:
 
 
 def main() -> None:
-    if "--draw" not in sys.argv and has_quotes():
+    if "--draw" not in sys.argv:
+        if not has_quotes():
+            return
         RESULTS.write("linear", measure())
     draw()
 

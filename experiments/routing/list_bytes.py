@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from random import Random
+from typing import Any
 
 from overlay_runs import RESULTS, SEEDS
 
@@ -17,9 +17,8 @@ DRAWS = 20
 NAMES = tuple([f"b{number:04}" for number in range(BROKERS)])
 
 
-def main() -> None:
-    if "--draw" in sys.argv:
-        return
+def measured() -> list[dict[str, Any]]:
+    """Return the bytes of random lists of each length."""
     numbering, rows = Numbering(NAMES), []
     for length in LENGTHS:
         sizes = []
@@ -38,8 +37,8 @@ def main() -> None:
                 "sent_as": "names" if length <= BrokerSettings().list_names_max else "bitmap",
             }
         )
-    RESULTS.write("list_bytes", rows)
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    RESULTS.keep("list_bytes", measured)

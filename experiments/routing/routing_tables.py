@@ -73,8 +73,8 @@ def throughput() -> Table:
 
 def overhead() -> Table:
     """What an event costs, and the lists."""
-    fields = ("copies_an_event", "matching_brokers_an_event", "examined_an_event", "compared_an_event")
-    fields += ("busiest_examined_an_event", "busiest_compared_an_event", "remote_entries_a_broker")
+    fields = ["copies_an_event", "matching_brokers_an_event", "examined_an_event", "compared_an_event"]
+    fields += ["busiest_examined_an_event", "busiest_compared_an_event", "remote_entries_a_broker"]
     rows: list[list[object]] = []
     for overlay in OVERLAYS:
         for name in PROTOCOLS:

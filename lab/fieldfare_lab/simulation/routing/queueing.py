@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from fieldfare_lab.simulation.routing.queueing_kernels import queue_delays
 from fieldfare_lab.simulation.routing.traces import DELAY_S, Step, Trace
 
 Counted = Literal["examined", "compared"]
@@ -57,41 +58,65 @@ def delays(
     A step takes `HANDLING_S` and its matching; then copies are sent.
     A delay is from publication to the end of the step that delivers.
     """
-    rng = Random(seed)
-    events = [
-        [
-            (step.broker, HANDLING_S + cost.of(step), step.delivered, children)
-            for step, children in zip(steps, _children(steps), strict=True)
-        ]
-        for _, steps in sorted(trace.events.items())
-    ]
-    waiting: list[tuple[float, int, int, int]] = []
-    order, runs, at_s = count(), list[int](), 0.0
-    started: list[float] = []
+    rng, steps = Random(seed), _flattened(trace)
+    at_s, started_s, events = 0.0, list[float](), list[int]()
     while at_s < duration_s:
         at_s += rng.expovariate(rate_per_min / 60)
-        runs.append(rng.randrange(len(events)))
-        started.append(at_s)
-        waiting.append((at_s, next(order), len(runs) - 1, 0))
-    free_s: dict[str, float] = {}
-    busy_s: dict[str, float] = {}
-    found: list[float] = []
-    first = int(WARMING_SHARE * len(runs))
-    while waiting:
-        now, _, run, place = heappop(waiting)
-        broker, takes_s, delivered, children = events[runs[run]][place]
-        done_s = max(now, free_s.get(broker, 0.0)) + takes_s
-        free_s[broker] = done_s
-        busy_s[broker] = busy_s.get(broker, 0.0) + takes_s
-        if delivered and run >= first:
-            found += [done_s - started[run]] * delivered
-        for child in children:
-            heappush(waiting, (done_s + DELAY_S, next(order), run, child))
-    found.sort()
-    if not found:
+        events.append(rng.randrange(len(steps.first)))
+        started_s.append(at_s)
+    takes_s = np.array([HANDLING_S + cost.of(step) for each in _in_order(trace) for step in each])
+    busy_s = np.zeros(int(steps.broker.max()) + 1)
+    found_s, counts = queue_delays(
+        np.array(started_s),
+        steps.first[np.array(events)],
+        (steps.broker, takes_s, steps.delivered, steps.child_start, steps.children),
+        busy_s,
+        (int(WARMING_SHARE * len(events)), DELAY_S),
+    )
+    if not len(found_s):
         return Delays(0.0, 0.0, 0.0)
-    return Delays(
-        sum(found) / len(found), found[int(0.99 * (len(found) - 1))], max(busy_s.values()) / duration_s
+    each_s = np.sort(np.repeat(found_s, counts))
+    p99_s = each_s[int(0.99 * (len(each_s) - 1))]
+    return Delays(float(each_s.mean()), float(p99_s), float(busy_s.max()) / duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of a trace as arrays; the steps of an event follow each other.
+
+    Attributes
+    ----------
+    first
+        The first step of each event.
+    child_start, children
+        Where the children of each step begin, with an end; and the steps that they are.
+    """
+
+    first: Any
+    broker: Any
+    delivered: Any
+    child_start: Any
+    children: Any
+
+
+def _in_order(trace: Trace) -> list[list[Step]]:
+    return [steps for _, steps in sorted(trace.events.items())]
+
+
+def _flattened(trace: Trace) -> _Steps:
+    numbers: dict[str, int] = {}
+    first, broker, delivered = list[int](), list[int](), list[int]()
+    child_start, children = [0], list[int]()
+    for steps in _in_order(trace):
+        start = len(broker)
+        first.append(start)
+        for step, below in zip(steps, _children(steps), strict=True):
+            broker.append(numbers.setdefault(step.broker, len(numbers)))
+            delivered.append(step.delivered)
+            children += [start + place for place in below]
+            child_start.append(len(children))
+    return _Steps(
+        *(np.array(each, dtype=np.int64) for each in (first, broker, delivered, child_start, children))
     )
 
 
