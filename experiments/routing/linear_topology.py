@@ -35,6 +35,8 @@ SUBSCRIPTIONS = (100, 300, 1_000)
 RATE = 1_000
 EVENTS = 100
 DURATION_S = 20.0
+COLORS = {"D-DBR": "#f58518", "MERC": "#e45756"}
+"""As in the picture of latencies."""
 
 
 def runs_of(seed: int) -> list[dict[str, Any]]:
@@ -89,23 +91,32 @@ def chart(counted: str) -> Any:
         {"protocol": name, "subscriptions": f"{count:,}", "brokers": size, "gain": statistics.median(gains)}
         for (name, count, size), gains in found.items()
     ]
-    lines = (
-        alt.Chart(as_data(shown), width=380, height=260)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("brokers:Q", title="brokers in the line", scale=alt.Scale(domain=[3, 10])),
-            y=alt.Y("gain:Q", title="throughput over FBR's, times"),
-            color=alt.Color("protocol:N", title=None),
-            strokeDash=alt.StrokeDash("subscriptions:N", sort=[f"{each:,}" for each in SUBSCRIPTIONS]),
-        )
+    base = alt.Chart(as_data(shown), width=380, height=260).encode(
+        x=alt.X(
+            "brokers:Q",
+            title="brokers in the line",
+            scale=alt.Scale(domain=[3, 10]),
+            axis=alt.Axis(values=list(SIZES), format="d"),
+        ),
+        y=alt.Y("gain:Q", title="throughput over FBR's, times", scale=alt.Scale(domainMin=0)),
+        color=alt.Color(
+            "protocol:N", title=None, scale=alt.Scale(domain=list(COLORS), range=list(COLORS.values()))
+        ),
     )
+    dash = alt.StrokeDash(
+        "subscriptions:N",
+        title="subscriptions",
+        sort=[f"{each:,}" for each in SUBSCRIPTIONS],
+        legend=alt.Legend(symbolSize=600),
+    )
+    lines = base.mark_line().encode(strokeDash=dash) + base.mark_point(filled=True)
     level = alt.Chart(as_data([{"gain": 1}])).mark_rule(color="gray").encode(y="gain:Q")
     return (lines + level).properties(title=f"entries {counted}")
 
 
 def draw() -> None:
     """Draw the throughput over FBR's with both cost models."""
-    RESULTS.draw("linear", alt.hconcat(*(chart(counted) for counted in COUNTED)))
+    RESULTS.draw("linear", alt.hconcat(*(chart(counted) for counted in COUNTED)).resolve_scale(y="shared"))
 
 
 def main() -> None:

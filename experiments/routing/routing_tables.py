@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from overlay_runs import (
-    COUNTED,
     OVERLAYS,
     PROTOCOLS,
     RESULTS,
@@ -13,11 +12,9 @@ from overlay_runs import (
     calibration,
     spread,
 )
-from routing_summary import Claim, by_seed, claims, latencies, rates, ratios
+from routing_summary import Claim, by_seed, claims, rates, ratios
 
 Table = tuple[list[str], list[list[object]]]
-
-RATES = (2_000, 2_500, 5_000, 11_000, 14_000)
 
 
 def claims_table() -> Table:
@@ -41,21 +38,8 @@ def _verdict(claim: Claim) -> str:
     return f"{words}: {'yes' if claim.holds else '**no**'}"
 
 
-def latency() -> Table:
-    """Mean latency by publishing rate."""
-    rows: list[list[object]] = []
-    for overlay, counted in SET_UPS:
-        for name in PROTOCOLS:
-            cells: list[object] = []
-            for rate in RATES:
-                found = latencies(overlay, counted, name, rate)
-                cells.append(spread(found, ",.0f") if found else "overloaded")
-            rows.append([f"{overlay}, {counted}", name, *cells])
-    return ["mean latency, ms", "protocol", *(f"{rate:,}/min" for rate in RATES)], rows
-
-
 def throughput() -> Table:
-    """What is set, and throughput."""
+    """The constants that are set, and throughput."""
     rows: list[list[object]] = []
     for overlay, counted in SET_UPS:
         base = rates(overlay, counted, "FBR")
@@ -72,7 +56,7 @@ def throughput() -> Table:
 
 
 def overhead() -> Table:
-    """What an event costs, and the lists."""
+    """The work for an event."""
     fields = ["copies_an_event", "matching_brokers_an_event", "examined_an_event", "compared_an_event"]
     fields += ["busiest_examined_an_event", "busiest_compared_an_event", "remote_entries_a_broker"]
     rows: list[list[object]] = []
@@ -84,25 +68,6 @@ def overhead() -> Table:
             rows.append([overlay, name, *cells])
     header = ["overlay", "protocol", "copies on links", "brokers that match", "entries examined", "compared"]
     return [*header, "examined at the busiest broker", "compared there", "remote entries per broker"], rows
-
-
-def linear() -> Table:
-    """Lines: throughput over FBR's."""
-    sizes = list(dict.fromkeys(row["brokers"] for row in RESULTS.read("linear")))
-    counts = list(dict.fromkeys(row["subscriptions"] for row in RESULTS.read("linear")))
-    rows: list[list[object]] = []
-    for counted in COUNTED:
-        for name in PROTOCOLS[1:]:
-            for count in counts:
-                cells: list[object] = []
-                for size in sizes:
-                    wanted = {"counted": counted, "brokers": size, "subscriptions": count}
-                    mine, base = (
-                        by_seed("linear", "throughput_per_min", each, **wanted) for each in (name, "FBR")
-                    )
-                    cells.append(spread(ratios(mine, base), ".1f"))
-                rows.append([counted, name, f"{count:,}", *cells])
-    return ["entries", "protocol", "subscriptions", *(f"{size} brokers" for size in sizes)], rows
 
 
 def limitations() -> Table:

@@ -7,14 +7,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("bluedove", "autotuned", "estreamhub")
+FOLDERS = {
+    "bluedove": "bluedove",
+    "autotuned": "autotuned",
+    "estreamhub": "estreamhub",
+    "routing": "ddbr_merc",
+}
+"""The folders of the experiments, and their pages."""
 sys.path += [str(ROOT / "experiments" / folder) for folder in (".", *FOLDERS)]
 
 import spark_tables  # noqa: E402
 import support  # noqa: E402
 import tables  # noqa: E402
 
-PAGES = {name: (ROOT / "docs" / "papers" / f"{name}.md").read_text() for name in FOLDERS}
+PAGES = {name: (ROOT / "docs" / "papers" / f"{page}.md").read_text() for name, page in FOLDERS.items()}
 
 
 def test_the_tables_of_the_pages_are_what_the_results_say() -> None:
@@ -48,6 +54,9 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "workload_charts",
         "elastic_runs",
         "elastic_service",
+        "overlay_runs",
+        "routing_summary",
+        "routing_tables",
     }
     for name, page in PAGES.items():
         programs = {path.stem for path in (ROOT / "experiments" / name).glob("*.py")} - helpers

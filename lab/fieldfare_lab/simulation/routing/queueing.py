@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -151,12 +152,12 @@ def highest_rate(
 def calibrated(
     traces: Mapping[int, Trace], counted: Counted, rate_per_min: float, mean_s: float
 ) -> MatchingCost:
-    """Return the cost with which the mean delay of the traces of several seeds, at a rate, is as given."""
+    """Return the cost with which the mean delay at a rate is as given, in the median of several seeds."""
     low, high = 0.0, 1e-2
     for _ in range(20):
         cost = MatchingCost(counted, (low + high) / 2)
         means = [delays(trace, rate_per_min, cost, seed).mean_s for seed, trace in traces.items()]
-        if sum(means) / len(means) < mean_s:
+        if statistics.median(means) < mean_s:
             low = cost.entry_s
         else:
             high = cost.entry_s
