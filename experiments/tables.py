@@ -16,9 +16,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path += [str(HERE / folder) for folder in ("bluedove", "autotuned", "estreamhub", "scaling")]
+sys.path += [str(HERE / folder) for folder in ("bluedove", "autotuned", "estreamhub", "routing", "scaling")]
 
 import elastic_runs  # noqa: E402
+import routing_tables  # noqa: E402
 import scaling_tables  # noqa: E402
 import support  # noqa: E402
 import systems  # noqa: E402
@@ -29,8 +30,13 @@ from spark_tables import spread, summarise  # noqa: E402
 PAGES = [
     ROOT / f"docs/{name}.md"
     for name in (
+<<<<<<< HEAD
         *("comparisons", "papers/autotuned", "papers/bluedove-figures", "papers/bluedove-on-spark"),
         *("papers/estreamhub-figures", "papers/estreamhub-on-spark", "scaling"),
+=======
+        *("comparisons", "papers/bluedove", "papers/autotuned", "papers/estreamhub", "papers/ddbr_merc"),
+        "scaling",
+>>>>>>> eacdc9e4ed1d4fe865ed4acf9f4c00c10794a008
     )
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
@@ -296,6 +302,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "moves-on-spark": moves_on_spark,
     "decided-on-spark": decided_on_spark,
     "grown-on-spark": grown_on_spark,
+    "routing-claims": lambda: markdown(*routing_tables.claims_table()),
+    "routing-throughput": lambda: markdown(*routing_tables.throughput()),
+    "routing-overhead": lambda: markdown(*routing_tables.overhead()),
+    "routing-limitations": lambda: markdown(*routing_tables.limitations()),
+    "routing-maintenance": lambda: markdown(*routing_tables.maintenance()),
+    "routing-list-bytes": lambda: markdown(*routing_tables.list_bytes()),
     "scaling-steps": lambda: markdown(*scaling_tables.steps()),
     "scaling-machines": lambda: markdown(*scaling_tables.machines()),
     "scaling-months": lambda: markdown(*scaling_tables.months()),

@@ -13,7 +13,7 @@ sys.path.append(str(HERE.parent))
 
 from run_programs import run_programs  # noqa: E402
 
-PROGRAMS = ["general_topology", "linear_topology", "limitations", "maintenance"]
+PROGRAMS = ["general_topology", "linear_topology", "limitations", "maintenance", "list_bytes"]
 
 if __name__ == "__main__":
     run_programs(HERE, ["routing_summary"] if "--json" in sys.argv else PROGRAMS)

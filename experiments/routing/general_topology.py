@@ -1,10 +1,11 @@
 """100 brokers with cycles: latency by publishing rate, throughput, overhead, and destination lists.
 
-With ``--chain``, clusters are nearly a chain; the calibration of the other topology is used.
+Both overlays; the machines run once for each, and both cost models are applied to what they did.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import altair as alt
 from overlay_runs import (
     CALIBRATION,
-    CHAIN,
+    COUNTED,
     DDBR_MEAN_MS,
     DDBR_RATE,
     FBR_MEAN_MS,
@@ -22,12 +23,16 @@ from overlay_runs import (
     FBR_NEXT_RATE,
     FBR_RATE,
     LISTS,
+    OVERLAYS,
+    OVERLOADED_MS,
+    PROCESSES,
     PROTOCOLS,
     RESULTS,
     SEEDS,
+    SET_UPS,
     as_data,
     calibrated_symbols,
-    calibration,
+    cost_of,
     general,
     has_quotes,
     publishers_of,
@@ -35,35 +40,48 @@ from overlay_runs import (
     workload_of,
 )
 
-from fieldfare_lab.simulation.routing.queueing import calibrated_entry_s, delays, highest_rate
-from fieldfare_lab.simulation.routing.traces import Brokers, Trace
+from fieldfare_lab.simulation.routing.queueing import Counted, MatchingCost, calibrated, delays, highest_rate
+from fieldfare_lab.simulation.routing.traces import Brokers, Step, Trace
 
-RATES = (1_000, 2_000, 2_500, 5_000, 8_000, 11_000, 14_000, 17_000)
-PROCESSES = 3
-SHOWN_MS = 4_000
+RATES = (1_000, 2_000, 2_500, 5_000, 8_000, 11_000, 14_000)
+SHOWN_MS = 3_200
 """Latencies beyond this are left out of the picture; the CSV has them."""
+LIST_SHOWN = 8
+"""Mean lists at which the histograms end; longer ones are in the last bar."""
 
 
-def overhead(protocol: str, seed: int, brokers: Brokers) -> dict[str, Any]:
+def overhead(overlay: str, protocol: str, seed: int, brokers: Brokers) -> dict[str, Any]:
     """Return what one run cost for each event, and its lists."""
     events = len(brokers.trace.events)
     steps = [step for found in brokers.trace.events.values() for step in found]
-    matching = [step for step in steps if step.matchings]
     tables = [brokers.broker(name).state for name in brokers.topology.brokers]
     remote = [sum(group.subscriptions.stored() for group in state.groups.values()) for state in tables]
     return {
+        "overlay": overlay,
         "protocol": protocol,
         "seed": seed,
         "copies_an_event": round(sum(step.sent for step in steps) / events, 2),
-        "brokers_an_event": round(len(steps) / events, 2),
-        "matching_brokers_an_event": round(len(matching) / events, 2),
+        "matching_brokers_an_event": round(sum(step.matchings > 0 for step in steps) / events, 2),
         "examined_an_event": round(sum(step.examined for step in steps) / events, 1),
+        "compared_an_event": round(sum(step.compared for step in steps) / events, 1),
+        **busiest(steps, events),
         "remote_entries_a_broker": round(statistics.mean(remote), 1),
         "list_mean": round(sum(step.listed for step in steps) / max(1, sum(step.sent for step in steps)), 3),
     }
 
 
-def lists(protocol: str, seed: int, brokers: Brokers) -> list[dict[str, Any]]:
+def busiest(steps: list[Step], events: int) -> dict[str, float]:
+    """Return the entries that the broker with most of them examines and compares for an average event."""
+    found = {}
+    for counted in COUNTED:
+        work: dict[str, int] = {}
+        for step in steps:
+            work[step.broker] = work.get(step.broker, 0) + getattr(step, counted)
+        found[f"busiest_{counted}_an_event"] = round(max(work.values()) / events, 1)
+    return found
+
+
+def lists(overlay: str, protocol: str, seed: int, brokers: Brokers) -> list[dict[str, Any]]:
     """Return each broker's mean destination list."""
     found: dict[str, list[int]] = {}
     for steps in brokers.trace.events.values():
@@ -72,126 +90,164 @@ def lists(protocol: str, seed: int, brokers: Brokers) -> list[dict[str, Any]]:
                 sums = found.setdefault(step.broker, [0, 0])
                 sums[0] += step.listed
                 sums[1] += step.sent
+    given = {"overlay": overlay, "protocol": protocol, "seed": seed}
     return [
-        {"protocol": protocol, "seed": seed, "broker": name, "list_mean": round(listed / sent, 3)}
+        {**given, "broker": name, "list_mean": round(listed / sent, 3)}
         for name, (listed, sent) in sorted(found.items())
     ]
 
 
-Found = tuple[dict[str, Trace], list[dict[str, Any]], list[dict[str, Any]]]
+Found = tuple[Trace, dict[str, Any], list[dict[str, Any]]]
 
 
-def runs_of(arguments: tuple[int, int]) -> Found:
-    """Run all protocols' machines on the topology of a seed."""
-    seed, symbols = arguments
-    topology = general(seed)
-    names, workload = publishers_of(topology, seed), workload_of(seed, symbols)
-    traces, costs, lengths = {}, [], []
-    for protocol in PROTOCOLS:
-        brokers = run(topology, protocol, workload, names, seed)
-        traces[protocol] = brokers.trace
-        costs.append(overhead(protocol, seed, brokers))
-        lengths += lists(protocol, seed, brokers)
-        print(costs[-1], flush=True)
-    return traces, costs, lengths
+def run_of(arguments: tuple[str, str, int, int]) -> Found:
+    """Run a protocol's machines on the overlay of a seed."""
+    overlay, protocol, seed, symbols = arguments
+    gc.disable()  # There are hardly any cycles, and the search for them takes a quarter of the time.
+    topology = general(overlay, seed)
+    brokers = run(topology, protocol, workload_of(seed, symbols), publishers_of(topology, seed), seed)
+    costs = overhead(overlay, protocol, seed, brokers)
+    print(costs, flush=True)
+    return brokers.trace, costs, lists(overlay, protocol, seed, brokers)
 
 
-def loaded(arguments: tuple[str, int, Trace, float]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def loaded(
+    arguments: tuple[str, str, int, Trace, MatchingCost],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return a trace's latency at each rate, and its throughput."""
-    protocol, seed, trace, entry_s = arguments
+    overlay, protocol, seed, trace, cost = arguments
+    given = {"overlay": overlay, "counted": cost.counted, "protocol": protocol, "seed": seed}
     rows = []
     for rate in RATES:
-        found = delays(trace, rate, entry_s, seed)
+        found = delays(trace, rate, cost, seed)
         rows.append(
             {
-                "protocol": protocol,
-                "seed": seed,
+                **given,
                 "rate_per_min": rate,
                 "mean_ms": round(1000 * found.mean_s, 1),
                 "p99_ms": round(1000 * found.p99_s, 1),
                 "busiest": round(found.busiest, 3),
             }
         )
-    rate = highest_rate(trace, entry_s, FBR_MEAN_MS / 1000, seed)
-    return rows, {"protocol": protocol, "seed": seed, "throughput_per_min": round(rate)}
+        if 1000 * found.mean_s > OVERLOADED_MS:
+            break
+    throughput = highest_rate(trace, cost, FBR_MEAN_MS / 1000, seed)
+    return rows, {**given, "throughput_per_min": round(throughput)}
+
+
+def entry_us(traces: dict[tuple[str, str, int], Trace], overlay: str, counted: Counted) -> float:
+    """Return the time of an entry, in microseconds, with which FBR's latency on an overlay is the paper's."""
+    fbr = {seed: traces[overlay, "FBR", seed] for seed in SEEDS}
+    return round(1e6 * calibrated(fbr, counted, FBR_RATE, FBR_MEAN_MS / 1000).entry_s, 2)
 
 
 def measure() -> None:
     """Run all machines, calibrate, and write the CSVs."""
-    symbols = calibration()["symbols"] if CHAIN else calibrated_symbols()
+    keys = [(overlay, name, seed) for overlay in OVERLAYS for seed in SEEDS for name in PROTOCOLS]
     with ProcessPoolExecutor(PROCESSES) as pool:
-        found = list(pool.map(runs_of, [(seed, symbols) for seed in SEEDS]))
-        if not CHAIN:
-            fbr = [traces["FBR"] for traces, _, _ in found]
-            entry_us = round(1e6 * calibrated_entry_s(fbr, FBR_RATE, FBR_MEAN_MS / 1000), 2)
-            CALIBRATION.write_text(json.dumps({"symbols": symbols, "entry_us": entry_us}) + "\n")
-        entry_s = calibration()["entry_us"] / 1e6
+        symbols = dict(zip(OVERLAYS, pool.map(calibrated_symbols, OVERLAYS), strict=True))
+        print(symbols, flush=True)
+        found = list(pool.map(run_of, [(*key, symbols[key[0]]) for key in keys]))
+        traces = {key: trace for key, (trace, _, _) in zip(keys, found, strict=True)}
+        set_numbers = {
+            overlay: {
+                "symbols": symbols[overlay],
+                "entry_us": {counted: entry_us(traces, overlay, counted) for counted in COUNTED},
+            }
+            for overlay in OVERLAYS
+        }
+        CALIBRATION.write_text(json.dumps(set_numbers) + "\n")
         wanted = [
-            (protocol, seed, traces[protocol], entry_s)
-            for seed, (traces, _, _) in zip(SEEDS, found, strict=True)
-            for protocol in PROTOCOLS
+            (overlay, name, seed, trace, cost_of(overlay, counted))
+            for counted in COUNTED
+            for (overlay, name, seed), trace in traces.items()
         ]
         rates = list(pool.map(loaded, wanted))
-    shape = "_chain" if CHAIN else ""
-    RESULTS.write(f"general_overhead{shape}", [row for _, costs, _ in found for row in costs])
-    RESULTS.write(f"general_lists{shape}", [row for _, _, lengths in found for row in lengths])
-    RESULTS.write(f"general_latency{shape}", [row for rows, _ in rates for row in rows])
-    RESULTS.write(f"general_throughput{shape}", [row for _, row in rates])
+    RESULTS.write("general_overhead", [costs for _, costs, _ in found])
+    RESULTS.write("general_lists", [row for _, _, lengths in found for row in lengths])
+    RESULTS.write("general_latency", [row for rows, _ in rates for row in rows])
+    RESULTS.write("general_throughput", [row for _, row in rates])
 
 
-def draw() -> None:
-    """Draw latency by rate, and the brokers' lists, with the paper's points."""
-    rows = [row for row in RESULTS.read("general_latency") if row["mean_ms"] <= SHOWN_MS]
+def latency_chart(overlay: str, counted: Counted) -> Any:
+    """Return the latency by publishing rate in one set-up, with the paper's points."""
+    rows = [
+        row
+        for row in RESULTS.read("general_latency")
+        if (row["overlay"], row["counted"]) == (overlay, counted)
+    ]
+    shown = [row for row in rows if row["mean_ms"] <= SHOWN_MS]
+    medians = [
+        {"protocol": name, "rate_per_min": rate, "mean_ms": statistics.median(found)}
+        for name in PROTOCOLS
+        for rate in RATES
+        if (
+            found := [
+                row["mean_ms"] for row in rows if (row["protocol"], row["rate_per_min"]) == (name, rate)
+            ]
+        )
+    ]
     paper = [
         {"rate_per_min": FBR_RATE, "mean_ms": FBR_MEAN_MS, "words": "FBR, the paper (calibrated)"},
         {"rate_per_min": FBR_NEXT_RATE, "mean_ms": FBR_NEXT_MS, "words": "FBR, the paper"},
         {"rate_per_min": DDBR_RATE, "mean_ms": DDBR_MEAN_MS, "words": "D-DBR, the paper"},
     ]
-    x = alt.X("rate_per_min:Q", title="events published per minute")
-    y = alt.Y("mean_ms:Q", title="mean latency, ms")
-    base = alt.Chart(as_data(rows), width=560, height=280).encode(
-        x=x, color=alt.Color("protocol:N", title=None)
-    )
+    x = alt.X("rate_per_min:Q", title="events published per minute", scale=alt.Scale(domain=[0, 16_000]))
+    y = alt.Y("mean_ms:Q", title="mean latency, ms", scale=alt.Scale(domain=[0, SHOWN_MS]))
+    color = alt.Color("protocol:N", title=None, sort=list(PROTOCOLS))
+    base = alt.Chart(as_data(medians), width=420, height=240).encode(x=x, y=y, color=color)
     points = alt.Chart(as_data(paper)).encode(x=x, y=y)
-    chart = (
-        base.mark_line().encode(y=alt.Y("median(mean_ms):Q", title="mean latency, ms"))
-        + base.mark_point(size=18).encode(y=y)
+    words = points.mark_text(color="black", align="left", dx=8, dy=-8).encode(text="words:N")
+    ends = points.mark_text(color="black", align="right", dx=10, dy=-12).encode(text="words:N")
+    return (
+        base.mark_line(clip=True)
+        + alt.Chart(as_data(shown)).mark_point(size=18).encode(x=x, y=y, color=color)
         + points.mark_point(color="black", shape="cross", size=80)
-        + points.mark_text(color="black", align="left", dx=8, dy=-6).encode(text="words:N")
-    )
-    title = "100 brokers with cycles (lines: median of the seeds)"
-    RESULTS.draw("general_latency", chart.properties(title=title))
-    found = [row for row in RESULTS.read("general_lists") if row["protocol"] in LISTS]
-    means = [
-        {"protocol": name, "mean": mean, "words": f"the paper's mean: {mean}"} for name, mean in LISTS.items()
+        + words.transform_filter(f"datum.rate_per_min < {DDBR_RATE}")
+        + ends.transform_filter(f"datum.rate_per_min == {DDBR_RATE}")
+    ).properties(title=f"{overlay}, entries {counted}")
+
+
+def lists_chart(overlay: str, protocol: str) -> Any:
+    """Return the histogram of the brokers' mean lists, with the paper's mean."""
+    mean = LISTS[protocol]
+    found = [
+        {"list_mean": min(row["list_mean"], LIST_SHOWN - 0.01)}
+        for row in RESULTS.read("general_lists")
+        if (row["overlay"], row["protocol"]) == (overlay, protocol)
     ]
-    charts = [
-        (
-            alt.Chart(
-                as_data([row for row in found if row["protocol"] == name]), width=560, height=120, title=name
-            )
-            .mark_bar()
-            .encode(
-                x=alt.X("list_mean:Q", bin=alt.Bin(step=0.25), title="a broker's mean destination list"),
-                y=alt.Y("count():Q", title="brokers"),
-            )
-            + alt.Chart(as_data([row for row in means if row["protocol"] == name]))
-            .mark_rule(color="red")
-            .encode(x="mean:Q")
-            + alt.Chart(as_data([row for row in means if row["protocol"] == name]))
-            .mark_text(color="red", align="left", dx=4, dy=-40)
-            .encode(x="mean:Q", text="words:N")
+    point = alt.Chart(as_data([{"mean": mean, "words": f"the paper's mean: {mean}"}])).encode(x="mean:Q")
+    bars = (
+        alt.Chart(as_data(found), width=420, height=130)
+        .mark_bar()
+        .encode(
+            x=alt.X(
+                "list_mean:Q",
+                bin=alt.Bin(step=0.5, extent=[1, LIST_SHOWN]),
+                title="mean destination list of a broker (last bar: and longer)",
+            ),
+            y=alt.Y("count():Q", title=f"brokers ({len(SEEDS)} seeds)"),
         )
-        for name in LISTS
-    ]
-    RESULTS.draw("general_lists", alt.vconcat(*charts).resolve_scale(x="shared"))
+    )
+    words = point.mark_text(color="red", align="left", dx=6).encode(y=alt.value(10), text="words:N")
+    return (bars + point.mark_rule(color="red") + words).properties(title=f"{protocol}, {overlay}")
+
+
+def draw() -> None:
+    """Draw latency by rate, and the brokers' lists, with the paper's points."""
+    charts = {set_up: latency_chart(*set_up) for set_up in SET_UPS}
+    rows = [alt.hconcat(*(charts[overlay, counted] for counted in COUNTED)) for overlay in OVERLAYS]
+    RESULTS.draw("general_latency", alt.vconcat(*rows))
+    histograms = [alt.hconcat(*(lists_chart(overlay, name) for name in LISTS)) for overlay in OVERLAYS]
+    RESULTS.draw("general_lists", alt.vconcat(*histograms))
 
 
 def main() -> None:
-    if "--draw" not in sys.argv and has_quotes():
+    if "--draw" not in sys.argv:
+        if not has_quotes():
+            return
         measure()
-    if not CHAIN:
-        draw()
+    draw()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The four limitations of filter-based routing, for all protocols, on overlays with and without cycles.
 
-Subscriptions stored per broker; matchings, and entries examined, per event; and a reconfiguration: a link is
-cut while events are on their way, and healed 15 seconds later.
+Hops of a delivery beyond the shortest path; subscriptions stored per broker; matchings, and entries examined
+and compared, per event; and a reconfiguration: a link is cut while events are on their way, and healed 15
+seconds later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from overlay_runs import (
 
 from fieldfare.routing import BrokerSettings
 from fieldfare_lab.simulation.routing.topologies import Pair, Topology, clustered
-from fieldfare_lab.simulation.routing.traces import Brokers, expected
+from fieldfare_lab.simulation.routing.traces import Brokers, Step, expected
 
 BROKERS, SUBSCRIPTIONS, EVENTS = 40, 200, 100
 BEFORE, DURING = 40, 40
@@ -77,10 +78,37 @@ def carried(brokers: Brokers) -> dict[Pair, int]:
     return found
 
 
+def hops(topology: Topology, runs: list[list[Step]]) -> tuple[float, float]:
+    """Return the mean hops of a delivery, and the mean of the shortest paths."""
+    taken = shortest = deliveries = 0
+    for steps in runs:
+        depths: list[int] = []
+        least = _distances(topology, steps[0].broker)
+        for step in steps:
+            depths.append(depths[step.parent] + 1 if step.parent >= 0 else 0)
+            taken += depths[-1] * step.delivered
+            shortest += least[step.broker] * step.delivered
+            deliveries += step.delivered
+    return taken / max(1, deliveries), shortest / max(1, deliveries)
+
+
+def _distances(topology: Topology, start: str) -> dict[str, int]:
+    """Return the hops to each broker on a shortest path."""
+    found, reached = {start: 0}, [start]
+    for name in reached:
+        for pair in topology.links:
+            if name in pair:
+                (other,) = set(pair) - {name}
+                if other not in found:
+                    found[other] = found[name] + 1
+                    reached.append(other)
+    return found
+
+
 def measured(kind: str, protocol: str, seed: int) -> dict[str, Any]:
     """Run one protocol on one overlay."""
     topology = overlay(kind, seed)
-    workload = workload_of(seed, calibration()["symbols"], SUBSCRIPTIONS, EVENTS)
+    workload = workload_of(seed, calibration("chain")["symbols"], SUBSCRIPTIONS, EVENTS)
     brokers = Brokers(
         topology, strategy_of(protocol, topology), workload, publishers_of(topology, seed), BrokerSettings()
     )
@@ -94,7 +122,9 @@ def measured(kind: str, protocol: str, seed: int) -> dict[str, Any]:
 
     publish(range(BEFORE))
     brokers.settle(2.0)
-    steps = [step for found in brokers.trace.events.values() for step in found]
+    runs = list(brokers.trace.events.values())
+    steps = [step for found in runs for step in found]
+    taken, shortest = hops(topology, runs)
     remote = [
         sum(group.subscriptions.stored() for group in brokers.broker(name).state.groups.values())
         for name in topology.brokers
@@ -117,9 +147,12 @@ def measured(kind: str, protocol: str, seed: int) -> dict[str, Any]:
         "overlay": kind,
         "protocol": protocol,
         "seed": seed,
+        "hops_a_delivery": round(taken, 2),
+        "shortest_hops": round(shortest, 2),
         "remote_entries_a_broker": round(statistics.mean(remote), 1),
         "matchings_an_event": round(sum(step.matchings for step in steps) / BEFORE, 1),
         "examined_an_event": round(sum(step.examined for step in steps) / BEFORE, 1),
+        "compared_an_event": round(sum(step.compared for step in steps) / BEFORE, 1),
         "topology_messages": sent.get("LinkState", 0),
         "rerouted_messages": sent.get("Forward", 0) - sent.get("Publication", 0),
         "late": len(due - done),

@@ -1,4 +1,7 @@
-"""Lines of 3 to 10 brokers: throughput and latency by the number of subscriptions."""
+"""Lines of 3 to 10 brokers: throughput and latency by the number of subscriptions.
+
+A table entry takes as long as on the hierarchy of 100 brokers.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from typing import Any
 
 import altair as alt
 from overlay_runs import (
+    COUNTED,
     FBR_MEAN_MS,
+    PROCESSES,
     PROTOCOLS,
     RESULTS,
     SEEDS,
     as_data,
     calibration,
+    cost_of,
     has_quotes,
     publishers_of,
     run,
@@ -24,37 +30,40 @@ from overlay_runs import (
 from fieldfare_lab.simulation.routing.queueing import delays, highest_rate
 from fieldfare_lab.simulation.routing.topologies import line
 
-SIZES = (3, 4, 5, 6, 7, 8, 9, 10)
+SIZES = (3, 4, 6, 8, 10)
 SUBSCRIPTIONS = (100, 300, 1_000)
 RATE = 1_000
 EVENTS = 100
-PROCESSES = 3
+DURATION_S = 20.0
+COLORS = {"D-DBR": "#f58518", "MERC": "#e45756"}
+"""As in the picture of latencies."""
 
 
 def runs_of(seed: int) -> list[dict[str, Any]]:
     """Run all lines of a seed; every second broker has a publisher."""
-    given = calibration()
-    entry_s = given["entry_us"] / 1e6
     rows = []
     for size in SIZES:
         topology = line(size)
         for subscriptions in SUBSCRIPTIONS:
-            workload = workload_of(seed, given["symbols"], subscriptions, EVENTS)
+            workload = workload_of(seed, calibration("hierarchy")["symbols"], subscriptions, EVENTS)
             for protocol in PROTOCOLS:
                 trace = run(topology, protocol, workload, publishers_of(topology, seed), seed).trace
-                found = delays(trace, RATE, entry_s, seed)
-                rate = highest_rate(trace, entry_s, FBR_MEAN_MS / 1000, seed)
-                rows.append(
-                    {
-                        "protocol": protocol,
-                        "seed": seed,
-                        "brokers": size,
-                        "subscriptions": subscriptions,
-                        "mean_ms": round(1000 * found.mean_s, 1),
-                        "busiest": round(found.busiest, 3),
-                        "throughput_per_min": round(rate),
-                    }
-                )
+                for counted in COUNTED:
+                    cost = cost_of("hierarchy", counted)
+                    found = delays(trace, RATE, cost, seed, DURATION_S)
+                    rate = highest_rate(trace, cost, FBR_MEAN_MS / 1000, seed, DURATION_S)
+                    rows.append(
+                        {
+                            "counted": counted,
+                            "protocol": protocol,
+                            "seed": seed,
+                            "brokers": size,
+                            "subscriptions": subscriptions,
+                            "mean_ms": round(1000 * found.mean_s, 1),
+                            "busiest": round(found.busiest, 3),
+                            "throughput_per_min": round(rate),
+                        }
+                    )
         print(rows[-1], flush=True)
     return rows
 
@@ -64,42 +73,56 @@ def measure() -> list[dict[str, Any]]:
         return [row for rows in pool.map(runs_of, SEEDS) for row in rows]
 
 
-def draw() -> None:
-    """Draw the throughput over FBR's, by the number of brokers and subscriptions."""
-    rows = RESULTS.read("linear")
-    found: dict[tuple[str, int, int], list[float]] = {}
+def chart(counted: str) -> Any:
+    """Return the throughput over FBR's with one cost model, by the number of brokers and subscriptions."""
+    rows = [row for row in RESULTS.read("linear") if row["counted"] == counted]
     base = {
         (row["seed"], row["brokers"], row["subscriptions"]): row["throughput_per_min"]
         for row in rows
         if row["protocol"] == "FBR"
     }
+    found: dict[tuple[str, int, int], list[float]] = {}
     for row in rows:
         if row["protocol"] != "FBR":
-            key = (row["protocol"], row["brokers"], row["subscriptions"])
+            key = (row["protocol"], row["subscriptions"], row["brokers"])
             gain = row["throughput_per_min"] / base[row["seed"], row["brokers"], row["subscriptions"]]
             found.setdefault(key, []).append(gain)
     shown = [
-        {
-            "line": f"{protocol}, {subscriptions:,} subscriptions",
-            "brokers": size,
-            "gain": statistics.median(gains),
-        }
-        for (protocol, size, subscriptions), gains in found.items()
+        {"protocol": name, "subscriptions": f"{count:,}", "brokers": size, "gain": statistics.median(gains)}
+        for (name, count, size), gains in found.items()
     ]
-    chart = (
-        alt.Chart(as_data(shown), width=560, height=280)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("brokers:Q", title="brokers in the line", scale=alt.Scale(domain=[3, 10])),
-            y=alt.Y("gain:Q", title="throughput over FBR's"),
-            color=alt.Color("line:N", title=None),
-        )
+    base = alt.Chart(as_data(shown), width=380, height=260).encode(
+        x=alt.X(
+            "brokers:Q",
+            title="brokers in the line",
+            scale=alt.Scale(domain=[3, 10]),
+            axis=alt.Axis(values=list(SIZES), format="d"),
+        ),
+        y=alt.Y("gain:Q", title="throughput over FBR's, times", scale=alt.Scale(domainMin=0)),
+        color=alt.Color(
+            "protocol:N", title=None, scale=alt.Scale(domain=list(COLORS), range=list(COLORS.values()))
+        ),
     )
-    RESULTS.draw("linear", chart.properties(title="Lines of brokers"))
+    dash = alt.StrokeDash(
+        "subscriptions:N",
+        title="subscriptions",
+        sort=[f"{each:,}" for each in SUBSCRIPTIONS],
+        legend=alt.Legend(symbolSize=600),
+    )
+    lines = base.mark_line().encode(strokeDash=dash) + base.mark_point(filled=True)
+    level = alt.Chart(as_data([{"gain": 1}])).mark_rule(color="gray").encode(y="gain:Q")
+    return (lines + level).properties(title=f"entries {counted}")
+
+
+def draw() -> None:
+    """Draw the throughput over FBR's with both cost models."""
+    RESULTS.draw("linear", alt.hconcat(*(chart(counted) for counted in COUNTED)).resolve_scale(y="shared"))
 
 
 def main() -> None:
-    if "--draw" not in sys.argv and has_quotes():
+    if "--draw" not in sys.argv:
+        if not has_quotes():
+            return
         RESULTS.write("linear", measure())
     draw()
 

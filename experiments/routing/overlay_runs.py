@@ -1,17 +1,22 @@
-"""What the routing experiments share: the paper's points, protocols, workload, seeds, and calibration.
+"""Shared by the routing experiments: the paper's points, protocols, overlays, workload, seeds, calibration.
 
 The paper gives neither workload nor degree, selectivity or costs. Here: quotes of stocks; every second broker
 has a publisher of all of them, and there are four subscriptions a broker. 100 brokers form ten clusters, each
-a graph with cycles: a backbone, each broker of which is an edge of one of nine clusters below it, as the
-paper compares MERC with the Internet's hierarchy (``--chain``: nearly a chain of clusters). A message takes
-50 ms on a link and 0.5 ms at a broker. Two numbers are set: the number of symbols, so that D-DBR's mean
-destination list is 2.12; and the time to compare an event with the filter of a table entry, so that FBR's
-mean latency at 2,000 messages per minute is 1,087 ms.
+a graph with cycles. Two overlays: *hierarchy*, a backbone, each broker of which is an edge of one of nine
+clusters below it, as the paper compares MERC with the Internet's hierarchy; and *chain*, clusters that are
+nearly a chain. A message takes 50 ms on a link and 0.5 ms at a broker. Two cost models: *examined*, every
+entry of a table takes time, as where the table is scanned; and *compared*, only the entries asked for at the
+event's origin, as where the table is kept by origin.
+
+Two numbers are set for each overlay: the number of symbols, so that D-DBR's mean destination list is 2.12;
+and the time of a table entry, for each cost model, so that FBR's mean latency at 2,000 messages per minute is
+1,087 ms in the median of the seeds.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
@@ -29,6 +34,7 @@ from fieldfare.routing import ClusterTree, Ddbr, Fbr, Merc  # noqa: E402
 from fieldfare.routing.messages import LinkRow  # noqa: E402
 from fieldfare.routing.overlay import Overlay  # noqa: E402
 from fieldfare.routing.strategy import Strategy  # noqa: E402
+from fieldfare_lab.simulation.routing.queueing import Counted, MatchingCost  # noqa: E402
 from fieldfare_lab.simulation.routing.topologies import Topology, clustered, hierarchy  # noqa: E402
 from fieldfare_lab.simulation.routing.traces import Brokers, expected  # noqa: E402
 from fieldfare_lab.simulation.routing.workload import (  # noqa: E402
@@ -51,10 +57,16 @@ MERC_RATE = 11_000
 LISTS = {"D-DBR": 2.12, "MERC": 1.18}
 """The paper's points (section IV); rates in messages per minute, latencies in ms."""
 
-CHAIN = "--chain" in sys.argv
-"""Whether the clusters are nearly a chain."""
 PROTOCOLS = ("FBR", "D-DBR", "MERC")
-SEEDS = (1, 2, 3)
+OVERLAYS: dict[str, Callable[[int, Random], Topology]] = {"hierarchy": hierarchy, "chain": clustered}
+COUNTED: tuple[Counted, ...] = ("examined", "compared")
+SET_UPS = tuple((overlay, counted) for overlay in OVERLAYS for counted in COUNTED)
+"""Overlays and cost models; FBR's point is met in each of them."""
+OVERLOADED_MS = 10_000
+"""Mean latency of a run of 60 s above which the brokers count as overloaded, and higher rates are not run."""
+SEEDS = (1, 2, 3, 4, 5)
+PROCESSES = len(os.sched_getaffinity(0))
+"""Runs at a time: as many as this process may use cores."""
 BROKERS, SUBSCRIPTIONS, EVENTS = 100, 400, 200
 PUBLISHER_EVERY = 2
 
@@ -82,10 +94,9 @@ def publishers_of(topology: Topology, seed: int, every: int = PUBLISHER_EVERY) -
     return sorted(Random(f"publishers {seed}").sample(names, max(1, len(names) // every)))
 
 
-def general(seed: int) -> Topology:
+def general(overlay: str, seed: int) -> Topology:
     """Return the general topology of a seed."""
-    rng = Random(f"topology {seed}")
-    return clustered(BROKERS, rng) if CHAIN else hierarchy(BROKERS, rng)
+    return OVERLAYS[overlay](BROKERS, Random(f"topology {seed}"))
 
 
 def workload_of(
@@ -148,9 +159,10 @@ def mean_list(topology: Topology, workload: Workload, publishers: Sequence[str],
     return listed / max(1, copies)
 
 
-def calibrated_symbols() -> int:
-    """Return the number of symbols with which D-DBR's mean list is nearest to the paper's 2.12."""
-    setups = [(general(seed), publishers_of(general(seed), seed), seed) for seed in SEEDS]
+def calibrated_symbols(overlay: str) -> int:
+    """Return the number of symbols with which D-DBR's mean list on an overlay is nearest to the paper's."""
+    topologies = [general(overlay, seed) for seed in SEEDS]
+    setups = [(each, publishers_of(each, seed), seed) for seed, each in zip(SEEDS, topologies, strict=True)]
 
     def distance(symbols: int) -> float:
         lists = [
@@ -158,16 +170,27 @@ def calibrated_symbols() -> int:
         ]
         return abs(statistics.mean(lists) - LISTS["D-DBR"])
 
-    return min(range(20, 80, 6), key=distance)
+    return min(range(12, 48, 4), key=distance)
 
 
-def calibration() -> dict[str, Any]:
-    """Return what ``general_topology.py`` has set."""
-    found: dict[str, Any] = json.loads(CALIBRATION.read_text())
+def calibration(overlay: str) -> dict[str, Any]:
+    """Return what ``general_topology.py`` has set for an overlay: ``symbols``, ``entry_us``."""
+    found: dict[str, Any] = json.loads(CALIBRATION.read_text())[overlay]
     return found
 
 
+def cost_of(overlay: str, counted: Counted) -> MatchingCost:
+    """Return the cost that ``general_topology.py`` has set for an overlay."""
+    return MatchingCost(counted, calibration(overlay)["entry_us"][counted] / 1e6)
+
+
 def spread(values: Sequence[float], form: str = ".0f") -> str:
-    """Return the median and, in brackets, the smallest and the largest."""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+    """Return the median and, in brackets, the smallest and the largest where they differ.
+
+    An infinite latency is one of overloaded brokers.
+    """
+    low, middle, high = (
+        f"{each:{form}}" if each < math.inf else "overloaded"
+        for each in (min(values), statistics.median(values), max(values))
+    )
+    return middle if low == high else f"{middle} ({low} to {high})"

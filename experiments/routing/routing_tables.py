@@ -5,89 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 from overlay_runs import (
-    DDBR_MEAN_MS,
-    DDBR_RATE,
-    FBR_MEAN_MS,
-    FBR_NEXT_MS,
-    FBR_NEXT_RATE,
-    FBR_RATE,
-    LISTS,
+    OVERLAYS,
     PROTOCOLS,
     RESULTS,
+    SET_UPS,
+    calibration,
     spread,
 )
-from routing_summary import by_seed, ratios
+from routing_summary import Claim, by_seed, claims, rates, ratios
 
 Table = tuple[list[str], list[list[object]]]
 
 
-def latency() -> Table:
-    """Mean latency by publishing rate."""
-    paper = {
-        ("FBR", FBR_RATE): FBR_MEAN_MS,
-        ("FBR", FBR_NEXT_RATE): FBR_NEXT_MS,
-        ("D-DBR", DDBR_RATE): DDBR_MEAN_MS,
-    }
-    rates = list(dict.fromkeys(row["rate_per_min"] for row in RESULTS.read("general_latency")))
+def claims_table() -> Table:
+    """The paper's claims about 100 brokers in each set-up."""
+    found = {set_up: claims(*set_up) for set_up in SET_UPS}
     rows: list[list[object]] = []
-    for rate in rates:
-        row: list[object] = [f"{rate:,}"]
-        for name in PROTOCOLS:
-            found = spread(by_seed("general_latency", "mean_ms", name, rate_per_min=rate), ",.0f")
-            point = paper.get((name, rate))
-            row.append(f"{found}; the paper: {point:,}" if point else found)
-        rows.append(row)
-    return ["events per minute", *(f"{name}, mean latency in ms" for name in PROTOCOLS)], rows
-
-
-def general() -> Table:
-    """Throughput, overhead and lists on general topologies."""
-    base = by_seed("general_throughput", "throughput_per_min", "FBR")
-    rows: list[list[object]] = []
-    for name in PROTOCOLS:
-        rates = by_seed("general_throughput", "throughput_per_min", name)
-        fields = (
-            "copies_an_event",
-            "matching_brokers_an_event",
-            "examined_an_event",
-            "remote_entries_a_broker",
-        )
-        cells = [spread(by_seed("general_overhead", field, name), ",.0f") for field in fields]
-        lists = spread(by_seed("general_overhead", "list_mean", name), ".2f")
-        brokers = by_seed("general_lists", "list_mean", name)
-        paper = f"; the paper: {LISTS[name]}" if name in LISTS else ""
-        gain = spread(ratios(rates, base), ".1f")
-        rows.append(
-            [
-                name,
-                spread(rates, ",.0f"),
-                gain,
-                *cells,
-                f"{lists}{paper}",
-                f"{min(brokers):.1f} to {max(brokers):.1f}",
-            ]
-        )
-    header = ["protocol", "events per minute, at most", "over FBR", "copies on links", "brokers that match"]
-    header += ["entries examined", "remote entries per broker", "mean list", "the brokers' means"]
+    for number, claim in enumerate(found[SET_UPS[0]]):
+        rows.append([claim.text, claim.paper, *(_verdict(each[number]) for each in found.values())])
+    header = ["", "the paper", *(f"{overlay}, {counted}" for overlay, counted in SET_UPS)]
     return header, rows
 
 
-def linear() -> Table:
-    """Lines: throughput over FBR's."""
-    sizes = list(dict.fromkeys(row["brokers"] for row in RESULTS.read("linear")))
-    counts = list(dict.fromkeys(row["subscriptions"] for row in RESULTS.read("linear")))
+def _verdict(claim: Claim) -> str:
+    if not claim.values:
+        return "overloaded: **no**"
+    if len(claim.values) == 2:
+        low, high = claim.values
+        words = f"{low:{claim.form}} to {high:{claim.form}}"
+    else:
+        words = spread(claim.values, claim.form)
+    return f"{words}: {'yes' if claim.holds else '**no**'}"
+
+
+def throughput() -> Table:
+    """The constants that are set, and throughput."""
     rows: list[list[object]] = []
-    for name in PROTOCOLS[1:]:
-        for count in counts:
-            cells: list[object] = []
-            for size in sizes:
-                mine, base = (
-                    by_seed("linear", "throughput_per_min", each, brokers=size, subscriptions=count)
-                    for each in (name, "FBR")
-                )
+    for overlay, counted in SET_UPS:
+        base = rates(overlay, counted, "FBR")
+        cells: list[object] = []
+        for name in PROTOCOLS:
+            mine = rates(overlay, counted, name)
+            cells.append(spread(mine, ",.0f"))
+            if name != "FBR":
                 cells.append(spread(ratios(mine, base), ".1f"))
-            rows.append([name, f"{count:,}", *cells])
-    return ["protocol", "subscriptions", *(f"{size} brokers" for size in sizes)], rows
+        given = calibration(overlay)
+        rows.append([f"{overlay}, {counted}", f"{given['entry_us'][counted]:.0f}", *cells])
+    header = ["", "µs an entry (set)", "FBR, events/min", "D-DBR, events/min", "over FBR"]
+    return [*header, "MERC, events/min", "over FBR"], rows
+
+
+def overhead() -> Table:
+    """The work for an event."""
+    fields = ["copies_an_event", "matching_brokers_an_event", "examined_an_event", "compared_an_event"]
+    fields += ["busiest_examined_an_event", "busiest_compared_an_event", "remote_entries_a_broker"]
+    rows: list[list[object]] = []
+    for overlay in OVERLAYS:
+        for name in PROTOCOLS:
+            cells = [
+                spread(by_seed("general_overhead", field, name, overlay=overlay), ",.0f") for field in fields
+            ]
+            rows.append([overlay, name, *cells])
+    header = ["overlay", "protocol", "copies on links", "brokers that match", "entries examined", "compared"]
+    return [*header, "examined at the busiest broker", "compared there", "remote entries per broker"], rows
 
 
 def limitations() -> Table:
@@ -100,37 +80,47 @@ def limitations() -> Table:
                 return spread(by_seed("limitations", field, name, overlay=kind), form)
 
             late = ratios(*(by_seed("limitations", each, name, overlay=kind) for each in ("late", "due")))
-            ends = [sum(by_seed("limitations", each, name, overlay=kind)) for each in ("lost", "doubled")]
+            ends = [
+                sum(by_seed("limitations", each, name, overlay=kind))
+                for each in ("lost", "doubled", "foreign")
+            ]
             rows.append(
                 [
                     kind,
                     name,
+                    f"{cell('hops_a_delivery', '.1f')}; {cell('shortest_hops', '.1f')}",
                     cell("remote_entries_a_broker"),
                     cell("matchings_an_event", ".1f"),
-                    cell("examined_an_event"),
+                    f"{cell('examined_an_event')}; {cell('compared_an_event')}",
                     cell("topology_messages"),
                     spread([100 * each for each in late], ".0f") + " %",
-                    f"{ends[0]:g}, {ends[1]:g}",
+                    ", ".join(f"{each:g}" for each in ends),
                 ]
             )
-    header = ["overlay", "protocol", "remote entries per broker", "matchings per event", "entries examined"]
-    return [*header, "messages about the cut link", "deliveries waiting for the link", "lost, doubled"], rows
+    header = ["overlay", "protocol", "hops of a delivery; shortest", "remote entries per broker"]
+    header += ["matchings per event", "entries examined; compared", "messages about the cut link"]
+    return [*header, "deliveries waiting for the link", "lost, doubled, foreign"], rows
 
 
 def maintenance() -> Table:
     """Topology maintenance."""
+    fields = ("rows_a_broker", "messages_a_change", "brokers_reached", "reached_outside_the_cluster")
     rows: list[list[object]] = []
     for size in dict.fromkeys(row["brokers"] for row in RESULTS.read("maintenance")):
         for name in PROTOCOLS[1:]:
-            fields = ("rows_a_broker", "messages_a_change", "brokers_reached")
             cells: list[Any] = [
                 spread(by_seed("maintenance", field, name, brokers=size), ",.0f") for field in fields
             ]
             rows.append([f"{size:,}", name, *cells])
-    return [
-        "brokers",
-        "protocol",
-        "rows of the TRT per broker",
-        "messages per link cut",
-        "brokers reached",
-    ], rows
+    header = ["brokers", "protocol", "rows of the TRT per broker", "messages per link cut", "brokers reached"]
+    return [*header, "outside the link's cluster"], rows
+
+
+def list_bytes() -> Table:
+    """The size of destination lists."""
+    found = RESULTS.read("list_bytes")
+    rows: list[list[object]] = [
+        ["bytes as a bitmap, mean", *(f"{row['bitmap_bytes_mean']:.0f}" for row in found)],
+        ["the longest", *(row["bitmap_bytes_max"] for row in found)],
+    ]
+    return ["destinations", *(f"{row['destinations']:,}" for row in found)], rows

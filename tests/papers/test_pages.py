@@ -7,18 +7,28 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("bluedove", "autotuned", "estreamhub")
+FOLDERS = {
+    "bluedove": "bluedove",
+    "autotuned": "autotuned",
+    "estreamhub": "estreamhub",
+    "routing": "ddbr_merc",
+}
+"""The folders of the experiments, and their pages."""
 sys.path += [str(ROOT / "experiments" / folder) for folder in (".", *FOLDERS)]
 
 import spark_tables  # noqa: E402
 import support  # noqa: E402
 import tables  # noqa: E402
 
+<<<<<<< HEAD
 PAGES = {
     name: "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "papers").glob(f"{name}*.md")))
     for name in FOLDERS
 }
 """The pages of each paper, joined."""
+=======
+PAGES = {name: (ROOT / "docs" / "papers" / f"{page}.md").read_text() for name, page in FOLDERS.items()}
+>>>>>>> eacdc9e4ed1d4fe865ed4acf9f4c00c10794a008
 
 
 def test_the_tables_of_the_pages_are_what_the_results_say() -> None:
@@ -52,6 +62,9 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "workload_charts",
         "elastic_runs",
         "elastic_service",
+        "overlay_runs",
+        "routing_summary",
+        "routing_tables",
     }
     for name, page in PAGES.items():
         programs = {path.stem for path in (ROOT / "experiments" / name).glob("*.py")} - helpers

@@ -169,8 +169,9 @@ class Counters:
 
     Attributes
     ----------
-    matchings, examined
-        Events matched against a table, and the entries that were examined for it.
+    matchings, examined, compared
+        Events matched against a table; the entries that were scanned for it; and those of them that were
+        asked for at the event's origin, whose filters alone are compared with the event.
     sent
         Forwards by neighbour, repeats included, and `other_sent` of messages about links and topology.
     lists, listed
@@ -181,6 +182,7 @@ class Counters:
 
     matchings: int = 0
     examined: int = 0
+    compared: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     publications_sent: dict[str, int] = field(default_factory=dict)
     other_sent: int = 0
@@ -209,6 +211,7 @@ class LocalTable:
             there = each.origins.get(origin)
             if there is None:
                 continue
+            counters.compared += 1
             counts = there.counts_for(publication)
             if there.asking is not None:
                 later = there.asking[1]
@@ -255,7 +258,9 @@ class RemoteTable:
         counters.matchings += bool(self.by_source)
         for source, entries in self.by_source.items():
             for entry in entries.values():
-                counters.examined += not entry.covered_at or next(entry.stored_at(origin), None) is not None
+                is_stored = next(entry.stored_at(origin), None) is not None
+                counters.examined += not entry.covered_at or is_stored
+                counters.compared += is_stored
                 if entry.matches(origin, publication.event):
                     found.append(source)
                     break

@@ -18,7 +18,7 @@ sys.path.append(str(ROOT / "experiments" / "routing"))
 
 import overlay_runs  # noqa: E402
 
-from fieldfare_lab.simulation.routing.queueing import HANDLING_S, delays, highest_rate  # noqa: E402
+from fieldfare_lab.simulation.routing.queueing import HANDLING_S, MatchingCost, delays, highest_rate  # noqa: E402
 from fieldfare_lab.simulation.routing.topologies import Topology, clustered, line  # noqa: E402
 from fieldfare_lab.simulation.routing.traces import DELAY_S, Brokers, Step, Trace  # noqa: E402
 from fieldfare_lab.simulation.routing.workload import Workload, stock_workload  # noqa: E402
@@ -26,6 +26,7 @@ from fieldfare_lab.simulation.routing.workload import Workload, stock_workload  
 pytestmark = pytest.mark.long
 
 ENTRY_S = 100e-6
+COST = MatchingCost("examined", ENTRY_S)
 
 
 @cache
@@ -65,18 +66,34 @@ def test_an_event_is_matched_at_fewer_brokers_by_destinations_than_at_every_hop(
     assert matched["D-DBR"] <= matched["MERC"] < matched["FBR"]
 
 
+def test_no_more_entries_are_compared_than_examined() -> None:
+    """A broker of FBR also holds the subscriptions that other origins' events need."""
+    for name in overlay_runs.PROTOCOLS:
+        assert all(step.compared <= step.examined for step in steps_of(name))
+    examined, compared = (
+        sum(getattr(step, name) for step in steps_of("FBR")) for name in overlay_runs.COUNTED
+    )
+    assert 0 < compared < examined
+
+
+def test_matching_takes_as_long_as_the_counted_entries() -> None:
+    step = Step("a", -1, examined=10, compared=4)
+    assert MatchingCost("examined", 2.0).of(step) == 20
+    assert MatchingCost("compared", 2.0).of(step) == 8
+
+
 def test_fewer_entries_are_examined_by_destinations() -> None:
     examined = {name: sum(step.examined for step in steps_of(name)) for name in overlay_runs.PROTOCOLS}
     assert examined["D-DBR"] < examined["MERC"] < examined["FBR"]
 
 
 def test_latency_and_throughput_are_best_with_destinations_and_mercs_lie_between() -> None:
-    entry_s = 20 * ENTRY_S
+    cost = MatchingCost("examined", 20 * ENTRY_S)
     rates = {
-        name: highest_rate(ran(name).trace, entry_s, 1.5, 1, duration_s=10) for name in overlay_runs.PROTOCOLS
+        name: highest_rate(ran(name).trace, cost, 1.5, 1, duration_s=10) for name in overlay_runs.PROTOCOLS
     }
     means = {
-        name: delays(ran(name).trace, rates["FBR"], entry_s, 1, duration_s=10).mean_s
+        name: delays(ran(name).trace, rates["FBR"], cost, 1, duration_s=10).mean_s
         for name in overlay_runs.PROTOCOLS
     }
     assert means["D-DBR"] < means["MERC"] < means["FBR"]
@@ -101,13 +118,15 @@ def test_the_lists_are_those_of_the_shortest_path_trees() -> None:
 
 def test_an_event_of_an_idle_overlay_takes_its_hops_and_its_matching() -> None:
     steps = [Step("a", -1, examined=10, sent=1), Step("b", 0), Step("c", 1, examined=5, delivered=2)]
-    found = delays(Trace({0: steps}), 1, ENTRY_S, 1, duration_s=3_600)
+    found = delays(Trace({0: steps}), 1, COST, 1, duration_s=3_600)
     assert found.mean_s == pytest.approx(3 * HANDLING_S + 2 * DELAY_S + 15 * ENTRY_S)
 
 
 def test_an_overloaded_broker_makes_delays_grow() -> None:
     steps = [Step("a", -1, examined=1_000, delivered=1)]
-    idle, busy, over = (delays(Trace({0: steps}), rate, 1e-3, 1).mean_s for rate in (1, 50, 120))
+    idle, busy, over = (
+        delays(Trace({0: steps}), rate, MatchingCost("examined", 1e-3), 1).mean_s for rate in (1, 50, 120)
+    )
     assert idle < busy < over / 5
 
 

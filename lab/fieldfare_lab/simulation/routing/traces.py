@@ -42,6 +42,9 @@ START_S = 10.0
 QUIET_S = 1e6
 """The interval of the brokers' timers where nothing is lost: none fires."""
 
+_COUNTED = ("examined", "compared", "matchings", "listed")
+"""The counters of a broker that a step has, too."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -49,8 +52,9 @@ class Step:
 
     Attributes
     ----------
-    examined, matchings
-        Table entries that its matching examined, and how often it matched.
+    examined, compared, matchings
+        Table entries that its matching scanned, those of them that it compared with the event (see
+        `fieldfare.routing.tables.Counters`), and how often it matched.
     listed
         Destinations on the lists of the copies that it sent.
     parent
@@ -60,6 +64,7 @@ class Step:
     broker: str
     parent: int
     examined: int = 0
+    compared: int = 0
     matchings: int = 0
     delivered: int = 0
     sent: int = 0
@@ -225,12 +230,11 @@ class Brokers(Network):
         waiting = self._coming[event, message.sender, name] if isinstance(message, Received) else None
         step = Step(name, waiting.popleft() if waiting else -1)
         steps.append(step)
-        examined, matchings, listed = counters.examined, counters.matchings, counters.listed
+        before = [getattr(counters, name) for name in _COUNTED]
         self._step = step
         super().hand_in(name, message)
-        step.examined = counters.examined - examined
-        step.matchings = counters.matchings - matchings
-        step.listed = counters.listed - listed
+        for name, count in zip(_COUNTED, before, strict=True):
+            setattr(step, name, getattr(counters, name) - count)
         self._step = None
 
     def carry_out(self, name: str, effects: Sequence[Effect]) -> None:
