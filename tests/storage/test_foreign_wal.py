@@ -89,6 +89,29 @@ def test_the_wal_of_another_database_is_refused(made: Path) -> None:
     assert "log.db-wal" in refused(path)
 
 
+def test_the_wal_of_a_young_service_beside_another_is_refused(made: Path) -> None:
+    """The counters of two services that were started once may be the same, but a file does not shrink."""
+    for name, times in (("young", 3), ("larger", 2_000)):
+        (made / name).mkdir()
+        append(made / name, times, b'{"text":"%s"}' % (b"x" * 20))
+    path = copied(made / "young" / "killed" / "log.db", made / "mixed")
+    shutil.copy(made / "larger" / "log.db", path)
+    assert "log.db-wal" in refused(path)
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_a_wal_whose_database_is_missing_is_not_deleted(made: Path, content: bytes | None) -> None:
+    """SQLite deletes it, and with it the acknowledged events of a killed service."""
+    path = made / "own" / "killed" / "log.db"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    wal = wal_path(path).read_bytes()
+    with pytest.raises(StorageError, match="missing or empty"):
+        mend_databases([path], print)
+    assert wal_path(path).read_bytes() == wal
+
+
 def test_no_wal_of_its_own_database_is_refused(tmp_path: Path) -> None:
     """Several connections write and checkpoint; each moment is one at which a kill may come."""
     for seed in range(drawn(6)):

@@ -23,7 +23,7 @@ from fieldfare.storage.sqlite.connections import disk_full, is_disk_full
 from fieldfare.storage.sqlite.first_page import SUFFIX, mend_first_page, save_first_page
 from fieldfare.storage.sqlite.pages import PageFile, Row, Tree
 from fieldfare.storage.sqlite.pairing import find_foreign_wal
-from fieldfare.storage.sqlite.wal import WalState, mend_wal, shm_path, wal_path
+from fieldfare.storage.sqlite.wal import WalState, mend_wal, real_path, shm_path, wal_path
 
 STRUCTURE = "structure"
 """Name of the corruption note that makes the next start check the complete file."""
@@ -61,9 +61,9 @@ def mend_databases(paths: Iterable[Path], say: Callable[[str], None]) -> None:
     """
     for path in paths:
         try:
-            for folder in {path.parent, path.parent / FOLDER, path.resolve().parent}:
+            for folder in {path.parent, path.parent / FOLDER, real_path(path).parent}:
                 remove_abandoned(folder)
-            if path.exists():
+            if path.exists() or wal_path(path).exists():
                 _mend_database(path, say)
         except OSError as error:
             if is_disk_full(error, path):
@@ -78,6 +78,8 @@ def _mend_database(path: Path, say: Callable[[str], None]) -> None:
             f"{wal_path(path)}: {foreign}. Restore both from the same backup, or move the WAL away: then what"
             " only the WAL holds is lost"
         )
+    if not path.exists():
+        return
     if wal is not WalState.RIGHT:
         say(f"{path}: its WAL had changed on the disk; a note in {FOLDER} says what is lost")
     if mend_first_page(path):
@@ -138,7 +140,7 @@ def _rebuild(path: Path, why: str) -> str:
             " open: end that process, then start again"
         )
     kept = next(each for n in count(1) if not (each := path.with_name(f"{path.name}.damaged-{n}")).exists())
-    target = path.resolve()  # A symbolic link stays one.
+    target = real_path(path)  # A symbolic link stays one.
     temporary = temporary_path(target)
     try:
         lost = _copy(path, temporary)

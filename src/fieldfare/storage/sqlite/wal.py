@@ -14,6 +14,7 @@ new one are obsolete: they have old salts, and checksums that continue each othe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
@@ -44,14 +45,17 @@ class WalState(Enum):
 
 def wal_path(path: Path) -> Path:
     """Return the path of a database's WAL; where the database is a symbolic link, it is beside the target."""
-    target = path.resolve()
-    return target.with_name(target.name + "-wal")
+    return Path(f"{real_path(path)}-wal")
 
 
 def shm_path(path: Path) -> Path:
     """Return the path of the index of a database's WAL, which SQLite creates again from the WAL."""
-    target = path.resolve()
-    return target.with_name(target.name + "-shm")
+    return Path(f"{real_path(path)}-shm")
+
+
+def real_path(path: Path) -> Path:
+    """Return the path of a file that a path names through symbolic links, even where these end nowhere."""
+    return Path(os.path.realpath(path))
 
 
 def holds_first_page(path: Path) -> bool:
