@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup docs demo checked test test-fast test-all faults simulation fuzz client lint format bench experiments clean
+.PHONY: help setup docs demo checked test test-fast test-quick test-all faults simulation fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,13 @@ test: checked  ## lint, types, and every test but the slow ones, in a small dose
 
 test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes long
 	@DOSE=0.05 $(BIN)/python -m pytest -m "not slow and not long and not spark and not service" --numprocesses 2
+
+# The tests that a change most often breaks, among those that take long: a real gateway, its storage, a client.
+QUICK := tests/storage tests/client/test_client_with_gateway.py tests/cli/test_cli_delivery.py \
+	$(addprefix tests/gateway/,routes publishing delivery subscriptions maintenance)
+
+test-quick: test-fast  ## before a commit: the inner loop, then gateway, storage and client in a small dose (about 4 minutes)
+	@DOSE=0.05 $(BIN)/python -m pytest -m "long and not slow and not spark and not service" --numprocesses 2 $(QUICK)
 
 test-all: checked  ## everything: the slow ones, and all examples
 	@$(BIN)/python -m pytest --numprocesses 2
