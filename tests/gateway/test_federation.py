@@ -22,8 +22,10 @@ from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.federation import wire
+from fieldfare.gateway.federation.interest import first_pages, later_pages
 from fieldfare.gateway.federation.service import open_federation
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.model import Change
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.folder import DataFolder
@@ -614,8 +616,24 @@ def test_another_broker_of_a_known_name_is_refused(lone: Site) -> None:
         ({"broker": "a", "peers": "b"}, "no neighbour such as"),
         ({"broker": "a", "peers": "b=http://b:1,b=http://c:1"}, "named twice"),
         ({"broker": "a/b"}, "match pattern"),
+        ({"broker": "a", "body_max_bytes": "1MiB"}, "FIELDFARE_BODY_MAX_BYTES"),
+        ({"broker": "a", "event_max_bytes": "8MiB"}, "takes batches of 9437184 bytes"),
     ],
 )
 def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GatewaySettings.model_validate(given)
+
+
+def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
+    """Only all filters together are a state; a later page is one, up to its last change."""
+    count = 2 * wire.FILTERS_MAX + 5
+    changes = [Change(n, "default", n, f"n = {n}", "sql") for n in range(1, count + 1)]
+    of_others = [Change(count + 1, ">default", 9, "n = 1", "sql"), Change(count + 2, ">default", 9, None)]
+    first = list(first_pages([*changes, *of_others], count + 2))
+    assert [(len(page), theirs) for page, theirs in first] == [(1000, None), (1000, None), (5, count + 2)]
+    later = list(later_pages([*changes, *of_others], count + 2))
+    assert [(len(page), theirs) for page, theirs in later] == [(1000, 1000), (1000, 2000), (5, count + 2)]
+    assert list(later_pages(of_others, count + 2)) == [((), count + 2)], "others' filters are not passed on"
+    long = [Change(n, "default", n, "x" * 60_000, "sql") for n in range(1, 30)]
+    assert max(len(page) for page, _ in later_pages(long, 30)) <= 16
