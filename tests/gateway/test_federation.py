@@ -9,19 +9,23 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-from gateway_support import BATCH, DEADLINE_S, NaivePipeline, _Server, encode, event, until
+from gateway_support import BATCH, DEADLINE_S, EVENTS, NaivePipeline, _Server, encode, event, until
 
+from fieldfare.filters import compile_filter
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.federation import wire
+from fieldfare.gateway.federation.interest import first_pages, later_pages
 from fieldfare.gateway.federation.service import open_federation
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.model import Change
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.folder import DataFolder
@@ -300,6 +304,90 @@ def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
         assert b.of("a")["events_received"] == a.of("b")["events_sent"] == 3
 
 
+def matched(site: Site) -> dict[int, list[str]]:
+    """The ids of the events that each subscription of a site has matched, by its match log and log."""
+    gateway, found = site.gateway, dict[int, list[str]]()
+    offset, end = gateway.log.start(), gateway.log.end()
+    lines = {record.offset: record.payload.splitlines() for record in gateway.log.read(offset, end)}
+    while offset < end:
+        block = gateway.match_log.partition(0).block_at(offset)
+        assert block is not None
+        for number in block.numbers().tolist():
+            for at, index in zip(*(each.tolist() for each in block.matches_of(number, offset)), strict=True):
+                found.setdefault(number, []).append(json.loads(lines[at][index])["id"])
+        offset = block.end
+    return found
+
+
+def expected(site: Site, all_sites: list[Site]) -> dict[int, list[str]]:
+    """The same, from the logs of the sites where the events were published, and this site's registry.
+
+    An event of another site counts for the versions that are valid at the revision of this site that its
+    site knew when it was published.
+    """
+    registry, wanted = site.gateway.registry, dict[int, list[str]]()
+    versions = [each for each in registry.versions(registry.revision(), 0) if each.space == "default"]
+    for origin in all_sites:
+        store = origin.gateway.federation._brokers  # type: ignore[union-attr]
+        numbers = {each.name: each.number for each in store.brokers()}
+        runs = [run for run in store.runs() if run.number == numbers.get(site.name)]
+        for record in origin.gateway.log.read(0, origin.gateway.log.end()):
+            if record.origin is not None:
+                continue
+            stamp = record.stamp
+            if origin is not site:
+                stamp = max((run.theirs for run in runs if run.revision <= stamp), default=-1)
+            for line in map(json.loads, record.payload.splitlines()):
+                for version in versions:
+                    text = str(version.filter)
+                    if version.revision <= stamp < version.closed_by and compile_filter(text).matches(line):
+                        wanted.setdefault(version.number, []).append(line["id"])
+    return wanted
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_subscription_matches_exactly_the_events_of_its_versions(tmp_path: Path, seed: int) -> None:
+    """Random changes, events and restarts at three sites; the logs say what each should have got."""
+    random = Random(seed)
+    with sites(tmp_path, "abc", "ab bc") as found:
+        until(lambda: all(site.of(other.name) for site in found for other in found))
+        for step in range(90):
+            site, chance = random.choice(found), random.random()
+            if chance < 0.04:
+                site.stop()
+                site.start()
+            elif chance < 0.3:
+                test = random.choice(("<", "=", ">"))
+                site.subscribe(
+                    random.choice("xyz"), f"data.n {test} {random.randrange(10)} AND {step} = {step}"
+                )
+            elif chance < 0.36:
+                site.client.delete(f"/v1/spaces/default/subscriptions/{random.choice('xyz')}")
+            else:
+                given = [
+                    event(f"{step}-{n}", {"n": random.randrange(10)}) for n in range(random.randrange(1, 4))
+                ]
+                site.client.post(EVENTS, content=encode(given), headers=BATCH).raise_for_status()
+        until(lambda: all(site.is_quiet() for site in found))
+        for site in found:
+            for other in found:
+                if other is not site:
+                    until(
+                        lambda site=site, other=other: (
+                            site.of(other.name)["events_received"]  # type: ignore[misc]
+                            == other.of(site.name)["events_sent"]
+                        )
+                    )
+            until(lambda site=site: site.gateway.match_log.end(0) == site.gateway.log.end())  # type: ignore[misc]
+        for site in found:
+            got, wanted = matched(site), expected(site, found)
+            destinations = {each.number for each in site.gateway.federation._brokers.brokers()}  # type: ignore[union-attr]
+            mine = {number: sorted(ids) for number, ids in got.items() if number not in destinations}
+            assert mine == {number: sorted(ids) for number, ids in wanted.items()}
+            assert all(each.get("sent_twice", 0) == 0 for each in site.brokers()["brokers"])
+            assert mine, "something was matched"
+
+
 class Wire:
     """A way from one site to another that can be cut: it passes bytes between a port and the site's."""
 
@@ -528,8 +616,24 @@ def test_another_broker_of_a_known_name_is_refused(lone: Site) -> None:
         ({"broker": "a", "peers": "b"}, "no neighbour such as"),
         ({"broker": "a", "peers": "b=http://b:1,b=http://c:1"}, "named twice"),
         ({"broker": "a/b"}, "match pattern"),
+        ({"broker": "a", "body_max_bytes": "1MiB"}, "FIELDFARE_BODY_MAX_BYTES"),
+        ({"broker": "a", "event_max_bytes": "8MiB"}, "takes batches of 9437184 bytes"),
     ],
 )
 def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GatewaySettings.model_validate(given)
+
+
+def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
+    """Only all filters together are a state; a later page is one, up to its last change."""
+    count = 2 * wire.FILTERS_MAX + 5
+    changes = [Change(n, "default", n, f"n = {n}", "sql") for n in range(1, count + 1)]
+    of_others = [Change(count + 1, ">default", 9, "n = 1", "sql"), Change(count + 2, ">default", 9, None)]
+    first = list(first_pages([*changes, *of_others], count + 2))
+    assert [(len(page), theirs) for page, theirs in first] == [(1000, None), (1000, None), (5, count + 2)]
+    later = list(later_pages([*changes, *of_others], count + 2))
+    assert [(len(page), theirs) for page, theirs in later] == [(1000, 1000), (1000, 2000), (5, count + 2)]
+    assert list(later_pages(of_others, count + 2)) == [((), count + 2)], "others' filters are not passed on"
+    long = [Change(n, "default", n, "x" * 60_000, "sql") for n in range(1, 30)]
+    assert max(len(page) for page, _ in later_pages(long, 30)) <= 16

@@ -25,8 +25,17 @@ def urls_of_peers(peers: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def check_broker(name: str | None, peers: Sequence[str]) -> None:
-    """Raise ValueError if a broker of this name cannot have these neighbours."""
+BATCH_MAX_BYTES = 3 << 20
+"""Maximum bytes of a batch of entries, unless one event is larger: see `federation.wire`."""
+
+
+def check_broker(name: str | None, peers: Sequence[str], body_max_bytes: int, event_max_bytes: int) -> None:
+    """Raise ValueError if a broker of this name cannot have these neighbours and limits."""
+    needed = max(BATCH_MAX_BYTES, event_max_bytes + (1 << 20))
+    if name is not None and body_max_bytes < needed:
+        raise ValueError(
+            f"a broker takes batches of {needed} bytes: set FIELDFARE_BODY_MAX_BYTES to that, or more"
+        )
     if peers and name is None:
         raise ValueError("--peer needs --broker, the name of this service among its neighbours")
     if name in urls_of_peers(peers):

@@ -527,7 +527,7 @@ class GatewaySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_no_neighbour_of_itself(self) -> Self:
-        check_broker(self.broker, self.peers)
+        check_broker(self.broker, self.peers, self.body_max_bytes, self.event_max_bytes)
         return self
 
     @model_validator(mode="after")

@@ -90,7 +90,7 @@ def requests(space: str, id: str, position: str, key: str) -> list[tuple[str, st
         for method in item:
             if method == "parameters":
                 continue
-            url = path.format(space=space, id=id, position=position, key=key, delayed="12")
+            url = path.format(space=space, id=id, position=position, key=key, delayed="12", broker="b")
             content = item[method].get("requestBody", {}).get("content", {})
             body, headers = b"", {}
             for media, form in content.items():
@@ -190,8 +190,10 @@ RIGHTS = {
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
     },
     "manage": {("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
-    "watch": {("GET", "stats"), ("GET", "metrics")},
+    "watch": {("GET", "stats"), ("GET", "brokers"), ("GET", "metrics")},
+    "broker": {("POST", "entries")},
 }
+OF_THE_SERVICE = ("watch", "broker")
 ANY_KEY = {"spaces", "quarantine", "filters:check", "filters:test", "filters:convert", *"-"}
 
 
@@ -200,7 +202,7 @@ def test_a_key_may_what_its_rights_say_and_no_more(tmp_path, right):
     async def work() -> None:
         async with locked(tmp_path) as r:
             await set_up(r, "mine")
-            key = await make(r, None if right == "watch" else "mine", right)
+            key = await make(r, None if right in OF_THE_SERVICE else "mine", right)
             for method, url, body, headers in requests("mine", "wanted", "0-0-0", "0" * 12):
                 word = url.rpartition("/")[2]
                 if url in OPEN or word in ANY_KEY or word in ("filters:explain", "stream"):
@@ -211,16 +213,16 @@ def test_a_key_may_what_its_rights_say_and_no_more(tmp_path, right):
                 if (method, word) in RIGHTS[right]:
                     assert answer.status_code not in (401, 403), (method, url, answer.text)
                 else:
-                    unknown = 404 if right == "watch" and "/mine/" in f"{url}/" else 403
+                    unknown = 404 if right in OF_THE_SERVICE and "/mine/" in f"{url}/" else 403
                     assert answer.status_code == unknown, (method, url, answer.text)
             explain = {"filter": "data.x = 1", "space": "mine"}
             answer = await r.client.post("/v1/filters:explain", json=explain, headers=bearer(key))
-            expected = {"subscribe": 200, "watch": 404}.get(right, 403)
+            expected = {"subscribe": 200, "watch": 404, "broker": 404}.get(right, 403)
             assert answer.status_code == expected, answer.text
             answer = await r.client.post("/v1/spaces", json={"name": "more"}, headers=bearer(key))
             assert answer.status_code == 403
             spaces = (await r.client.get("/v1/spaces", headers=bearer(key))).json()["spaces"]
-            assert spaces == ([] if right == "watch" else [{"name": "mine"}])
+            assert spaces == ([] if right in OF_THE_SERVICE else [{"name": "mine"}])
 
     run(work)
 

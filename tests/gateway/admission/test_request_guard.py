@@ -245,7 +245,7 @@ def test_allow_names_every_method_that_a_path_takes(tmp_path):
             for route in r.routes:
                 methods.setdefault(route.path, set()).update(route.methods)
             for path, taken in methods.items():
-                url = path.format(space="default", id="a", position="0-0-0", key="a", delayed="1")
+                url = path.format(space="default", id="a", position="0-0-0", key="a", delayed="1", broker="b")
                 for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} - taken:
                     answer = await r.client.request(method, url)
                     told = problem(answer, 405, "wrong-method")

@@ -285,7 +285,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
     async def work() -> None:
         admin = tmp_path / "admin.key"
         admin.write_text("k" * 40)
-        async with running(tmp_path / "data", admin_key_file=admin) as r:
+        async with running(tmp_path / "data", admin_key_file=admin, broker="oslo") as r:
             r.client.headers["authorization"] = "Bearer " + "k" * 40
             key = (await r.client.post("/v1/keys", json={"rights": ["watch"]})).json()["id"]
             await r.publish(event())
@@ -310,7 +310,9 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                     continue
                 operation = DOCUMENT["paths"][path][method]
                 space = "market" if path == "/v1/spaces/{space}" else "default"
-                url = path.format(space=space, id="cheap-yahoo", position="0-0-0", key=key, delayed=waits)
+                url = path.format(
+                    space=space, id="cheap-yahoo", position="0-0-0", key=key, delayed=waits, broker="b"
+                )
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:
