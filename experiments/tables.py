@@ -30,13 +30,8 @@ from spark_tables import spread, summarise  # noqa: E402
 PAGES = [
     ROOT / f"docs/{name}.md"
     for name in (
-<<<<<<< HEAD
         *("comparisons", "papers/autotuned", "papers/bluedove-figures", "papers/bluedove-on-spark"),
-        *("papers/estreamhub-figures", "papers/estreamhub-on-spark", "scaling"),
-=======
-        *("comparisons", "papers/bluedove", "papers/autotuned", "papers/estreamhub", "papers/ddbr_merc"),
-        "scaling",
->>>>>>> eacdc9e4ed1d4fe865ed4acf9f4c00c10794a008
+        *("papers/estreamhub-figures", "papers/estreamhub-on-spark", "papers/ddbr_merc", "scaling"),
     )
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)

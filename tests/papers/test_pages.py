@@ -20,15 +20,11 @@ import spark_tables  # noqa: E402
 import support  # noqa: E402
 import tables  # noqa: E402
 
-<<<<<<< HEAD
 PAGES = {
-    name: "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "papers").glob(f"{name}*.md")))
-    for name in FOLDERS
+    name: "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "papers").glob(f"{page}*.md")))
+    for name, page in FOLDERS.items()
 }
 """The pages of each paper, joined."""
-=======
-PAGES = {name: (ROOT / "docs" / "papers" / f"{page}.md").read_text() for name, page in FOLDERS.items()}
->>>>>>> eacdc9e4ed1d4fe865ed4acf9f4c00c10794a008
 
 
 def test_the_tables_of_the_pages_are_what_the_results_say() -> None:
