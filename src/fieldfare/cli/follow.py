@@ -53,12 +53,7 @@ StartOption = Annotated[
 
 
 def subscribe(
-    id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="Id of the subscription to follow; default: a temporary one with --filter."
-        ),
-    ] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a subscription to follow.")] = None,
     filter: Annotated[
         str | None,
         typer.Option(
@@ -68,9 +63,7 @@ def subscribe(
         ),
     ] = None,
     dialect: DialectOption = "sql",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each event as JSON, as it was published.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as raw JSON.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Exit after this number of events.")
     ] = None,
@@ -82,8 +75,7 @@ def subscribe(
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Run this shell command for each event, with the event on its standard input; exit status 0"
-            " acknowledges the event.",
+            help="Run this shell command for each event, given as its input; status 0 acknowledges it.",
         ),
     ] = None,
     concurrency: Annotated[
