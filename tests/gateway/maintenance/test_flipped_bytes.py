@@ -294,5 +294,5 @@ if __name__ == "__main__":
         first = int(sys.argv[2])
         for seed in range(first, first + int(sys.argv[1])):
             for name, files in (("whole", FILES), ("killed", (*FILES, *WALS))):
-                if said := tried(Path(folder) / name, Path(folder), seed, files):
+                if said := tried(Path(folder) / name, Path(folder) / f"of-{name}", seed, files):
                     print(name, said, flush=True)
