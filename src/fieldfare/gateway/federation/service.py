@@ -126,7 +126,11 @@ class Federation:
         has_sent = False
         if self.links.must_reroute:
             self.links.must_reroute = False
-            has_sent |= await asyncio.to_thread(self._reroute)
+            try:
+                has_sent |= await asyncio.to_thread(self._reroute)
+            except BaseException:
+                self.links.must_reroute = True
+                raise
         has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
         self._published = stamp
         if has_sent:
