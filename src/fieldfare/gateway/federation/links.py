@@ -302,6 +302,7 @@ class Links:
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"})
         parts: list[Part] = []
         mine: list[Inbound] = []
+        digest = self._topology.digest
         me = self._topology.name
         for entry in fresh:
             if isinstance(entry, Lost):
@@ -311,6 +312,9 @@ class Links:
             mine += [_inbound(entry, each) for each in entry.destinations if each.name == me]
         watermark += len(fresh)
         self._store.receive(peer.name, watermark, parts, mine)
+        if self._topology.digest != digest:
+            # Entries may have been given their ways by the old topology after all others were rerouted.
+            self.must_reroute = True
         return watermark
 
 

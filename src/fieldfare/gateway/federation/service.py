@@ -72,6 +72,8 @@ class Federation:
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._has_news = True
+        self._published = -1
         self._is_full = False
         self._steps = 0
 
@@ -91,7 +93,8 @@ class Federation:
         await asyncio.to_thread(self._brokers.close)
 
     def wake(self) -> None:
-        """Look for something to move now."""
+        """Move what was received, and what a new topology makes possible."""
+        self._has_news = True
         self._wake.set()
 
     async def _move(self) -> None:
@@ -104,6 +107,7 @@ class Federation:
             except WriterClosed:
                 return
             except Exception as error:
+                self._has_news = True
                 # Catch all errors: if this task ended, other brokers' events would wait for the next start.
                 is_known = isinstance(error, StorageError | OSError)
                 logger.error("exchange with other brokers waits: %s", error, exc_info=not is_known)
@@ -113,18 +117,28 @@ class Federation:
 
     async def _step(self) -> bool:
         """Move what there is to move; return whether there was anything."""
-        has_moved = await self._inbox.step()
+        stamp = self._writer.stamp
+        is_idle = stamp == self._published and not self._forwarder.is_behind
+        if is_idle and not self._has_news and not self._forwarder.has_counts_due:
+            return False
+        has_news, self._has_news = self._has_news, False
+        has_moved = await self._inbox.step() if has_news else False
         has_sent = False
         if self.links.must_reroute:
             self.links.must_reroute = False
-            has_sent |= await asyncio.to_thread(self._reroute)
-        has_sent |= await asyncio.to_thread(self._publish_and_forward)
+            try:
+                has_sent |= await asyncio.to_thread(self._reroute)
+            except BaseException:
+                self.links.must_reroute = True
+                raise
+        has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
+        self._published = stamp
         if has_sent:
             self.links.poke()
         return has_moved or has_sent
 
-    def _publish_and_forward(self) -> bool:
-        has_sent = self._interest.publish(self._writer.stamp)
+    def _publish_and_forward(self, stamp: int) -> bool:
+        has_sent = self._interest.publish(stamp)
         if self._is_full or self._steps % OUTBOXES_LOOK == 0:
             self._is_full = sum(each.bytes for each in self._store.outboxes().values()) > OUTBOXES_MAX_BYTES
         self._steps += 1

@@ -1,0 +1,180 @@
+"""Sites that are joined by links over loopback, for the tests of brokers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from gateway_support import BATCH, DEADLINE_S, NaivePipeline, _Server, encode, event, until
+
+from fieldfare.gateway.admission.connections import server_config
+from fieldfare.gateway.app import create_app
+from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.runtimes.process.listening import listening_socket
+
+
+class Site:
+    """A gateway with a naive pipeline, behind a server on a port of its own, which can be stopped."""
+
+    def __init__(self, data: Path, name: str, port: int) -> None:
+        self.data, self.name, self.port = data, name, port
+        self.peers: dict[str, int] = {}
+        self.url = f"http://127.0.0.1:{port}"
+        self.client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+        self.settings: dict[str, Any] = {}
+        self._stack = contextlib.ExitStack()
+        self.is_running = False
+
+    def start(self) -> None:
+        peers = tuple(f"{name}=http://127.0.0.1:{port}" for name, port in self.peers.items())
+        given = {"data": self.data, "broker": self.name, "peers": peers, **self.settings}
+        settings = GatewaySettings.model_validate(given)
+        self.gateway = gateway = Gateway(settings)
+        config = server_config(
+            create_app(gateway), settings, None, loop="asyncio", timeout_graceful_shutdown=5
+        )
+        server = _Server(config, gateway)
+        listener = listening_socket("127.0.0.1", self.port)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        until(lambda: server.started)
+        stop = threading.Event()
+        matcher = threading.Thread(target=self._match, args=(NaivePipeline(gateway), stop))
+        matcher.start()
+
+        def end() -> None:
+            stop.set()
+            matcher.join(DEADLINE_S)
+            server.should_exit = True
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive() and not matcher.is_alive()
+
+        self._stack.callback(end)
+        self.is_running = True
+
+    def _match(self, pipeline: NaivePipeline, stop: threading.Event) -> None:
+        while not stop.wait(0.005):
+            pipeline.step()
+            pipeline.beat()
+
+    def stop(self) -> None:
+        self.is_running = False
+        self._stack.close()
+
+    def subscribe(self, id: str, filter: Any, dialect: str = "sql") -> int:
+        body = {"filter": filter, "dialect": dialect}
+        answer = self.client.put(f"/v1/spaces/default/subscriptions/{id}", json=body)
+        assert answer.status_code in (200, 201), answer.text
+        return int(self.gateway.registry.get("default", id).revision)  # type: ignore[union-attr]
+
+    def publish(self, *ids: int) -> None:
+        events = [event(each, {"n": each}) for each in ids]
+        answer = self.client.post("/v1/spaces/default/events", content=encode(events), headers=BATCH)
+        assert answer.status_code == 200, answer.text
+
+    def pull(self, id: str) -> list[int]:
+        """Take the messages that are there now."""
+        url = f"/v1/spaces/default/subscriptions/{id}"
+        answer = self.client.post(f"{url}/pull", json={"max": 1000}).json()
+        positions = [each["position"] for each in answer["messages"]]
+        if positions:
+            self.client.post(f"{url}/ack", json={"positions": positions}).raise_for_status()
+        return [int(each["event"]["id"]) for each in answer["messages"]]
+
+    def take(self, id: str, count: int) -> list[int]:
+        """Take messages until there are enough."""
+        found: list[int] = []
+        until(lambda: found.extend(self.pull(id)) or len(found) >= count)
+        return found
+
+    def brokers(self) -> dict[str, Any]:
+        answer = self.client.get("/v1/brokers")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def of(self, name: str) -> dict[str, Any]:
+        return next((each for each in self.brokers()["brokers"] if each["name"] == name), {})
+
+    def counts(self, revision: int, *origins: str) -> bool:
+        """Whether a subscription of this site counts for all later events of other sites."""
+        return all(self.of(name).get("counts_through", -1) >= revision for name in origins)
+
+    def is_quiet(self) -> bool:
+        """Whether all that this site has to tell others is told."""
+        state, revision = self.brokers(), self.gateway.registry.revision()
+        return not any(each["outbox_entries"] for each in state["links"]) and all(
+            each["told_revision"] == revision for each in state["brokers"] if each["name"] != self.name
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def sites(root: Path, names: str, links: str) -> Iterator[list[Site]]:
+    """Start sites, each letter of `names` one, with links given as pairs of letters."""
+    found = {name: Site(root / name, name, free_port()) for name in names}
+    for one, other in links.split():
+        found[one].peers[other] = found[other].port
+        found[other].peers[one] = found[one].port
+    try:
+        for site in found.values():
+            site.start()
+        yield list(found.values())
+    finally:
+        for site in found.values():
+            if site.is_running:
+                site.stop()
+
+
+class Wire:
+    """A way from one site to another that can be cut: it passes bytes between a port and the site's."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self.is_cut = False
+        self._listener = listening_socket("127.0.0.1", 0)
+        self._listener.listen()
+        self._open: list[socket.socket] = []
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", 0 if self.is_cut else self.to))
+                except OSError:
+                    near.close()
+                    continue
+                self._open += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        for each in (one, other):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
