@@ -106,10 +106,11 @@ class Site:
         return all(self.of(name).get("counts_through", -1) >= revision for name in origins)
 
     def is_quiet(self) -> bool:
-        """Whether all that this site has to tell others is told."""
+        """Whether all that this site has to tell others is told, and they count its filters as of now."""
         state, revision = self.brokers(), self.gateway.registry.revision()
+        others = [each for each in state["brokers"] if each["name"] != self.name]
         return not any(each["outbox_entries"] for each in state["links"]) and all(
-            each["told_revision"] == revision for each in state["brokers"] if each["name"] != self.name
+            each["told_revision"] == each["counts_through"] == revision for each in others
         )
 
 
