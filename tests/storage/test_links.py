@@ -61,9 +61,18 @@ def test_only_entries_that_were_never_sent_go_another_way(links: LinkStore) -> N
     links.add([("b", entry("unsent")), ("", entry("lost"))])
     found = links.unsent(("b", ""), 0, 10)
     assert [(peer, stored) for _, peer, stored in found] == [("b", b"unsent"), ("", b"lost")]
-    links.reroute([id for id, *_ in found], [("c", entry("unsent")), ("c", entry("lost"))])
+    links.reroute([(id, [("c", content)]) for id, _, content in found])
     assert links.transmit("b", 9, 100) == (1, [b"sent"])
     assert links.transmit("c", 9, 100) == (1, [b"unsent", b"lost"])
+
+
+def test_an_entry_that_is_sent_while_it_gets_another_way_does_not_go_twice(links: LinkStore) -> None:
+    links.add([("b", entry("first")), ("b", entry("second"))])
+    found = links.unsent(("b",), 0, 10)
+    links.transmit("b", 1, 100)
+    links.reroute([(id, [("c", content)]) for id, _, content in found])
+    assert links.transmit("b", 9, 100) == (1, [b"first"])
+    assert links.transmit("c", 9, 100) == (1, [b"second"])
 
 
 def test_a_neighbour_is_known_by_its_identity(links: LinkStore) -> None:

@@ -141,8 +141,8 @@ class LinkStore(Protocol):
         """Return entries in these outboxes that were never transmitted, after an id: id, neighbour, entry."""
         ...
 
-    def reroute(self, ids: Sequence[int], parts: Sequence[Part]) -> None:
-        """Replace entries that were never transmitted by others."""
+    def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
+        """Replace entries, by id, by others. An entry that was transmitted meanwhile is left as it is."""
         ...
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:

@@ -150,18 +150,16 @@ class Federation:
         after, has_moved = 0, False
         while found := self._store.unsent((NO_PATH, *cut), after, REROUTED_BATCH_SIZE):
             after = found[-1][0]
-            ids: list[int] = []
-            parts: list[Part] = []
+            rerouted: list[tuple[int, list[Part]]] = []
             for id, peer, stored in found:
                 entry = decode_entry(stored)
                 if isinstance(entry, Lost):
                     continue
                 ways = [(hop or peer, part) for hop, part in self._topology.split(entry, entry.destinations)]
                 if ways and ways != [(peer, stored)]:
-                    ids.append(id)
-                    parts += ways
-            if ids:
-                self._store.reroute(ids, parts)
+                    rerouted.append((id, ways))
+            if rerouted:
+                self._store.reroute(rerouted)
                 has_moved = True
             if len(found) < REROUTED_BATCH_SIZE:
                 break

@@ -229,10 +229,12 @@ class SqliteLinks:
             ).fetchall()
         return [(id, peer, self._entry(id, entry, expected)) for id, peer, entry, expected in rows]
 
-    def reroute(self, ids: Sequence[int], parts: Sequence[Part]) -> None:
+    def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
         with self._writing() as connection:
-            connection.executemany("DELETE FROM outbox WHERE id = ?", [(id,) for id in ids])
-            connection.executemany(_ADD, parts)
+            for id, parts in ways:
+                removed = connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
+                if removed.rowcount:
+                    connection.executemany(_ADD, parts)
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
         with self._reading() as connection:
