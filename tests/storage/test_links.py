@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,25 @@ def test_a_batch_ends_at_its_bytes_and_has_at_least_one_entry(links: LinkStore) 
     assert [len(each) for each in links.transmit("b", 9, 115)[1]] == [100, 10]
     links.acknowledge("b", 1)
     assert links.transmit("b", 9, 50) == (2, [b"y" * 10, b"z" * 10])
+
+
+def test_a_batch_of_large_entries_reads_only_its_own(links: LinkStore) -> None:
+    links.add([("b", b"x" * 100_000)] * 200)
+    for _ in range(2):
+        tracemalloc.start()
+        assert len(links.transmit("b", 200, 250_000)[1]) == 2
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2_000_000
+
+
+def test_the_bytes_in_use_shrink_when_entries_are_acknowledged(links: LinkStore) -> None:
+    links.add([("b", b"x" * 100_000)] * 20)
+    full = links.used_bytes()
+    assert full > 2_000_000
+    links.transmit("b", 20, 1 << 30)
+    links.acknowledge("b", 20)
+    assert links.used_bytes() < full - 1_900_000
 
 
 def test_only_entries_that_were_never_sent_go_another_way(links: LinkStore) -> None:

@@ -161,6 +161,10 @@ class LinkStore(Protocol):
         """Return the bytes of the entries for this broker that are not processed yet."""
         ...
 
+    def used_bytes(self) -> int:
+        """Return the bytes of the file that are in use; unlike `outboxes`, it does not read all entries."""
+        ...
+
     def floor(self) -> int | None:
         """Return the lowest stamp of records that other brokers may still send; None if there are none."""
         ...

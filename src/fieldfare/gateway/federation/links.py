@@ -68,7 +68,7 @@ ANSWER_MAX_BYTES = 4 << 20
 
 INBOX_MAX_BYTES = 256 << 20
 OUTBOXES_MAX_BYTES = 16 << 30
-"""Maximum bytes that wait for this broker, and in all outboxes; beyond them a neighbour must wait (429), and
+"""Maximum bytes that wait for this broker, and that links.db uses; beyond them a neighbour must wait (429), and
 this broker's own events wait in its log."""
 
 logger = logging.getLogger("fieldfare.gateway.federation")
@@ -296,8 +296,7 @@ class Links:
         fresh = entries[watermark + 1 - batch.first :]
         if not fresh:
             return watermark
-        outboxes = sum(each.bytes for each in self._store.outboxes().values())
-        if self._store.inbound_bytes() > INBOX_MAX_BYTES or outboxes > OUTBOXES_MAX_BYTES:
+        if self._store.inbound_bytes() > INBOX_MAX_BYTES or self._store.used_bytes() > OUTBOXES_MAX_BYTES:
             detail = "Too many entries of other brokers wait here: send the batch again later."
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"})
         parts: list[Part] = []

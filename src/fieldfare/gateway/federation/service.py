@@ -140,7 +140,7 @@ class Federation:
     def _publish_and_forward(self, stamp: int) -> bool:
         has_sent = self._interest.publish(stamp)
         if self._is_full or self._steps % OUTBOXES_LOOK == 0:
-            self._is_full = sum(each.bytes for each in self._store.outboxes().values()) > OUTBOXES_MAX_BYTES
+            self._is_full = self._store.used_bytes() > OUTBOXES_MAX_BYTES
         self._steps += 1
         return has_sent if self._is_full else self._forwarder.step() or has_sent
 

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -188,17 +189,18 @@ class SqliteLinks:
     def transmit(self, peer: str, count_max: int, bytes_max: int) -> tuple[int, list[bytes]]:
         # In one transaction: an entry must not be given another way between its choice and its number.
         with self._writing() as connection:
-            rows = connection.execute(_SENT, (peer, count_max)).fetchall()
-            fresh = connection.execute(_UNSENT, (peer, max(0, count_max - len(rows)))).fetchall()
             chosen: list[Any] = []
             size_bytes = 0
-            for row in (*rows, *fresh):
-                if chosen and size_bytes + row[2] > bytes_max:
+            # Row by row: all of them at once can be much more than a batch.
+            for row in chain(
+                connection.execute(_SENT, (peer, count_max)), connection.execute(_UNSENT, (peer, count_max))
+            ):
+                if len(chosen) >= count_max or (chosen and size_bytes + row[2] > bytes_max):
                     break
                 chosen.append(row)
                 size_bytes += row[2]
             identity, watermark, number = self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())
-            first = chosen[0][1] if rows else number
+            first = number if not chosen or chosen[0][1] is None else chosen[0][1]
             added = [row[0] for row in chosen if row[1] is None]
             if added:
                 connection.executemany(
@@ -267,6 +269,12 @@ class SqliteLinks:
 
     def inbound_bytes(self) -> int:
         return self._value("SELECT coalesce(sum(bytes), 0) FROM inbox") or 0
+
+    def used_bytes(self) -> int:
+        pages, free, page_bytes = (
+            self._value(f"PRAGMA {name}") or 0 for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * page_bytes
 
     def floor(self) -> int | None:
         return self._value(
