@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,3 +230,19 @@ def test_a_lost_version_of_a_brokers_filter_is_restored(
         [after] = registry.versions(1, 1)
         assert replace(after, compiled=None) == replace(before, compiled=None)
         assert isinstance(after, Change) and after.destination == brokers.brokers()[0].number
+
+
+def test_a_restored_file_uses_no_id_of_an_entry_again(links: LinkStore, tmp_path: Path) -> None:
+    """The log would take another entry with the id for a repeat, and leave it out."""
+    links.close()
+    copy = (tmp_path / "links.db").read_bytes()
+    entries = [Inbound(0, "b", "events", n, 0, b"entry") for n in range(1, 4)]
+    with closing(open_links(f"sqlite:///{tmp_path}/links.db")) as again:
+        again.receive("b", 3, [], entries)
+        used = {each.id for each in again.inbound(10)}
+    for stale in tmp_path.glob("links.db*"):
+        stale.unlink()
+    (tmp_path / "links.db").write_bytes(copy)
+    with closing(open_links(f"sqlite:///{tmp_path}/links.db")) as restored:
+        restored.receive("c", 3, [], entries)
+        assert len(used) == 3 and not used & {each.id for each in restored.inbound(10)}

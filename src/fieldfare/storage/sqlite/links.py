@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
@@ -55,6 +56,7 @@ _SCHEMA = (
     f"PRAGMA user_version = {FORMAT}",
 )
 _ADD = "INSERT INTO outbox (peer, bytes, entry, checksum) VALUES (?1, length(?2), ?2, row_checksum(?2))"
+_LAST_ID = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'inbox'"
 _SENT = """SELECT id, number, bytes, entry, checksum FROM outbox
     WHERE peer = ? AND number IS NOT NULL ORDER BY number LIMIT ?"""
 _UNSENT = """SELECT id, NULL, bytes, entry, checksum FROM outbox
@@ -78,6 +80,7 @@ class SqliteLinks:
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 drawn = secrets.token_hex(16)
+                connection.execute("INSERT INTO sqlite_sequence VALUES ('inbox', 0)")
                 connection.execute("INSERT INTO own VALUES (?1, 0, x'', row_checksum(?1, 0, x''))", (drawn,))
             kind = tuple(
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -89,6 +92,8 @@ class SqliteLinks:
                     f" {kind[0]:#x}: restore the file, or start the fieldfare that wrote it"
                 )
             self._identity = str(self._own(connection)[0])
+            # A file that was restored must not use ids again that the log has seen since the copy.
+            connection.execute(_LAST_ID, (time.time_ns() // 1_000,))
 
     @property
     def identity(self) -> str:
