@@ -301,3 +301,29 @@ def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
     assert list(later_pages(of_others, count + 2)) == [((), count + 2)], "others' filters are not passed on"
     long = [Change(n, "default", n, "x" * 60_000, "sql") for n in range(1, 30)]
     assert max(len(page) for page, _ in later_pages(long, 30)) <= 16
+
+
+def test_a_sender_with_a_restored_file_is_stopped_and_loses_nothing_silently(tmp_path: Path) -> None:
+    """It would give new entries the numbers of those that the neighbour has, which would leave them out."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        a.publish(1)
+        assert b.take("mine", 1) == [1]
+        until(a.is_quiet)
+        a.stop()
+        file = tmp_path / "a" / "links.db"
+        copy = file.read_bytes()
+        a.start()
+        for number in range(2, 5):
+            a.publish(number)
+            assert b.take("mine", 1) == [number]
+        until(a.is_quiet)
+        a.stop()
+        for stale in file.parent.glob("links.db*"):
+            stale.unlink()
+        file.write_bytes(copy)
+        a.start()
+        a.publish(*range(5, 9))
+        until(lambda: "put back from a copy" in (a.brokers()["links"][0]["trouble"] or ""))
+        assert not a.brokers()["links"][0]["is_up"] and b.pull("mine") == []

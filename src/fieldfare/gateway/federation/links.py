@@ -68,8 +68,8 @@ ANSWER_MAX_BYTES = 4 << 20
 
 INBOX_MAX_BYTES = 256 << 20
 OUTBOXES_MAX_BYTES = 16 << 30
-"""Maximum bytes that wait for this broker, and that links.db uses; beyond them a neighbour must wait (429), and
-this broker's own events wait in its log."""
+"""Maximum bytes that wait for this broker, and that links.db uses; beyond them a neighbour must wait (429),
+and this broker's own events wait in its log."""
 
 logger = logging.getLogger("fieldfare.gateway.federation")
 
@@ -87,6 +87,7 @@ class Peer:
     digest: str = ""
     failures: int = 0
     trouble: str = ""
+    is_compared: bool = False
     requests: int = 0
     entries: int = 0
     bytes: int = 0
@@ -186,9 +187,9 @@ class Links:
     async def _exchange(self, peer: Peer) -> bool:
         """Send a batch and process its answer; return whether there is more to send."""
         digest = self._topology.digest
-        first, entries = await asyncio.to_thread(
-            self._store.transmit, peer.name, BATCH_ENTRIES_MAX, BATCH_BYTES
-        )
+        # The first request after a start only compares the neighbour's watermark with the numbers given here.
+        count_max = BATCH_ENTRIES_MAX if peer.is_compared else 0
+        first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, BATCH_BYTES)
         batch = Batch(
             VERSION,
             self._topology.name,
@@ -211,6 +212,12 @@ class Links:
         if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
             raise LinkError(_clash(peer.name))
         last = first + len(entries) - 1
+        if not peer.is_compared and answer.watermark > last:
+            raise LinkError(
+                f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
+                " links.db was put back from a copy. Give this broker a new name and an empty links.db"
+            )
+        peer.is_compared = True
         if entries:
             if not first - 1 <= answer.watermark <= last:
                 raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
