@@ -83,6 +83,14 @@ class BrokerStore(Protocol):
         """
         ...
 
+    def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
+        """Remove all brokers and their filters in one transaction.
+
+        `ends` are those of the log's partitions. It is for a new file of links: the messages of each broker
+        begin again at its first.
+        """
+        ...
+
     def forget_runs(self, before: int) -> None:
         """Delete the runs that no record with a stamp of at least `before` needs."""
         ...

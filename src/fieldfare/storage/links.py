@@ -89,6 +89,11 @@ class LinkStore(Protocol):
         """A text drawn at random when the file was created: two brokers of one name differ in it."""
         ...
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever exchanged with another broker."""
+        ...
+
     def row(self) -> tuple[int, bytes]:
         """Return the version of the broker's own row of the topology, and the encoded rows of others."""
         ...

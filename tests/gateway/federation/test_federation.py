@@ -327,3 +327,24 @@ def test_a_sender_with_a_restored_file_is_stopped_and_loses_nothing_silently(tmp
         a.publish(*range(5, 9))
         until(lambda: "put back from a copy" in (a.brokers()["links"][0]["trouble"] or ""))
         assert not a.brokers()["links"][0]["is_up"] and b.pull("mine") == []
+
+
+def test_a_broker_with_a_new_name_and_an_empty_file_hears_of_all_filters_again(tmp_path: Path) -> None:
+    """Its registry knows the others by the old file: their first messages are no repeats."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        old = b.subscribe("old", "data.n >= 0")
+        until(lambda: b.counts(old, "a"))
+        a.stop()
+        for file in a.data.glob("links.db*"):
+            file.unlink()
+        b.stop()
+        b.peers = {"c": a.port}
+        b.start()
+        made = b.subscribe("mine", "data.n >= 5")
+        b.client.delete("/v1/spaces/default/subscriptions/old").raise_for_status()
+        a.name = "c"
+        a.start()
+        until(lambda: b.counts(made, "c"))
+        until(lambda: a.of("b").get("filters") == 1)
+        a.publish(1, 7)
+        assert b.take("mine", 1) == [7]

@@ -257,6 +257,9 @@ def open_federation(
     if settings.folder.log is not None:
         raise FormatError(f"a broker needs its log in its data directory, not in {settings.folder.log}")
     store, brokers = open_links(settings.folder.links_url), open_brokers(settings.folder.registry_url)
+    if store.is_new:
+        # The registry may know brokers by an earlier file: their messages begin again.
+        brokers.forget_brokers(writer.log_ends, time.time_ns() // 1_000_000)
     version, rows = store.row()
     peers = urls_of_peers(settings.peers)
     topology = Topology(

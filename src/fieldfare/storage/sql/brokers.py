@@ -46,6 +46,9 @@ _RunRow = tuple[Number, Annotated[int, msgspec.Meta(ge=0, le=OPEN_END)], Count]
 _FIRST, _LAST = "/", "0"
 """The characters before and after which the numbers of filters stand in ids: ``DESTINATION/NUMBER``."""
 
+_REMOVED_MAX = 1_000
+"""Maximum filters that are removed with one statement when all brokers are forgotten."""
+
 
 class SqlBrokers(SqlRegistry):
     """A `BrokerStore` in a registry's SQL database."""
@@ -122,6 +125,21 @@ class SqlBrokers(SqlRegistry):
                 run = {"number": broker.number, "revision": batch.revision, "theirs": theirs}
                 connection.execute(sa.insert(_runs), with_checksums(_runs, [run]))
         return batch.revision
+
+    def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
+        is_interest = _subscriptions.c.space.like(f"{interest_key('')}%")
+        page = sa.select(_subscriptions.c.space, _subscriptions.c.id).where(is_interest).limit(_REMOVED_MAX)
+        with self._write() as connection:
+            while found := connection.execute(page).all():
+                counters = counting.read_all(connection, self._unusable)
+                changes = [Remove(*row) for row in found]
+                standing = self.standing(connection, changes)
+                batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
+                for change in changes:
+                    batch.apply(change)
+                write_batch(connection, batch, counters)
+            connection.execute(sa.delete(_runs))
+            connection.execute(sa.delete(_brokers))
 
     def forget_runs(self, before: int) -> None:
         later = _runs.alias()

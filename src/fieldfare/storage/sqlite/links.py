@@ -99,6 +99,14 @@ class SqliteLinks:
     def identity(self) -> str:
         return self._identity
 
+    @property
+    def is_new(self) -> bool:
+        with self._reading() as connection:
+            (count,) = connection.execute(
+                "SELECT (SELECT count(*) FROM peers) + (SELECT count(*) FROM correspondents)"
+            ).fetchone()
+        return not count
+
     def row(self) -> tuple[int, bytes]:
         with self._reading() as connection:
             _, version, rows = self._own(connection)
