@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from federation_support import Site, Wire, free_port, sites
 from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
@@ -348,3 +349,31 @@ def test_a_broker_with_a_new_name_and_an_empty_file_hears_of_all_filters_again(t
         until(lambda: a.of("b").get("filters") == 1)
         a.publish(1, 7)
         assert b.take("mine", 1) == [7]
+
+
+def test_the_limits_of_requests_of_one_site_leave_out_no_event_of_another(tmp_path: Path) -> None:
+    """Long records and lists of few bytes were accepted where they were published."""
+    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a.peers, b.peers = {"b": b.port}, {"a": a.port}
+    b.settings = {"batch_max_events": 2}
+    try:
+        for site in found:
+            site.start()
+        revision = b.subscribe("mine", "type = 't'")
+        until(lambda: b.counts(revision, "a"))
+        a.publish(1, 2, 3, 4)
+        assert b.take("mine", 4) == [1, 2, 3, 4]
+        columns = {"specversion": ["1.0"], "id": ["5"], "source": ["/s"], "type": ["t"]}
+        flags = pa.array([[True] * 100_000], pa.list_(pa.bool_()))
+        table = pa.table(columns | {"data": pa.StructArray.from_arrays([flags], ["flags"])})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        kind = {"content-type": "application/vnd.apache.arrow.stream"}
+        a.client.post(EVENTS, content=sink.getvalue().to_pybytes(), headers=kind).raise_for_status()
+        assert b.take("mine", 1) == [5]
+        assert b.brokers()["dropped_events"] == 0
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()

@@ -31,6 +31,10 @@ TAKEN_BATCH_SIZE = 200
 AHEAD_MAX = 100_000
 """Maximum sequences of a broker that are remembered because earlier ones are missing."""
 
+TABLE_MAX_BYTES = 64 << 20
+"""Maximum bytes of an entry with an Arrow table; twice as many when lists are counted by their items. It is
+above the default limit of a request, which bounded the table where it was published."""
+
 FILTERS_MAX = 2_000_000
 """Maximum filters of another broker; further ones are refused."""
 
@@ -156,7 +160,7 @@ class Inbox:
         """Return the valid events of an entry; None if it has none."""
         try:
             if is_arrow(entry.payload):
-                return decode_arrow(entry.payload, self._limits, len(entry.payload))
+                return decode_arrow(entry.payload, self._limits, TABLE_MAX_BYTES)
             return decode_lines(entry.payload, self._limits)
         except (HttpProblem, ValueError) as error:
             logger.error("an entry of %s has no valid events: %s", entry.source, error)

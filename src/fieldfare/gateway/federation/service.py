@@ -268,7 +268,8 @@ def open_federation(
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
     links = Links(topology, store, peers, key, caller_context(settings.peer_ca_file))
-    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+    # Not `batch_max_events`: the request was accepted at another site.
+    limits = Limits(settings.event_max_bytes)
     inbox = Inbox(
         settings.broker,
         store,
