@@ -377,3 +377,26 @@ def test_the_limits_of_requests_of_one_site_leave_out_no_event_of_another(tmp_pa
         for site in found:
             if site.is_running:
                 site.stop()
+
+
+def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path: Path) -> None:
+    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a.peers, b.peers = {"b": b.port}, {"a": a.port}
+    a.settings = {"event_max_bytes": 5 << 20}
+    b.settings = {"body_max_bytes": 3 << 20}
+    try:
+        for site in found:
+            site.start()
+        revision = b.subscribe("mine", "type = 't'")
+        until(lambda: b.counts(revision, "a"))
+        large = event(1, {"n": 1, "text": "".join(Random(0).choices("abcdefgh", k=4 << 20))})
+        a.client.post(EVENTS, content=encode([large]), headers=BATCH).raise_for_status()
+        a.publish(2)
+        assert b.take("mine", 1) == [2]
+        until(a.is_quiet)
+        assert b.brokers()["dropped_events"] == 1
+        assert b.of("a")["events_received"] == a.of("b")["events_sent"] == 2
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()

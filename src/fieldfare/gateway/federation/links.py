@@ -39,6 +39,7 @@ from fieldfare.gateway.federation.wire import (
     Lost,
     decode_answer,
     decode_batch,
+    decode_entry,
     encoder,
 )
 from fieldfare.gateway.problems import HttpProblem
@@ -78,9 +79,24 @@ class LinkError(ValueError):
     """A neighbour's answer refuses a batch, or is not the answer of a broker."""
 
 
+class TooLargeError(LinkError):
+    """A batch is larger than the neighbour takes."""
+
+
 @dataclass(slots=True)
 class Peer:
-    """A neighbour: its name and URL, and the state of the link to it."""
+    """A neighbour: its name and URL, and the state of the link to it.
+
+    Attributes
+    ----------
+    is_compared
+        Whether its watermark fits the numbers given here; it is compared once after a start.
+    numbered
+        The number of the last entry that was sent.
+    count_max
+        Maximum entries of the next batch; 0 if its first entry must be sent without content, since the
+        neighbour refuses it for its size.
+    """
 
     name: str
     url: str
@@ -88,6 +104,8 @@ class Peer:
     failures: int = 0
     trouble: str = ""
     is_compared: bool = False
+    numbered: int = 0
+    count_max: int = BATCH_ENTRIES_MAX
     requests: int = 0
     entries: int = 0
     bytes: int = 0
@@ -188,8 +206,53 @@ class Links:
         """Send a batch and process its answer; return whether there is more to send."""
         digest = self._topology.digest
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
-        count_max = BATCH_ENTRIES_MAX if peer.is_compared else 0
+        count_max = max(1, peer.count_max) if peer.is_compared else 0
         first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, BATCH_BYTES)
+        last = first + len(entries) - 1
+        peer.numbered = max(peer.numbered, last)
+        body, headers = await self._encoded(peer, first, entries, digest)
+        try:
+            answer = await self._post(peer, body, headers)
+        except TooLargeError:
+            if not entries or not peer.count_max:
+                raise
+            peer.count_max = len(entries) // 2
+            return True
+        if answer.source != peer.name:
+            raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
+        if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
+            raise LinkError(_clash(peer.name))
+        if not peer.is_compared and answer.watermark > last:
+            raise LinkError(
+                f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
+                " links.db was put back from a copy. Give this broker a new name and an empty links.db"
+            )
+        peer.is_compared = True
+        if entries:
+            if not first - 1 <= answer.watermark <= peer.numbered:
+                raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
+            await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
+            peer.entries += answer.watermark - first + 1
+            peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
+        peer.requests += 1
+        peer.bytes += len(body)
+        peer.digest = answer.digest
+        if answer.rows:
+            await self._merge(answer.rows)
+        return bool(entries) or peer.digest != self._topology.digest
+
+    async def _encoded(
+        self, peer: Peer, first: int, entries: Sequence[bytes], digest: str
+    ) -> tuple[bytes, dict[str, str]]:
+        """Return the body of a request, and its headers."""
+        if entries and not peer.count_max:
+            logger.error(
+                "the broker %s refuses entry %d for its size; it is sent without content: %s",
+                peer.name,
+                first,
+                _place(decode_entry(entries[0])),
+            )
+            entries = [emptied(entries[0])]
         batch = Batch(
             VERSION,
             self._topology.name,
@@ -201,34 +264,12 @@ class Links:
             digest,
             () if digest == peer.digest else self._topology.rows,
         )
-        body, headers = encoder.encode(batch), {}
+        body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
             packed = await asyncio.to_thread(pack, body, GZIP)
             if len(packed) * RATIO_MAX > 2 * len(body):
-                body, headers = packed, {"Content-Encoding": GZIP}
-        answer = await self._post(peer, body, headers)
-        if answer.source != peer.name:
-            raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
-        if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
-            raise LinkError(_clash(peer.name))
-        last = first + len(entries) - 1
-        if not peer.is_compared and answer.watermark > last:
-            raise LinkError(
-                f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
-                " links.db was put back from a copy. Give this broker a new name and an empty links.db"
-            )
-        peer.is_compared = True
-        if entries:
-            if not first - 1 <= answer.watermark <= last:
-                raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
-            await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
-            peer.entries += answer.watermark - first + 1
-        peer.requests += 1
-        peer.bytes += len(body)
-        peer.digest = answer.digest
-        if answer.rows:
-            await self._merge(answer.rows)
-        return bool(entries) or peer.digest != self._topology.digest
+                return packed, {"Content-Encoding": GZIP}
+        return body, {}
 
     async def _post(self, peer: Peer, body: bytes, headers: Mapping[str, str]) -> Answer:
         url = f"{peer.url}/v1/brokers/{self._topology.name}/entries"
@@ -238,6 +279,8 @@ class Links:
                 answer += piece
                 if len(answer) > ANSWER_MAX_BYTES:
                     raise LinkError(f"its answer is longer than {ANSWER_MAX_BYTES} bytes")
+        if response.status_code == 413:
+            raise TooLargeError(f"it answered 413: {_detail(bytes(answer))}")
         if response.status_code != 200:
             raise LinkError(f"it answered {response.status_code}: {_detail(bytes(answer))}")
         return decode_answer(bytes(answer))
@@ -332,6 +375,24 @@ def _inbound(entry: Events | Interest | Counts, mine: Destination) -> Inbound:
     sequence = entry.sequence if isinstance(entry, Interest) else mine.sequence
     floor = mine.revision if isinstance(entry, Events) else None
     return Inbound(0, entry.source, kind, sequence, floor, encoder.encode(entry))
+
+
+def emptied(data: bytes) -> bytes:
+    """Return an encoded entry without its events or filters: only what keeps the exchange in order."""
+    entry = decode_entry(data)
+    if isinstance(entry, Events):
+        entry = msgspec.structs.replace(entry, payload=b"")
+    elif isinstance(entry, Interest):
+        removed = (msgspec.structs.replace(each, filter=None) for each in entry.filters)
+        entry = msgspec.structs.replace(entry, filters=tuple(removed))
+    return encoder.encode(entry)
+
+
+def _place(entry: Entry) -> str:
+    if isinstance(entry, Events):
+        place = f"{entry.count} events of {entry.source} from offset {entry.offset}"
+        return f"{place} in the space {entry.space}"
+    return f"filters of {entry.source}" if isinstance(entry, Interest) else type(entry).__name__
 
 
 def _clash(name: str) -> str:
