@@ -301,7 +301,9 @@ def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
     assert [(len(page), theirs) for page, theirs in later] == [(1000, 1000), (1000, 2000), (5, count + 2)]
     assert list(later_pages(of_others, count + 2)) == [((), count + 2)], "others' filters are not passed on"
     long = [Change(n, "default", n, "x" * 60_000, "sql") for n in range(1, 30)]
-    assert max(len(page) for page, _ in later_pages(long, 30)) <= 16
+    assert max(len(page) for page, _ in later_pages(long, 30)) <= 9
+    longer = [Change(n, "default", n, "x" * 2_000_000, "sql") for n in range(1, 30)]
+    assert {len(page) for page, _ in later_pages(longer, 30)} == {1}, "a neighbour takes 3 MiB at least"
 
 
 def test_a_sender_with_a_restored_file_is_stopped_and_loses_nothing_silently(tmp_path: Path) -> None:

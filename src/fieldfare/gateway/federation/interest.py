@@ -106,6 +106,9 @@ def _own(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:
 
 
 def _is_full(page: list[FilterChange]) -> bool:
-    if len(page) >= FILTERS_MAX:
-        return True
-    return sum(len(each.filter or "") for each in page) >= MESSAGE_BYTES if len(page) % 16 == 0 else False
+    if not page or len(page) >= FILTERS_MAX:
+        return bool(page)
+    # Of short filters the sum is looked at now and then; a few long ones are more than a message.
+    if len(page) % 16 and len(page[-1].filter or "") < MESSAGE_BYTES // 32:
+        return False
+    return sum(len(each.filter or "") for each in page) >= MESSAGE_BYTES
