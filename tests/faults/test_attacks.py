@@ -164,7 +164,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     log.append([NewRecord("default", b'{"n": %d}\n' % n, 1) for n in range(8)])
     for _ in range(12):
         recovery = recovery_module.Recovery(folder, log, FileMatchLog(folder.matches), MicroBatchSettings())
-        recovery.begin(predecessor_died=True, told=(0,))
+        recovery.start(predecessor_died=True, told=(0,))
         file = suspects_module.SuspectsFile(folder.suspects)
         found, _ = file.load()
         file.save(found, trying=True)  # as the planner does before each attempt; then comes the kill

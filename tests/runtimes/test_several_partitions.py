@@ -221,7 +221,7 @@ def test_a_process_that_dies_without_a_word_is_followed_to_the_record_in_its_par
     deaths = 0
     while True:
         recovery = query.recovery()
-        recovery.begin(predecessor_died=deaths > 0, told=starts_of(opened))
+        recovery.start(predecessor_died=deaths > 0, told=starts_of(opened))
         try:
             query.run()
             break

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,19 +42,22 @@ class Authority:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.path = self.make(name, "basicConstraints=critical,CA:TRUE")
+        # Python 3.13 believes no authority without the second.
+        extensions = "basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign"
+        self.path = self.make(name, extensions)
 
-    def make(self, name: str, extension: str, *by: str) -> Path:
+    def make(self, name: str, extensions: Sequence[str], *by: str) -> Path:
         request = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
         files = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"]
-        run = ["openssl", "req", "-x509", *request, *files, "-addext", extension, *by]
+        added = [part for extension in extensions for part in ("-addext", extension)]
+        run = ["openssl", "req", "-x509", *request, *files, *added, *by]
         subprocess.run(run, cwd=self.folder, check=True, capture_output=True)
         return self.folder / f"{name}.pem"
 
     def sign(self, name: str) -> Path:
         """A certificate for this machine, and its key beside it and in ``NAME.both``."""
         by = ("-CA", f"{self.name}.pem", "-CAkey", f"{self.name}.key")
-        path = self.make(name, "subjectAltName=DNS:localhost,IP:127.0.0.1", *by)
+        path = self.make(name, ["subjectAltName=DNS:localhost,IP:127.0.0.1"], *by)
         both = path.with_suffix(".both")
         both.write_text(path.read_text() + path.with_suffix(".key").read_text())
         return path

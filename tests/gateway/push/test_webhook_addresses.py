@@ -104,7 +104,8 @@ def test_an_address_is_read_once():
         "https", "example.com", 8443, "/a?b=c%20d"
     )
     assert Target.parse("http://127.0.0.1") == Target("http", "127.0.0.1", 80, "/")
-    assert Target.parse("https://[::FFFF:127.0.0.1]:1/") == Target("https", "::ffff:7f00:1", 1, "/")
+    mapped = str(ipaddress.ip_address("::ffff:127.0.0.1"))  # Python 3.13 shows it in another way.
+    assert Target.parse("https://[::FFFF:127.0.0.1]:1/") == Target("https", mapped, 1, "/")
     assert Target.parse("https://[2001:db8::1]:443/x").authority == "[2001:db8::1]"
     assert Target.parse("http://example.com:443/x").authority == "example.com:443"
 

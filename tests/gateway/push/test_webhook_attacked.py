@@ -213,7 +213,7 @@ class IdleStream(Sender):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def ask(self, target: Target, timeout_s: float) -> Outcome:
+    async def ask_permission(self, target: Target, timeout_s: float) -> Outcome:
         self.asked += 1
         for _ in range(20):
             await asyncio.sleep(0)

@@ -17,11 +17,13 @@ from starlette.routing import compile_path
 from websockets.sync.client import connect
 
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.quarantine import QuarantinedRecord
 
 JSON = {"content-type": "application/json"}
+TYPES = {EVENTS: BATCH, "/v1/brokers/there/entries": {"content-type": MEDIA_TYPE}}
 
 
 class Reads:
@@ -148,6 +150,8 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     for verb, more in (("check", {}), ("explain", {"space": "default"}), ("test", {"events": [event()]})):
         yield "POST", f"/v1/filters:{verb}", {"filter": "data.x = 1", **more}, 200
     yield "POST", "/v1/filters:convert", {"filter": {"source": ["x"]}, "dialect": "eventbridge"}, 200
+    yield "GET", "/v1/brokers", None, 200
+    yield "POST", "/v1/brokers/there/entries", {}, 400
     yield "GET", "/v1/keys", None, 200
     yield "POST", "/v1/keys", {"rights": ["publish"], "space": "default"}, 201
     yield "DELETE", "/v1/keys/nothing", None, 404
@@ -166,7 +170,10 @@ def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_pat
         client.headers["authorization"] = "Bearer " + "k" * 40
         set_up(client, gateway)
     reads = Reads()
-    settings = keys | {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
+    links = {"broker": "here", "peers": ("there=http://127.0.0.1:9",)}
+    settings = (
+        keys | links | {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
+    )
     with served(tmp_path, **settings) as (gateway, client), monkeypatch.context() as patch:
         client.headers["authorization"] = "Bearer " + "k" * 40
         stores = (gateway._keys, gateway.log, gateway.registry, gateway.match_log, gateway.quarantine)
@@ -177,7 +184,7 @@ def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_pat
         walked = set()
         for method, path, body, status in requests():
             content = None if body is None else encode(body)
-            headers = None if body is None else BATCH if path == EVENTS else JSON
+            headers = None if body is None else TYPES.get(path, JSON)
             answer = client.request(method, path, content=content, headers=headers)
             assert answer.status_code == status, (method, path, answer.text)
             walked.add((method, path))

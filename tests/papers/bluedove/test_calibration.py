@@ -30,6 +30,7 @@ def calibration() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="Python 3.13 writes syntax trees in another way")
 def test_the_calibration_is_of_this_engine(calibration: dict[str, Any]) -> None:
     """Figure 6(a) said 14.7 µs for an event among 40,000 subscriptions, while the whole pipeline, with the
     tile engine, took 3.3: the file was older than the engine, and nothing noticed."""

@@ -89,9 +89,13 @@ class Inbox:
 
     async def _process(self, found: Sequence[Inbound]) -> bool:
         entries = await asyncio.to_thread(lambda: [self._decoded(each) for each in found])
+        checked = await asyncio.to_thread(
+            lambda: [self._checked(entry) if isinstance(entry, Events) else None for entry in entries]
+        )
+        # Each is handed to the writer before the next one starts: a site's events stay in order.
         records = [
-            self._append(each, entry)
-            for each, entry in zip(found, entries, strict=True)
+            self._append(each, entry, decoded)
+            for each, entry, decoded in zip(found, entries, checked, strict=True)
             if isinstance(entry, Events)
         ]
         done = [each.id for each in found if each.kind == "events"]
@@ -132,14 +136,13 @@ class Inbox:
             ahead[mine.sequence] = mine.revision
         return settled(replace(state, ahead=ahead))
 
-    async def _append(self, each: Inbound, entry: Events) -> None:
+    async def _append(self, each: Inbound, entry: Events, decoded: DecodedEvents | None) -> None:
         mine = next(one for one in entry.destinations if one.name == self._me)
         known = self._correspondence.get(entry.source)
         if mine.sequence <= known.received or mine.sequence in (known.ahead or {}):
             logger.error("%s sent entry %d a second time; it is ignored", entry.source, mine.sequence)
             return
         key = self._key_of_space(entry.space)
-        decoded = None if key is None else await asyncio.to_thread(self._checked, entry)
         if key is None or decoded is None or not decoded.count:
             self.dropped_events += entry.count
             return

@@ -269,8 +269,8 @@ def open_federation(
     if told > registry.revision():
         raise FormatError(
             f"{settings.folder.root}: other brokers know the subscriptions up to revision {told}, but the"
-            f" registry has {registry.revision()}: it was put back from a copy. Give the broker a new name, and"
-            " move links.db away"
+            f" registry has {registry.revision()}: it was put back from a copy. Give the broker a new name,"
+            " and move links.db away"
         )
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)

@@ -19,11 +19,11 @@ from fieldfare.gateway.openapi.words import (
 _LINK = record(
     {
         "peer": string("The neighbour's name."),
-        "url": string(),
-        "is_up": {"type": "boolean"},
+        "url": string("The URL of the neighbour."),
+        "is_up": {"type": "boolean", "description": "Whether the last requests were answered."},
         "trouble": {"type": ["string", "null"], "description": "Why the last request failed."},
         "outbox_entries": integer("Entries that the neighbour has not acknowledged."),
-        "outbox_bytes": integer(),
+        "outbox_bytes": integer("Bytes of these entries."),
         "unacknowledged": integer("Those of the entries that were sent."),
         "received_to": integer("The number of the last entry received from the neighbour."),
         "sent_requests": integer("Requests answered since the gateway's start."),
@@ -33,8 +33,8 @@ _LINK = record(
 )
 _BROKER = record(
     {
-        "name": string(),
-        "links": array(string("A neighbour to which its link is up.")),
+        "name": string("Name of the broker."),
+        "links": array(string(), "The neighbours to which its links are up."),
         "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
         "filters": integer("Filters of its subscribers that are known here."),
         "destination": {"type": ["integer", "null"], "description": "The number of its matches."},
@@ -52,13 +52,13 @@ _STATE = record(
     {
         "broker": string("The name of this broker."),
         "routing": string("The routing protocol: ddbr."),
-        "links": array(_LINK),
-        "brokers": array(_BROKER),
+        "links": array(_LINK, "The links to neighbours."),
+        "brokers": array(_BROKER, "All brokers that this one knows, itself included."),
         "without_path": integer("Entries whose destinations cannot be reached at present."),
         "inbox_bytes": integer("Bytes of received entries that are not processed yet."),
         "dropped_events": integer("Events of others that were not valid, or had no space here."),
         "refused_filters": integer("Filters of others that were refused."),
-        "forwarded_to": array(integer("The offset up to which records are forwarded, by partition.")),
+        "forwarded_to": array(integer(), "The offsets up to which records are forwarded, by partition."),
     }
 )
 

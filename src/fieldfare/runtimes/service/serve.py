@@ -6,13 +6,13 @@ anything starts, and while a gateway restarts its clients wait in the socket's q
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -218,8 +218,26 @@ def _starting(folder: DataFolder, scheme: str, host: str, port: int) -> str:
 
 def _write_to_console(say: Callable[[str], None], line: str) -> None:
     """Write to the console; a closed console does not stop the service."""
-    with suppress(OSError):
+    try:
         say(line)
+    except OSError as error:
+        if error.errno in _CLOSED:
+            _leave_closed_console()
+
+
+_CLOSED = (errno.EPIPE, errno.EIO)
+"""Errors of a pipe without a reader, and of a terminal that was closed."""
+
+
+def _leave_closed_console() -> None:
+    """Direct a closed console to the null device; otherwise Python exits with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 def _open_standard_files() -> None:
