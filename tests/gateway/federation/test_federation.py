@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +19,7 @@ from fieldfare.filters import compile_filter
 from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.interest import first_pages, later_pages
 from fieldfare.model import Change
-from fieldfare.storage.errors import StorageError
+from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.sqlite.links import SqliteLinks
 
 
@@ -402,3 +404,22 @@ def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path
         for site in found:
             if site.is_running:
                 site.stop()
+
+
+def test_a_broker_with_a_restored_registry_is_refused_before_filters_are_missing(tmp_path: Path) -> None:
+    """Other brokers would take its next revisions for ones that they know."""
+    with sites(tmp_path, "ab", "ab") as (_, b):
+        b.stop()
+        file = b.data / "registry.db"
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        copy = file.read_bytes()
+        b.start()
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        b.stop()
+        for stale in b.data.glob("registry.db*"):
+            stale.unlink()
+        file.write_bytes(copy)
+        with pytest.raises(FormatError, match="it was put back from a copy"):
+            b.start()

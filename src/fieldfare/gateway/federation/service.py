@@ -250,7 +250,7 @@ def open_federation(
     UnusableFile
         The file with the key or the authorities for neighbours cannot be used.
     FormatError
-        The log is in Kafka, which keeps no origins of records.
+        The log is in Kafka, which keeps no origins of records; or the registry is older than the links.
     """
     if settings.broker is None:
         return None
@@ -265,6 +265,13 @@ def open_federation(
     topology = Topology(
         settings.broker, store.identity, peers, max(version, time.time_ns() // 1_000_000), decode_rows(rows)
     )
+    told = max((each.through for each in store.correspondents().values()), default=0)
+    if told > registry.revision():
+        raise FormatError(
+            f"{settings.folder.root}: other brokers know the subscriptions up to revision {told}, but the"
+            f" registry has {registry.revision()}: it was put back from a copy. Give the broker a new name,"
+            " and move links.db away"
+        )
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
     links = Links(topology, store, peers, key, caller_context(settings.peer_ca_file))
