@@ -14,10 +14,12 @@ from federation_support import Site, free_port
 from gateway_support import event, until
 
 from fieldfare.gateway.federation import wire
+from fieldfare.gateway.federation.inbox import counted, settled
 from fieldfare.gateway.federation.service import open_federation
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.links import Correspondent
 
 ENTRIES = {"content-type": wire.MEDIA_TYPE}
 
@@ -106,6 +108,12 @@ def row(name: str, identity: str, *links: str) -> dict[str, Any]:
         (batch(*[events()] * 257), 400, "length <= 256"),
         (batch(rows=[row("a", "another")]), 409, "Two brokers have the name 'a'"),
         (batch(rows=[row("x", "of x", "x")]), 409, "a link to itself"),
+        (batch(rows=[row("x", "of x", *map(str, range(1_001)))]), 400, "length <= 1000"),
+        (
+            batch(rows=[row(f"x{n}", "of x", *map(str, range(1_000))) for n in range(11)]),
+            409,
+            "more than 10000 links",
+        ),
         ([1, 2], 400, "not valid"),
     ],
 )
@@ -216,3 +224,11 @@ def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
         until(lambda: ways() == ["m"] or (bool(links._store.transmit("m", 9, 1 << 20)[1]) and not ways()))
     finally:
         site.stop()
+
+
+def test_an_overtaken_notice_of_counting_filters_replaces_no_later_one() -> None:
+    """Otherwise the later revision would never count, once nothing else changes."""
+    later = wire.Counts("n", (wire.Destination("a"),), 1, theirs=9, after=2)
+    state = counted(Correspondent("n", received=1), later)
+    state = counted(state, msgspec.structs.replace(later, theirs=7, after=1))
+    assert settled(replace(state, ahead={2: 7})).counts_through == 9

@@ -109,7 +109,7 @@ class Inbox:
                 changed[entry.source] = self._with_events(state, entry)
             elif isinstance(entry, Counts):
                 state = changed.get(entry.source) or self._correspondence.get(entry.source)
-                changed[entry.source] = settled(replace(state, pending=(entry.after, entry.theirs)))
+                changed[entry.source] = counted(state, entry)
                 done.append(each.id)
             elif isinstance(entry, Interest):
                 if await self._apply(entry):
@@ -221,6 +221,13 @@ class Inbox:
                 )
             )
         return found
+
+
+def counted(state: Correspondent, entry: Counts) -> Correspondent:
+    """Return a state with a `counts` entry; one that was overtaken by a later one changes nothing."""
+    if state.pending is not None and state.pending[1] >= entry.theirs:
+        return state
+    return settled(replace(state, pending=(entry.after, entry.theirs)))
 
 
 def settled(state: Correspondent) -> Correspondent:

@@ -23,6 +23,9 @@ from fieldfare.storage.links import Part
 NO_PATH = ""
 """The outbox of entries whose destinations cannot be reached at present."""
 
+LINKS_TOTAL_MAX = 10_000
+"""Maximum links of all brokers together. All rows go along in one request, which must not be too large."""
+
 _NOTHING = Settle(1)
 """Stands for an entry's content, which the multicast does not look at."""
 
@@ -101,7 +104,7 @@ class Topology:
         Raises
         ------
         RefusedError
-            No broker can have written a row, or two brokers have the same name.
+            No broker can have written a row, two brokers have the same name, or there are too many links.
         """
         given = [_to_row(row) for row in rows]
         with self._lock:
@@ -111,6 +114,10 @@ class Topology:
                     f"Two brokers have the name {min(clash)!r}: give one of them another name and an empty"
                     " data directory."
                 )
+            links = {name: len(row.links) for name, row in self._overlay.rows.items()}
+            links |= {row.name: len(row.links) for row in given}
+            if sum(links.values()) > LINKS_TOTAL_MAX:
+                raise RefusedError(f"The brokers would have more than {LINKS_TOTAL_MAX} links.")
             newer = self._overlay.merge(row for row in given if row.name != self.name)
             # A row of its own that is newer was written before this broker's file was restored.
             mine = [row.version for row in given if row.name == self.name]
