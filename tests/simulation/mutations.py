@@ -188,7 +188,7 @@ MUTATIONS: dict[str, list[Patch]] = {
     "keys are not kept in order": [(RecordCache, "_names", _no_names)],
     "letters are not saved": [(CursorSnapshot, "cursor", _letters_are_not_saved)],
     "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],
-    "nobody looks after the past": [(ReplayMaintenance, "round", _look_after_no_replay)],
+    "replays are not maintained": [(ReplayMaintenance, "round", _look_after_no_replay)],
 }  # fmt: skip
 """By name, what is put in whose place."""
 

@@ -1,4 +1,4 @@
-"""The event log when a disk gives back other bytes than were written: nobody is given them, nobody waits."""
+"""The event log on a disk that returns other bytes than were written: none is delivered, no reader waits."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_record_read_is_record_written(log: SqliteEventLog) -> None:
 def test_where_the_log_starts_is_found_again_from_its_records(
     log: SqliteEventLog, open_log: OpenLog, change: str
 ) -> None:
-    """With a start that had risen, records were left out that nobody had read, without a word."""
+    """With a start that had risen, unread records were left out silently."""
     log.append([record(number) for number in range(10)])
     log.trim(4)
     before = log.size_bytes(), log.sizes(), log.backlog_events(5)
@@ -207,7 +207,7 @@ def test_where_the_log_starts_is_found_again_from_its_records(
 def test_a_changed_age_has_no_record_removed_before_its_time(
     log: SqliteEventLog, open_log: OpenLog, change: str
 ) -> None:
-    """Time that nobody had run made all records older than retention keeps them."""
+    """A running time that was too high made all records older than retention keeps them."""
     policy = RetentionPolicy(max_age_ms=1_000)
     log.append([record(number) for number in range(10)])
     log.grow_older(10, policy)

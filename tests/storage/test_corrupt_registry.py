@@ -152,7 +152,7 @@ def test_a_counter_that_changes_while_the_service_runs_gives_no_number_twice(
 
 
 def test_a_subscription_that_has_vanished_is_named_and_its_version_ends(path: Path) -> None:
-    """Its subscriber got 404, and nobody was told why."""
+    """Its subscriber got 404 without a reason."""
     registry = tamper(path, "DELETE FROM subscriptions WHERE id = 'y'")
     registry.mend_vanished()
     [notice] = corruption_notices(path.parent)
@@ -194,7 +194,7 @@ def test_a_space_that_has_vanished_is_made_again_for_its_subscriptions(path: Pat
     ["rights = 'publish subscribe'", "space = NULL", "digest = zeroblob(32)", "revoked_ms = NULL"],
 )
 def test_a_changed_api_key_lets_nobody_in(path: Path, change: str) -> None:
-    """It had rights that nobody had given it, or was valid again."""
+    """It had rights that it was not given, or was valid again after it had been revoked."""
     keys = open_keys(f"sqlite:///{path}")
     for id in ("a" * 12, "b" * 12, "c" * 12):
         keys.add(StoredKey(id, bytes(31) + id[:1].encode(), "birds", ("subscribe",), "", 1, "admin"))

@@ -143,11 +143,18 @@ def read_configuration(path: Path) -> Configuration:
     )
 
 
-def find_configuration(named: Path | None) -> Configuration:
-    """Read the file that is named, or ``fieldfare.toml`` in the current directory if there is one."""
-    if named is not None:
-        return read_configuration(named)
-    return read_configuration(DEFAULT_CONFIG) if DEFAULT_CONFIG.is_file() else Configuration()
+def configuration_path(named: Path | None) -> Path | None:
+    """Return the file that is named, or ``fieldfare.toml`` in the current directory if there is one."""
+    return named or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
+
+
+def load_configuration(named: Path | None) -> Configuration:
+    """Read the file that is named, or the default one if it exists; exit with an error if it is not valid."""
+    path = configuration_path(named)
+    try:
+        return Configuration() if path is None else read_configuration(path)
+    except ConfigurationError as error:
+        fail(str(error))
 
 
 def _gateway_settings() -> Any:
@@ -182,15 +189,6 @@ def _line_of(name: str, text: str) -> int:
     return next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
 
 
-def apply_configuration(named: Path | None) -> None:
-    """Apply a file's settings to this process's environment; exit with an error if the file is not valid."""
-    try:
-        found = find_configuration(named)
-    except ConfigurationError as error:
-        fail(str(error))
-    found.apply(os.environ)
-
-
 ShownFile = Annotated[
     Path | None,
     typer.Option(
@@ -216,10 +214,7 @@ def show(
     fieldfare config show --origin
     ```
     """
-    try:
-        found = find_configuration(config)
-    except ConfigurationError as error:
-        fail(str(error))
+    found = load_configuration(config)
     known = Known()
     for name in known.names:
         value, source = effective(name, known, found, os.environ)
@@ -236,10 +231,7 @@ def check(config: ShownFile = None) -> None:
     fieldfare config check --config fieldfare.toml
     ```
     """
-    try:
-        found = find_configuration(config)
-    except ConfigurationError as error:
-        fail(str(error))
+    found = load_configuration(config)
     if found.path is None:
         fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file with --config")
     typer.echo(f"{found.path}: {len(found.values)} settings, all valid")

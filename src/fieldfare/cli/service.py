@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare.cli.amounts import size_option, time_option
-from fieldfare.cli.configuration import CONFIG_VARIABLE, DEFAULT_CONFIG, apply_configuration
+from fieldfare.cli.configuration import CONFIG_VARIABLE, configuration_path, load_configuration
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
 from fieldfare.runtimes.process.early_signals import early_signals
 
@@ -25,13 +25,13 @@ CLIENT_SECRETS = ("FIELDFARE_SPACE_PASSPHRASE", "FIELDFARE_API_KEY")
 
 def _configure(named: Path | None) -> Path | None:
     """Apply a configuration file before the other options are read, which take precedence."""
-    path = named or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
+    path = configuration_path(named)
     if path is None:
         return None
     missing = find_missing(SERVER_PACKAGES)
     if missing:
         need_packages("serve", "server", missing)
-    apply_configuration(path)
+    load_configuration(path).apply(os.environ)
     _print_plainly(f"settings from {path.absolute()}")
     return path
 

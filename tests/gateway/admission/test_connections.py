@@ -329,7 +329,7 @@ UNFINISHED = {
     "a head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
     "a body": POST + BINARY + b"Content-Length: 1000\r\n\r\n{",
     "a body that is refused": POST + b"Host: localhost\r\nContent-Type: a/b\r\nContent-Length: 1000\r\n\r\n{",
-    "a body nobody reads": b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+    "an unread body": b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
     "no HTTP": b"nonsense\r\n\r\n",
 }
 

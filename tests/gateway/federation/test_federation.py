@@ -192,7 +192,7 @@ def matched(site: Site) -> dict[int, list[str]]:
 
 
 def expected(site: Site, all_sites: list[Site]) -> dict[int, list[str]]:
-    """The same, from the logs of the sites where the events were published, and this site's registry.
+    """Return the expected matches, from the logs of the sites that published, and this site's registry.
 
     An event of another site counts for the versions that are valid at the revision of this site that its
     site knew when it was published.

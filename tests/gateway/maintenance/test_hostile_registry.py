@@ -118,7 +118,7 @@ def damage(data: Path, table: str, column: str) -> None:
 
 
 def check_serves(data: Path) -> None:
-    """Start a gateway, and have it do something for everybody who is as before."""
+    """Start a gateway, and have it serve the subscriptions that did not change."""
 
     async def work() -> None:
         async with running(

@@ -83,7 +83,7 @@ def test_a_filter_that_may_well_match_is_not_warned_of(tmp_path: Any, filter: st
 
 
 def test_names_are_those_of_the_space(tmp_path: Any) -> None:
-    """What another tenant's events are called is nobody's business."""
+    """Names in another tenant's events are private: no warning quotes them."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
