@@ -26,11 +26,19 @@ conjunctions
     60 filters of 16 conjunctions that all may hold, and five events of 100 bytes a second.
 pattern
     A pattern of 21 KB that is put again every second, and eight events a second for which it is a candidate.
+levels
+    Patterns of up to 50 members inside one another, and texts of up to 400 parentheses to be checked.
+tests
+    Filters tested against a thousand events each, by clients that go away before the answer.
+unfinished
+    500 connections with requests that have begun and do not end, made again as they are closed.
+push
+    1,000 subscriptions pushed to one server that refuses all, at different queries; five events a second.
 
 It prints one JSON object: of each flood p99_alone_ms and p99_beside_ms, publish call to arrival, and their
 ratio; and `worst_ratio`. Goal: 1.2. Both are medians over turns (``--turns``) of so many seconds: alone,
 beside, beside, alone, and so on, so that what drifts is on both sides; `turns_alone_ms` and
-`turns_beside_ms` show how much they differ. After a flood it is waited until all of it is matched, its space
+`turns_beside_ms` show how much they differ. After a flood one waits until all of it is matched, its space
 is gone and the calm one has gone on for some seconds: what a flood leaves to be done would make the time
 alone longer, and the ratio less.
 
@@ -42,18 +50,13 @@ the service that is measured, and not who gets the processor first.
 from __future__ import annotations
 
 import argparse
-import http.client
-import itertools
 import json
-import multiprocessing
 import os
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,192 +65,11 @@ import numpy as np
 
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import Client
-
-Address = tuple[str, int]
+from fieldfare_lab.floods import BATCH, FLOODS, QUOTAS, Address, Asker, event, flooding
 
 CALM_EVENTS_PER_S = 50
 WARM_S = 3.0
 ARRIVAL_WAIT_S = 60.0
-QUOTAS = {
-    "events_per_s": 2_000.0,
-    "bytes_per_s": 1_000_000.0,
-    "matching_ms_per_s": 100.0,
-    "changes_per_s": 200.0,
-    "delivered_bytes_per_s": 4_000_000.0,
-    "subscriptions": 20_000.0,
-    "filter_cost": 10_000.0,
-    "connections": 200.0,
-}
-JSON = {"content-type": "application/json"}
-BATCH = {"content-type": "application/cloudevents-batch+json"}
-
-
-def event(data: Any) -> dict[str, Any]:
-    return {"specversion": "1.0", "id": "1", "source": "/neighbours", "type": "t", "data": data}
-
-
-class Asker:
-    """One connection on which is asked for one thing after the other; it is made again when it breaks."""
-
-    def __init__(self, address: Address) -> None:
-        self._connection = http.client.HTTPConnection(*address, timeout=120)
-
-    def ask(self, method: str, path: str, value: Any, headers: dict[str, str] = JSON) -> int:
-        try:
-            body = value if isinstance(value, bytes) else json.dumps(value)
-            self._connection.request(method, path, body, headers)
-            answer = self._connection.getresponse()
-            answer.read()
-            return answer.status
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            time.sleep(0.05)
-            return 0
-
-
-# The floods
-
-
-def flood_events(address: Address) -> None:
-    body = json.dumps([event({"x": number, "text": "y" * 50}) for number in range(500)]).encode()
-    asker = Asker(address)
-    while True:
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-
-
-def flood_filters(address: Address) -> None:
-    asker = Asker(address)
-    for number in itertools.count():
-        filter = f"data.text LIKE '%a_{number}%' OR data.x LIKE '%_{number}_%'"
-        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/f{number % 3_000}", {"filter": filter})
-
-
-def meet_filters(address: Address) -> None:
-    asker = Asker(address)
-    body = json.dumps([event({"x": "a1b2", "text": "abcdefgh" * 20})]).encode()
-    while True:
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-        time.sleep(0.05)
-
-
-def flood_subscriptions(address: Address) -> None:
-    asker, turn = Asker(address), 0
-    while True:
-        some = [{"id": f"s{number}", "filter": f"data.x = {turn + number}"} for number in range(1_000)]
-        asker.ask("POST", "/v1/spaces/flood/subscriptions", {"subscriptions": some})
-        turn += 1
-
-
-def flood_slow_readers(address: Address) -> None:
-    asker, held = Asker(address), []
-    some = [{"id": f"r{number}", "filter": "data.x >= 0"} for number in range(200)]
-    asker.ask("POST", "/v1/spaces/flood/subscriptions", {"subscriptions": some})
-    for number in range(200):
-        connection = socket.create_connection(address)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        path = f"/v1/spaces/flood/subscriptions/r{number}/stream?window=20000"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        held.append(connection)
-    body = json.dumps([event({"x": 1, "text": "y" * 1_000})]).encode()
-    while True:
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-        time.sleep(0.02)
-
-
-def flood_returning(address: Address) -> None:
-    asker, path = Asker(address), f"/v1/spaces/flood/subscriptions/c{threading.get_ident()}"
-    asker.ask("PUT", path, {"filter": "data.x >= 0"})
-    body = json.dumps([event({"x": 1, "text": "y" * 1_000})] * 200).encode()
-    asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-    while True:
-        with suppress(OSError), socket.create_connection(address, timeout=5) as stream:
-            stream.sendall(f"GET {path}/stream?window=20000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            left_bytes = 1 << 20
-            while left_bytes > 0 and (more := stream.recv(1 << 16)):
-                left_bytes -= len(more)
-
-
-def flood_early(address: Address) -> None:
-    asker = Asker(address)
-    producer = f"p{threading.get_ident()}"
-    body = json.dumps([event({"x": number}) for number in range(20)]).encode()
-    for number in itertools.count():
-        follows = 10**9 if number % 100 == 99 else -1
-        order = {"fieldfare-sequence": str(follows + 2), "fieldfare-follows": str(follows)}
-        if number == 0:
-            order = {"fieldfare-sequence": "9"}
-        headers = BATCH | {"fieldfare-producer": producer} | order
-        asker.ask("POST", "/v1/spaces/flood/events", body, headers)
-
-
-def flood_nested(address: Address) -> None:
-    asker = Asker(address)
-    for number in range(6):
-        filter = f"ANY x IN data.a SATISFIES (ANY y IN data.a SATISFIES (x + y = {9_999_990 + number}))"
-        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/n{number}", {"filter": filter})
-    body = json.dumps([event({"a": list(range(900))})]).encode()
-    while True:
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-
-
-def flood_conjunctions(address: Address) -> None:
-    asker = Asker(address)
-    for number in range(60):
-        parts = [f"(data.a{k} LIKE '%a_{number}%' OR data.b{k} LIKE '%_{number}_%')" for k in range(4)]
-        path = f"/v1/spaces/flood/subscriptions/c{number}"
-        asker.ask("PUT", path, {"filter": " AND ".join(parts)})
-    body = json.dumps([event({f"{name}{k}": "xab1" for k in range(4) for name in "ab"})] * 5).encode()
-    while True:
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-        time.sleep(1)
-
-
-def flood_pattern(address: Address) -> None:
-    asker = Asker(address)
-    body = json.dumps([event({f"f{k}": f"p{k}x" for k in range(400)})] * 8).encode()
-    for number in itertools.count():
-        fields = {f"f{k}": [{"wildcard": f"*a{k}_{number}*b*"}, {"prefix": f"p{k}"}] for k in range(400)}
-        some = {"filter": json.dumps({"data": fields}), "dialect": "eventbridge"}
-        asker.ask("PUT", "/v1/spaces/flood/subscriptions/p", some)
-        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
-        time.sleep(1)
-
-
-FLOODS: dict[str, tuple[Callable[[Address], None], ...]] = {
-    "events": (flood_events,) * 4,
-    "filters": (flood_filters, meet_filters),
-    "subscriptions": (flood_subscriptions,) * 2,
-    "slow_readers": (flood_slow_readers,),
-    "returning": (flood_returning,) * 20,
-    "early": (flood_early,) * 50,
-    "nested": (flood_nested,) * 4,
-    "conjunctions": (flood_conjunctions,),
-    "pattern": (flood_pattern,),
-}
-"""What each does, on a connection each."""
-
-
-def flood(kind: str, address: Address) -> None:
-    os.nice(19)
-    threads = [threading.Thread(target=work, args=(address,)) for work in FLOODS[kind]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-@contextmanager
-def flooding(kind: str, address: Address) -> Iterator[None]:
-    process = multiprocessing.get_context("spawn").Process(target=flood, args=(kind, address), daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
-
-
-# Who is beside it
 
 
 class Calm:
@@ -357,6 +179,7 @@ def main() -> int:
     options = parser.parse_args()
     quotas = {} if options.no_quotas else QUOTAS
     prefix = "fieldfare-neighbours-"
+    os.environ["FIELDFARE_WEBHOOK_ALLOW"] = "127.0.0.1"  # for the flood `push`, whose server is this machine
     with tempfile.TemporaryDirectory(prefix=prefix) as folder, Service(Path(folder)) as service:
         service.wait_until_ready()
         with Client(service.url, "calm") as client:

@@ -173,6 +173,54 @@ def test_lost_rows_are_found_when_it_is_opened(path: Path) -> None:
         Outbox(path, URL, SPACE)
 
 
+def change_on_disk(path: Path, before: bytes, after: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(before) == 1 and len(before) == len(after)
+    path.write_bytes(content.replace(before, after))
+
+
+def test_an_event_that_changed_on_the_disk_is_set_aside_and_the_others_are_sent(path: Path) -> None:
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b'{"n":11}', b'{"n":12}', b'{"n":13}', b'{"n":14}')
+        outbox.cut(1, 100, "p", 0)
+    change_on_disk(path, b'{"n":12}', b'{"n":92}')
+    change_on_disk(path, b'{"n":13}', b'{"n":93}')
+    for _ in range(2):
+        with Outbox(path, URL, SPACE) as outbox:
+            refused = outbox.refused()
+            assert sorted(each.raw for each in refused) == [b'{"n":92}', b'{"n":93}']
+            assert {each.reason for each in refused} == {"the event has changed on the disk"}
+            assert [batch.lines for batch in outbox.unanswered()] == [[b'{"n":11}']]
+            assert outbox.waiting_events == 1 and outbox.stats().waiting_events == 2
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b'{"n":15}')
+        assert outbox.cut(9, 100, "q", 0) == ([b'{"n":14}', b'{"n":15}'], 16)
+
+
+def test_a_request_that_may_have_been_sent_is_never_repeated_with_changed_events(path: Path) -> None:
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b'{"n":11}', b'{"n":12}')
+        outbox.cut(2, 100, "p", 0)
+    change_on_disk(path, b'{"n":12}', b'{"n":92}')
+    with (
+        Outbox(path, URL, SPACE) as outbox,
+        pytest.raises(OutboxError, match="event 2 has changed on the disk"),
+    ):
+        outbox.unanswered()
+
+
+def test_an_outbox_of_format_1_is_upgraded_with_its_events(path: Path) -> None:
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b'{"n":1}')
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE events DROP COLUMN checksum")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b'{"n":2}')
+        assert outbox.cut(9, 100, "p", 0)[0] == [b'{"n":1}', b'{"n":2}']
+
+
 def test_files_of_others_and_of_other_versions_are_left_alone(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE precious (x)")

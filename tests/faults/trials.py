@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,6 +30,8 @@ from scene import BUSY, Scene, scene
 from service_support import until
 from wire import Wire
 
+from fieldfare.client import Client
+from fieldfare_lab.floods import FLOODS, QUOTAS, flooding
 from fieldfare_lab.kafka_broker import KafkaBroker
 
 KINDS = ("lost", "doubled", "wrong", "foreign", "stuck")
@@ -41,6 +43,8 @@ WEEK_S = 7 * 86_400
 DISK_BYTES = 900 * MIB
 LOAD = LoadSettings(pace_s=0.03, large_share=0.02, bulk_subscriptions=2_500)
 PATH = "/v1/spaces/default/subscriptions/streamed"
+FLOOD_QUOTAS = QUOTAS | {"bytes_per_s": 100_000.0}
+"""Less than retention removes while readers are held up: what is overtaken by it would count as lost."""
 
 
 @dataclass
@@ -120,6 +124,11 @@ class Trial:
         self.played, self.disk, self.folder, self.wire, self.report = played, disk, folder, wire, report
         self.broker = broker
         self.random = played.random
+        self._flood = ExitStack()
+
+    def close(self) -> None:
+        """End the flood that is under way."""
+        self._flood.close()
 
     def suffer(self, name: str) -> None:
         """One accident, and then some progress."""
@@ -232,6 +241,17 @@ class Trial:
                     with suppress(ProcessLookupError):
                         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
+    def flood(self, kind: str) -> None:
+        """Another space floods the service, beside all that happens until the next flood."""
+        self._flood.close()
+        url = self.played.service.url
+        with Client(url) as client:
+            client.create_space("flood")
+            client.set_quotas("flood", FLOOD_QUOTAS)
+        to = urlsplit(url)
+        self._flood.enter_context(flooding(kind, (str(to.hostname), int(to.port or 0))))
+        self.played.linger(3)
+
     def nonsense(self, kind: str) -> None:
         """Broken requests: valid ones with bytes changed, cut off, repeated."""
         to = urlsplit(self.played.service.url)
@@ -284,6 +304,7 @@ ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
     for name in (
         *("kill", "burst", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files"),
         "nonsense",
+        "flood",
     )
 }
 
@@ -298,6 +319,7 @@ DECK = (
     *("burst", "burst"),
     *("power", "power", "full", "failing", "failing", "clock", "cut", "slow", "nonsense"),
     *("files gateway", "files driver", "files indexer"),
+    *(f"flood {kind}" for kind in FLOODS),
 )
 """What happens in one trial, in an order drawn anew for each."""
 
@@ -376,8 +398,8 @@ def run_trial(
                 **options,
             ) as played,
         ):
+            trial = Trial(played, disk, folder, wire, report, broker)
             try:
-                trial = Trial(played, disk, folder, wire, report, broker)
                 played.load.flow(20, READY_S)
                 for place, name in enumerate(names):
                     if place and time.monotonic() >= until_s:
@@ -386,6 +408,7 @@ def run_trial(
                     trial.suffer(name)
                 name = "the end"
             finally:
+                trial.close()
                 load = played.load
                 report.operations += load.ledger.acknowledged + load.calls
                 report.deliveries += sum(len(reader.confirmed) for reader in load.readers.values())

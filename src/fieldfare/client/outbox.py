@@ -2,7 +2,7 @@
 
 The file is an SQLite database that one publisher has open at a time::
 
-    events    id, line                                  all events without an answer, in order
+    events    id, line, checksum                        all events without an answer, in order
     batches   producer, sequence, first, last           the events that were put into one request
     refused   id, line, reason, refused_ms              events that the service has refused
     bound_to  url, space                                the service and space that the events belong to
@@ -17,6 +17,10 @@ Durability:
   the duplicate. Each opening uses a new producer id, so that a sequence is never used for different events,
   even if an older copy of the file was restored.
 
+A disk may give back other bytes than were written, which SQLite does not notice. Each event has a checksum
+(CRC-32): opening moves an event that does not match it to the refused ones, so that it is never published in
+another form. Within a batch that may have been sent no event can be left out; the outbox is refused then.
+
 SQLite commits into its write-ahead log without waiting for the disk (synchronous=NORMAL); the log is then
 synced through a descriptor of its own, outside all locks.
 
@@ -27,11 +31,13 @@ and removes the write-ahead log that the parent goes on writing.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sqlite3
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,7 +47,10 @@ from typing import Any
 from fieldfare.client.encoding import decode_event
 from fieldfare.client.errors import OutboxError, OutboxFull, OutboxInUse
 
-FORMAT = 1
+logger = logging.getLogger("fieldfare.client")
+
+FORMAT = 2
+"""Format 1 has no checksums; it is upgraded, and its events count as unchanged."""
 APPLICATION_ID = 0x66_66_4F_42
 """SQLite application id, which distinguishes an outbox from other SQLite files."""
 
@@ -54,10 +63,10 @@ OTHER_WAIT_S = 1.0
 LOG_PAGES = 4000
 """Size of the write-ahead log, in pages of 4 KiB, at which SQLite copies it into the database file."""
 
-_ADD = "INSERT INTO events VALUES (?, ?)"
+_ADD = "INSERT INTO events VALUES (?, ?, ?)"
 
 _TABLES = (
-    "CREATE TABLE events (id INTEGER PRIMARY KEY, line BLOB NOT NULL)",
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, line BLOB NOT NULL, checksum INTEGER)",
     """CREATE TABLE batches (
         producer TEXT NOT NULL, sequence INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
         size_bytes INTEGER NOT NULL, cut_ms INTEGER NOT NULL, PRIMARY KEY (producer, sequence))""",
@@ -229,7 +238,7 @@ class Outbox:
         """
         if self.room_bytes <= 0:
             raise OutboxFull(self.path, self._describe_full())
-        rows = list(enumerate(lines, self._next_id))
+        rows = [(id, line, zlib.crc32(line)) for id, line in enumerate(lines, self._next_id)]
         if len(rows) == 1:  # Most calls publish one event; a statement alone is a transaction by itself.
             self._check_process()
             with self._lock, self._translated():
@@ -264,9 +273,11 @@ class Outbox:
         size_bytes = 0
         with self._transaction():
             rows = self._connection.execute(
-                "SELECT line FROM events WHERE id >= ? ORDER BY id LIMIT ?", (self._next_uncut, max_events)
+                "SELECT id, line, checksum FROM events WHERE id >= ? ORDER BY id LIMIT ?",
+                (self._next_uncut, max_events),
             )
-            for (line,) in rows:
+            for id, line, checksum in rows:
+                self._check_line(id, line, checksum)
                 if lines and size_bytes + len(line) > max_bytes:
                     break
                 lines.append(line)
@@ -382,9 +393,10 @@ class Outbox:
         execute("COMMIT")
         if not is_new and found[0] != APPLICATION_ID:
             raise OutboxError(self.path, "is an SQLite file of another program\nhint: use another file")
-        if not is_new and found[1] != FORMAT:
+        if not is_new and found[1] not in (1, FORMAT):
             raise OutboxError(
-                self.path, f"has format {found[1]}; this version of fieldfare reads format {FORMAT} only"
+                self.path,
+                f"has format {found[1]}; this version of fieldfare reads formats 1 to {FORMAT} only",
             )
         execute("PRAGMA journal_mode = WAL")
         execute("BEGIN EXCLUSIVE")
@@ -395,6 +407,9 @@ class Outbox:
             (health,) = execute("PRAGMA quick_check(1)").fetchone()
             if health != "ok":
                 raise OutboxError(self.path, f"is corrupt: {health}\n{_BROKEN_HINT}")
+            if found[1] == 1:
+                execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
+                execute(f"PRAGMA user_version = {FORMAT}")
         self._bind(url, space)
         execute("COMMIT")
 
@@ -416,6 +431,7 @@ class Outbox:
         rows = execute("SELECT producer, sequence, first, last, size_bytes FROM batches").fetchall()
         self._cuts = {(row[0], row[1]): _Cut(row[2], row[3], row[4]) for row in rows}
         cut_until = max((cut.last for cut in self._cuts.values()), default=0)
+        self._set_changed_aside(cut_until)
         most, count, size_bytes = execute(
             "SELECT max(id), count(*), coalesce(sum(length(line)), 0) FROM events"
         ).fetchone()
@@ -430,16 +446,40 @@ class Outbox:
             raise OutboxError(self.path, f"is corrupt: events are missing\n{_BROKEN_HINT}")
         self._count_refused()
 
+    def _set_changed_aside(self, cut_until: int) -> None:
+        """Move events that are in no batch and do not match their checksums to the refused ones."""
+        rows = self._connection.execute("SELECT id, line, checksum FROM events WHERE id > ?", (cut_until,))
+        changed = [(id, line) for id, line, checksum in rows if not _is_intact(line, checksum)]
+        if not changed:
+            return
+        logger.warning("events in the outbox %s have changed on the disk: %d", self.path, len(changed))
+        with self._transaction():
+            for id, line in reversed(changed):
+                self._connection.execute(
+                    "INSERT INTO refused (line, reason, refused_ms) VALUES (?, ?, ?)",
+                    (_as_bytes(line), "the event has changed on the disk", _now_ms()),
+                )
+                self._connection.execute("DELETE FROM events WHERE id = ?", (id,))
+                # Waiting events have consecutive ids.
+                self._connection.execute("UPDATE events SET id = id - 1 WHERE id > ?", (id,))
+
     def _count_refused(self) -> None:
         self._refused_events, self._refused_bytes = self._connection.execute(
             "SELECT count(*), coalesce(sum(length(line)), 0) FROM refused"
         ).fetchone()
 
     def _read_lines(self, first: int, last: int) -> list[bytes]:
-        rows = self._connection.execute(
-            "SELECT line FROM events WHERE id BETWEEN ? AND ? ORDER BY id", (first, last)
-        )
-        return [line for (line,) in rows]
+        lines = []
+        for id, line, checksum in self._connection.execute(
+            "SELECT id, line, checksum FROM events WHERE id BETWEEN ? AND ? ORDER BY id", (first, last)
+        ):
+            self._check_line(id, line, checksum)
+            lines.append(line)
+        return lines
+
+    def _check_line(self, id: int, line: bytes, checksum: int | None) -> None:
+        if not _is_intact(line, checksum):
+            raise OutboxError(self.path, f"is corrupt: event {id} has changed on the disk\n{_BROKEN_HINT}")
 
     def _sync_folder(self) -> None:
         """Make the file's name durable. Some systems do not allow opening a folder."""
@@ -513,6 +553,14 @@ def _leave_all_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def _is_intact(line: object, checksum: int | None) -> bool:
+    return isinstance(line, bytes) and (checksum is None or zlib.crc32(line) == checksum)
+
+
+def _as_bytes(line: object) -> bytes:
+    return line if isinstance(line, bytes) else str(line).encode()
 
 
 def _now_ms() -> int:

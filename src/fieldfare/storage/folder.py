@@ -297,6 +297,24 @@ class DataFolder:
         kept = re.fullmatch(r"\.?([a-z]+\.[a-z]+)[-.].+", name)
         return (kept[1] if kept else name) in _own_names()
 
+    def misplaced(self) -> str | None:
+        """Describe the first folder where a file belongs, or file where a folder belongs; None if all fit."""
+        for path in self.databases:
+            if path.is_dir():
+                return f"{path} is a folder, and must be a database file"
+        for path in (
+            self.matches,
+            self.index,
+            self.run,
+            self.logs,
+            self.replays,
+            self.quarantine,
+            self.corruption,
+        ):
+            if path.exists() and not path.is_dir():
+                return f"{path} is a file, and must be a folder"
+        return None
+
     def make(self) -> None:
         """Create the missing folders."""
         for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):

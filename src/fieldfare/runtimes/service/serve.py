@@ -67,6 +67,8 @@ def take_directory(folder: DataFolder) -> FileLock:
             f"the path of the data directory {folder.root!r} is not UTF-8, which Java needs; "
             "rename it, or name another directory with --data"
         ) from None
+    if (problem := folder.misplaced()) is not None:
+        raise CannotStart(f"{problem}; move it away, or name another directory with --data")
     path = folder.lock_of("serve")
     lock = FileLock(path, 0.0)
     try:
