@@ -33,7 +33,8 @@ demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and 
 	@$(if $(filter kafka,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.kafka_broker )$(if $(filter \
 		spark://,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.spark_cluster )$(BIN)/fieldfare demo $(DEMO_OPTIONS)
 
-docs: setup  ## the pages of docs/ as a site: site/
+docs: setup  ## the pages of docs/ as a site: site/; the tables of settings are made from their model
+	@$(BIN)/python tools/settings_page.py
 	@NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --quiet --strict
 
 lint: $(INSTALLED)  ## ruff, mypy, and whether the two clients are one

@@ -1,0 +1,78 @@
+"""Writes the tables of docs/settings.md from the settings' model and the options of ``serve``: ``make docs``.
+
+With ``--check`` nothing is written: exit status 1 says that the page is not what it would be.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fieldfare.cli.configuration import BASIC, PREFIX, Known
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
+
+
+def page(text: str) -> str:
+    """Return the page with tables that are up to date."""
+    before, _, rest = text.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"{PAGE} has no place for tables between {BEGIN.strip()} and {END.strip()}")
+    return before + BEGIN + tables() + END + after
+
+
+def tables() -> str:
+    """Return the basic settings, those of Spark and several matchers, and the advanced ones, as Markdown."""
+    known = Known()
+    pipeline = [name for name in known.options if name not in known.fields and name not in BASIC]
+    advanced = [name for name in known.fields if name not in BASIC]
+    parts = []
+    for title, about, names in (
+        ("Basic", "What a service is usually given.", BASIC),
+        ("Spark, clusters and several matchers", "Each is an option of `serve`, too.", pipeline),
+        ("Advanced", "The defaults fit most services.", advanced),
+    ):
+        rows = "".join(row(name, known) for name in names)
+        parts.append(f"\n### {title}\n\n{about}\n\n| variable | default | |\n|---|---|---|\n{rows}")
+    return "".join(parts) + "\n"
+
+
+def row(name: str, known: Known) -> str:
+    """Return one setting's row: the gateway's description, or else the option's help."""
+    field = known.fields.get(name)
+    default, meaning = (
+        (field.default, field.description)
+        if field is not None
+        else (known.options[name].default, known.options[name].help)
+    )
+    meaning = " ".join(str(meaning).split()).replace("|", "\\|")
+    return f"| `{PREFIX}{name.upper()}` | {default_text(name, default)} | {meaning} |\n"
+
+
+def default_text(name: str, default: Any) -> str:
+    """Return a default as the page shows it."""
+    if isinstance(default, float):
+        return f"{default:g}"
+    if default is None or isinstance(default, bool):
+        return "none" if default is None else str(default).lower()
+    if isinstance(default, tuple | list):
+        return ",".join(default) or "none"
+    return f"{default:,}" if isinstance(default, int) and name != "port" else str(default)
+
+
+def main() -> int:
+    text = PAGE.read_text()
+    current = page(text)
+    if "--check" in sys.argv[1:]:
+        if current != text:
+            print(f"{PAGE.name} is not up to date: run `make docs`")
+        return int(current != text)
+    PAGE.write_text(current)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
