@@ -34,7 +34,11 @@ def test_dead_letters_seek_pause_and_resume(fieldfare: Fieldfare, tmp_path: Path
         assert said("resume", "a") == "a is resumed\n"
         assert said("dead-letters", "list", "a") == "no dead letters\n"
         assert [each.position for each in client.pull("a", wait_s=20)] == [place]
+        assert "backlog     1 pending, 1 in flight, 0 to redeliver, " in said("subscriptions", "get", "a")
+        shown = json.loads(said("subscriptions", "get", "a", "--json"))["backlog"]
+        assert (shown["pending"], shown["is_exact"], shown["cursor"]) == (1, True, "0-0-0")
         client.nack("a", [place])
+        assert (client.backlog("a").pending, client.backlog("a").dead_letters) == (0, 1)
         head, event = said("dead-letters", "list", "a").splitlines()
         assert re.fullmatch(r"0-0-0  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  1 attempt  nacked", head)
         assert json.loads(event)["id"] == "7"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ from fieldfare.cli.output import (
     report_warning,
 )
 from fieldfare.client.errors import SubscriptionsRefused
-from fieldfare.client.records import SubscriptionInfo
+from fieldfare.client.records import Backlog, SubscriptionInfo
 from fieldfare.model import positions_text
 from fieldfare.runtimes.files.lines import open_stream
 from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
@@ -152,14 +153,18 @@ def _print_rows(rows: list[tuple[str, ...]]) -> None:
 def get(
     id: IdArgument, url: UrlOption = None, space: SpaceOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show one subscription: its filter, settings and state."""
+    """Show one subscription: its filter, settings, state and backlog."""
     with connect(url, space) as client:
         info = client.get_subscription(id)
-    _show(info, as_json)
+        backlog = client.backlog(id)
+    _show(info, as_json, backlog)
 
 
-def _show(info: SubscriptionInfo, as_json: bool) -> None:
+def _show(info: SubscriptionInfo, as_json: bool, backlog: Backlog | None = None) -> None:
     described = _describe(info)
+    if backlog is not None:
+        counts = asdict(backlog) | {"cursor": positions_text(backlog.cursor)}
+        described["backlog"] = counts if as_json else _backlog_text(backlog)
     if as_json:
         print_json(described)
         return
@@ -175,6 +180,20 @@ def _show(info: SubscriptionInfo, as_json: bool) -> None:
             label = f"{name} {part}".strip().replace("_", " ")
             shown = tuple(shown) if isinstance(shown, list) else shown
             out().print(Text(f"{label:<{width if name in delivery or part else 12}}{shown}"))
+
+
+def _backlog_text(backlog: Backlog) -> str:
+    about = "" if backlog.is_exact else "about "
+    parts = [f"{about}{backlog.pending:,} pending", f"{backlog.in_flight:,} in flight"]
+    parts += [f"{backlog.redeliveries:,} to redeliver", _plural(backlog.dead_letters, "dead letter")]
+    parts += [_plural(backlog.readers, "reader"), f"cursor {positions_text(backlog.cursor)}"]
+    if backlog.oldest_s is not None:
+        parts.append(f"oldest {backlog.oldest_s:,.1f} s")
+    return ", ".join(parts)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 PushSecretsOption = Annotated[

@@ -30,6 +30,7 @@ from fieldfare.client.errors import (
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
 from fieldfare.client.records import (
+    Backlog,
     DeadMessage,
     FilterWarning,
     KeyInfo,
@@ -50,6 +51,7 @@ __all__ = [
     "AsyncPublisher",
     "AsyncSubscriber",
     "AutoBatching",
+    "Backlog",
     "BatchPolicy",
     "BatchReport",
     "BatchSettings",

@@ -17,6 +17,7 @@ import msgspec
 
 from fieldfare.client.errors import ApiError, Refusal, UnexpectedAnswer, read_refusal
 from fieldfare.client.records import (
+    Backlog,
     BulkStored,
     DeadMessage,
     FilterWarning,
@@ -345,6 +346,25 @@ def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[Subsc
     if isinstance(push, PushSettings):
         settings = {**settings, "push": push.to_wire()}
     return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
+
+
+def get_backlog(space: str, id: str) -> ApiCall[Backlog]:
+    """Count the messages that a subscription owes its readers."""
+    return ApiCall("GET", f"{_subscription_path(space, id)}/backlog", _read_backlog)
+
+
+def _read_backlog(answer: Answer) -> Backlog:
+    value = _read_object(answer)
+    return Backlog(
+        pending=int(value["pending"]),
+        is_exact=bool(value["is_exact"]),
+        in_flight=int(value["in_flight"]),
+        redeliveries=int(value["redeliveries"]),
+        dead_letters=int(value["dead_letters"]),
+        readers=int(value["readers"]),
+        cursor=positions_of(value["cursor"]),
+        oldest_s=None if value["oldest_s"] is None else float(value["oldest_s"]),
+    )
 
 
 def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:

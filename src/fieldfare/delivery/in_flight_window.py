@@ -46,6 +46,11 @@ class InFlightWindow:
         """The key behind the last match; 0 if the window is empty."""
         return self._keys[len(self._keys) - 1] + 1 if self._flags else 0
 
+    @property
+    def open_count(self) -> int:
+        """The number of matches that are not acked."""
+        return self._flags.count(0)
+
     def extend(self, keys: Sequence[int]) -> None:
         """Append delivered matches, in order, after all earlier ones."""
         self._keys.extend(keys)

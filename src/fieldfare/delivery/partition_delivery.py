@@ -164,6 +164,13 @@ class PartitionDelivery:
         """Return whether a match is in flight and not acked, or still to be delivered."""
         return self.given.is_open(key) or (key >= self.next_key and not self._is_early(key))
 
+    def are_owed(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of some matches (int64[n], ascending keys) are still to be delivered: bool[n]."""
+        owed: NDArray[np.bool_] = keys >= self.next_key
+        for first, last in self._early:
+            owed[np.searchsorted(keys, first) : np.searchsorted(keys, last, side="right")] = False
+        return owed
+
     def forget_unread(self) -> None:
         """Drop matches read but not delivered, as there is no consumer; they are read again later."""
         self.read_to = self.next_key

@@ -21,6 +21,7 @@ from fieldfare.gateway.admission.callers import ANONYMOUS, Right, in_scope, inva
 from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery.backlog import BacklogCounter
 from fieldfare.gateway.fair_limiter import ThreadsClosed
 from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.metrics import Metrics, RequestTimer
@@ -143,7 +144,18 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             quotas=g.quotas,
             settings=settings,
         ),
-        DeliveryRoutes(finder, g.places, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
+        DeliveryRoutes(
+            finder=finder,
+            places=g.places,
+            positions=positions,
+            bodies=g.bodies,
+            log=g.log,
+            letters=g.registry,
+            writer=g.writer,
+            records=g.records,
+            load=g.load,
+            backlogs=BacklogCounter(g.deliveries, g.tail, g.log),
+        ),
         filters,
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
@@ -187,6 +199,7 @@ def routes_of(
         GuardedRoute(subscription + "/nack", messages.nack, ["POST"], subscribe),
         GuardedRoute(subscription + "/extend", messages.extend, ["POST"], subscribe),
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
+        GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),

@@ -22,6 +22,7 @@ from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
+    Backlog,
     DeadMessage,
     KeyInfo,
     NewKey,
@@ -63,29 +64,25 @@ class Client:
     timeout_s : float
         Maximum time to wait for the answer to a call, in seconds.
     key : str or callable, optional
-        An API key or a token, for a service that requires one; default: FIELDFARE_API_KEY, else the content
-        of the file named by FIELDFARE_API_KEY_FILE. A callable is called before each request and returns the
-        key that is valid now: it should keep its token and fetch a new one shortly before expiry. In an
-        asyncio program it may return an awaitable.
+        An API key or a token; default: FIELDFARE_API_KEY, else the content of the file
+        FIELDFARE_API_KEY_FILE. A callable is called before each request and returns the valid key, in an
+        asyncio program also as an awaitable: it keeps its token until shortly before expiry.
     ca_file : str or Path, optional
-        Certificates of the authorities (PEM) that the service's certificate is checked against, in place of
-        the system's; default: FIELDFARE_CA_FILE. For https.
+        Authorities (PEM) to trust in place of the system's; default: FIELDFARE_CA_FILE. For https.
     certificate : str, Path, or a pair of them, optional
-        One file with the client's certificate and its private key, or a file for each, for a service that
-        requires a client certificate; default: FIELDFARE_CERTIFICATE.
+        The client's certificate and its private key, in one file or two; default: FIELDFARE_CERTIFICATE.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes the limits,
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they retry after temporary failures.
     queue : QueueSettings, optional
-        How many events may wait in memory to be sent, and what `publish` does when the queue is full.
+        How many events may wait in memory, and what `publish` does when the queue is full.
     compression : "zstd" or "gzip", optional
-        Compress request bodies where that saves enough: useful on a slow or metered network. "zstd" is
-        faster and compresses better; it needs Python 3.14 or the extra ``zstd``.
+        Compress request bodies where that saves enough. "zstd", which is faster and compresses better, needs
+        Python 3.14 or the extra ``zstd``.
     encryption : SpaceKey, optional
-        The key of an encrypted space: events and filters are encrypted before they are sent, and messages
-        are decrypted when they arrive.
+        The key of an encrypted space: encrypts events and filters, and decrypts messages.
 
     Examples
     --------
@@ -417,6 +414,10 @@ class Client:
     def terminate(self, id: str, positions: Sequence[Position], reason: str = "") -> None:
         """Make pulled messages dead letters, with a reason: they are not redelivered."""
         self._tell(id, positions, Verdict("terminate", reason))
+
+    def backlog(self, id: str) -> Backlog:
+        """Count the messages that a subscription owes its readers; a large number is estimated."""
+        return self._perform(protocol.get_backlog(self.space, id))
 
     def seek(self, id: str, to: str | Position) -> tuple[Position, ...]:
         """Move a subscription's cursor: to "earliest", "latest", a position, or an RFC 3339 time.

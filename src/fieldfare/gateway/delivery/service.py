@@ -216,6 +216,10 @@ class DeliveryService:
                 self._space_of[number] = subscription.space
                 self._used(delivery)
 
+    def readers(self, delivery: Delivery) -> int:
+        """Return the number of a delivery's open streams and pulls under way."""
+        return len(self._sessions.get(delivery.number, ())) + self._pulled.get(delivery, 0)
+
     def is_read(self, number: int, besides: Session | None = None) -> bool:
         """Whether a session other than ``besides`` has a stream of a subscription open, or waits for it."""
         if any(session is not besides for session in self._sessions.get(number, ())):
@@ -426,7 +430,7 @@ class DeliveryService:
         while delivery.wants_feed and not delivery.deleted and not is_end:
             is_end = True
             for key in delivery.to_read():
-                found = await self._look_for(delivery, key)
+                found = await self.read_from(delivery, key)
                 self._used(delivery)
                 if delivery.partitions[key >> PARTITION_SHIFT].read_to < key:
                     is_end = False  # matches read meanwhile were dropped before delivery
@@ -434,7 +438,8 @@ class DeliveryService:
                     is_end = False
                     delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
 
-    async def _look_for(self, delivery: Delivery, key: int) -> ReadResult | None:
+    async def read_from(self, delivery: Delivery, key: int) -> ReadResult | None:
+        """Read a delivery's next matches from a key on; None at the end or when they cannot be read."""
         replay = self._replay_of.get(delivery.number)
         if replay is not None and replay.holds(key):
             found = await self._replays.read(replay, key, self._space(delivery))

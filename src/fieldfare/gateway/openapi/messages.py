@@ -10,6 +10,7 @@ from fieldfare.gateway.openapi.words import (
     answer,
     array,
     body,
+    boolean,
     content,
     integer,
     number,
@@ -153,6 +154,49 @@ _MESSAGES: Json = {
             "Number of messages that were delivered, were not acknowledged, and are dead letters now.",
         ),
         "400 404 409",
+    ),
+    **path(
+        "/v1/spaces/{space}/subscriptions/{id}/backlog",
+        get=operation(
+            "get_backlog",
+            "Count the messages that a subscription owes its readers",
+            "Events that are not matched yet are not counted: see `lag_events` in `/v1/stats`.",
+            answers=answer(
+                "The backlog.",
+                record(
+                    {
+                        "pending": integer(
+                            "Number of messages that matched and are not acknowledged.", minimum=0
+                        ),
+                        "is_exact": boolean("Whether `pending` was counted; a large one is estimated."),
+                        "in_flight": integer(
+                            "Number of messages that readers have not acknowledged.", minimum=0
+                        ),
+                        "redeliveries": integer("Number of messages that wait to be redelivered.", minimum=0),
+                        "dead_letters": integer("Number of dead letters.", minimum=0),
+                        "readers": integer("Number of open streams, and of pulls under way.", minimum=0),
+                        "cursor": {**CURSOR, "description": "Everything before this cursor is settled."},
+                        "oldest_s": or_null(
+                            number(
+                                "Seconds since the oldest pending event was published; null: none is.",
+                                minimum=0,
+                            )
+                        ),
+                    }
+                ),
+                {
+                    "pending": 1204,
+                    "is_exact": True,
+                    "in_flight": 100,
+                    "redeliveries": 0,
+                    "dead_letters": 2,
+                    "readers": 1,
+                    "cursor": "0-6-0",
+                    "oldest_s": 12.5,
+                },
+            ),
+            problems="404",
+        ),
     ),
     **path(
         "/v1/spaces/{space}/subscriptions/{id}/seek",

@@ -32,12 +32,17 @@ class DeliveryFinder:
         Call this after reading the body, and await nothing between this and using the delivery: meanwhile it
         could be replaced, or deleted with its subscription.
         """
+        subscription, delivery = await self.look(request)
+        self.unused.used(subscription.number)
+        return subscription, delivery
+
+    async def look(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
+        """Like `find`, but this is no use of the subscription: it may expire as unused."""
         space, id = request.path_params["space"], request.path_params["id"]
         while True:
             subscription = await self.subscriptions.get(space, id)
             delivery = self.deliveries.delivery_of(subscription)
             if delivery is not None:
-                self.unused.used(subscription.number)
                 return subscription, delivery
             await self.deliveries.load(subscription)
 

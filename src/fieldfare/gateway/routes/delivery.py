@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.backlog import BacklogCounter
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
@@ -78,6 +80,24 @@ class DeliveryRoutes:
     writer: Writer
     records: RecordCache
     load: Load
+    backlogs: BacklogCounter
+
+    async def backlog(self, request: Request) -> Response:
+        """Return how many messages a subscription owes its readers, and how old the oldest is."""
+        found = await self.backlogs.count((await self.finder.look(request))[1])
+        age_s = None if found.oldest_ms is None else max(0.0, time.time() - found.oldest_ms / 1000)
+        return json_response(
+            {
+                "pending": found.pending,
+                "is_exact": found.is_exact,
+                "in_flight": found.in_flight,
+                "redeliveries": found.redeliveries,
+                "dead_letters": found.dead_letters,
+                "readers": found.readers,
+                "cursor": found.cursor,
+                "oldest_s": None if age_s is None else round(age_s, 3),
+            }
+        )
 
     async def seek(self, request: Request) -> Response:
         """Move the cursor to a position: matches before it are settled, those from it on are delivered."""

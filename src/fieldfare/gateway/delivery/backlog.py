@@ -1,0 +1,144 @@
+"""The backlog of one subscription: the messages that it owes its readers, counted in the match log.
+
+Counting is bounded in time. Where a backlog goes on beyond what was read, the rest is estimated from the
+share of events that matched so far. Other requests may change the delivery meanwhile: the figures need not be
+of one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.keys import PARTITION_SHIFT, offset_of, position_of
+from fieldfare.delivery.partition_delivery import PartitionDelivery
+from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.model import positions_text
+from fieldfare.storage.event_log import EventReader
+
+COUNTING_S = 0.2
+"""Seconds after which counting reads no further block of a partition's match log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The state of a subscription's delivery.
+
+    Attributes
+    ----------
+    pending
+        Messages that matched and are not acked: in flight, waiting for redelivery, or not delivered yet.
+        Events that are not matched yet are missing.
+    is_exact
+        Whether `pending` was counted; otherwise it is an estimate.
+    in_flight
+        Messages that readers have and have not acked.
+    redeliveries
+        Messages that were delivered, are not acked, and wait to be delivered again.
+    dead_letters
+        Messages that were given up.
+    readers
+        Open streams, and pulls under way.
+    cursor
+        A position for each partition: everything before it is settled.
+    oldest_ms
+        Time of publishing of the oldest pending message, in milliseconds since 1970; None if there is none.
+    """
+
+    pending: int
+    is_exact: bool
+    in_flight: int
+    redeliveries: int
+    dead_letters: int
+    readers: int
+    cursor: str
+    oldest_ms: int | None
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The pending messages of one partition.
+
+    `delivered` is the number of those delivered before, `fresh` that of the others; `first` is the key of the
+    first one.
+    """
+
+    delivered: int
+    first: int | None
+    fresh: int = 0
+    is_exact: bool = True
+
+
+class BacklogCounter:
+    """Counts backlogs.
+
+    Parameters
+    ----------
+    deliveries
+        The state of deliveries, and the reader of their matches.
+    tail
+        The ends of the match log.
+    log
+        The event log, for times of publishing.
+    """
+
+    def __init__(self, deliveries: DeliveryService, tail: MatchLogFollower, log: EventReader) -> None:
+        self._deliveries = deliveries
+        self._tail = tail
+        self._log = log
+
+    async def count(self, delivery: Delivery) -> Backlog:
+        """Count the backlog of a subscription's delivery."""
+        self._deliveries.expire(delivery)
+        await self._tail.catch_up()
+        counted = [
+            await self._count(delivery, number, partition)
+            for number, partition in list(delivery.partitions.items())
+        ]
+        firsts = [each.first for each in counted if each.first is not None]
+        oldest_ms = await asyncio.to_thread(self._oldest_ms, firsts)
+        delivered = sum(each.delivered for each in counted) + len(delivery.tries.retried)
+        return Backlog(
+            pending=delivered + sum(each.fresh for each in counted),
+            is_exact=all(each.is_exact for each in counted),
+            in_flight=delivery.in_flight,
+            redeliveries=max(0, delivered - delivery.in_flight),
+            dead_letters=delivery.tries.listed,
+            readers=self._deliveries.readers(delivery),
+            cursor=positions_text(map(position_of, delivery.cursor_keys)),
+            oldest_ms=oldest_ms,
+        )
+
+    async def _count(self, delivery: Delivery, number: int, partition: PartitionDelivery) -> _Counted:
+        """Count the messages of a partition: those delivered and not acked, then those after them."""
+        found = _Counted(partition.given.open_count, partition.given.front)
+        begin = key = partition.next_key
+        until_s = time.monotonic() + COUNTING_S
+        while time.monotonic() < until_s:
+            result = await self._deliveries.read_from(delivery, key)
+            if result is None or result.read_to <= key:
+                break
+            key = result.read_to
+            for _, keys in result.keys:
+                owed = keys[partition.are_owed(keys)]
+                found.fresh += len(owed)
+                if len(owed) and found.first is None:
+                    found.first = int(owed[0])
+        left = self._tail.tips[number] - offset_of(key)
+        if left > 0:
+            found.is_exact = False
+            found.fresh += round(found.fresh * left / max(offset_of(key) - offset_of(begin), 1))
+        return found
+
+    def _oldest_ms(self, firsts: list[int]) -> int | None:
+        """Return the earliest time of publishing of some messages, if the log still has any of them."""
+        times: list[int] = []
+        for key in firsts:
+            partition, offset = key >> PARTITION_SHIFT, offset_of(key)
+            times += [
+                record.appended_ms for record in self._log.partitions[partition].read(offset, offset + 1)
+            ]
+        return min(times, default=None)
