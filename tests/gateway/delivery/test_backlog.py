@@ -49,7 +49,9 @@ def test_each_state_of_a_message_is_counted(tmp_path: Path) -> None:
             await r.client.post(f"{SUBSCRIPTIONS}/a/terminate", json=terminated)
             assert counts(await backlog_of(r, "a")) == (8, 1, 1, 1)
         async with running(tmp_path) as r:
-            assert counts(await backlog_of(r, "a")) == (8, 0, 0, 1), "unacked messages are new after a restart"
+            assert counts(await backlog_of(r, "a")) == (8, 0, 0, 1), (
+                "unacked messages are new after a restart"
+            )
             await r.client.post(f"{SUBSCRIPTIONS}/a/dead-letters/retry", json={})
             pending, _, redeliveries, _ = counts(await backlog_of(r, "a"))
             assert (pending, redeliveries) == (9, 1)
