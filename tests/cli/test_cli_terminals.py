@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -168,7 +169,9 @@ def test_ctrl_c_while_it_starts_is_not_a_traceback() -> None:
 def test_the_version_is_printed(fieldfare: Fieldfare, arguments: list[str]) -> None:
     """The first question of every report of a fault."""
     result = fieldfare(*arguments)
-    assert (result.exit_code, result.stdout) == (0, f"fieldfare {__version__}\n")
+    first, second = result.stdout.splitlines()
+    assert (result.exit_code, first) == (0, f"fieldfare {__version__}")
+    assert re.fullmatch(r"Python [\d.]+, pyspark \S+, pyarrow \S+, numpy \S+, numba \S+", second)
 
 
 @pytest.mark.parametrize("arguments", [[], ["filter"], ["filter", "check"], ["subscribe"], ["subscriptions"]])

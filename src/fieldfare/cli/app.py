@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,8 +157,16 @@ for _name, (_, _help) in COMMANDS.items():
 
 @app.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version, and those of Python and of the packages that matching is built on."""
     typer.echo(f"fieldfare {__version__}")
+    metadata = import_module("importlib.metadata")  # late: it is slow to import
+    parts = [f"Python {platform.python_version()}"]
+    for package in ("pyspark", "pyarrow", "numpy", "numba"):
+        try:
+            parts.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            parts.append(f"no {package}")
+    typer.echo(", ".join(parts))
 
 
 def _print_version(wanted: bool) -> None:
