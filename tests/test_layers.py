@@ -52,6 +52,8 @@ LAYERS = {
         " planning runtimes.files runtimes.machines runtimes.process storage"
     ),
     "spark": "runtimes.spark",
+    # For the unit tests of users.
+    "testing": "client filters gateway model runtimes.process runtimes.spark storage",
     "cli": (
         "arrow_events client elasticity files filters forwarding gateway matching model pipeline planning"
         " runtimes spark storage units"
@@ -65,7 +67,7 @@ PROGRAMS = {
 }
 """Modules that are run, or imported by users, and by no other module."""
 
-PUBLIC = ("__init__", "client", "spark")
+PUBLIC = ("__init__", "client", "spark", "testing")
 """Packages whose `__all__` users import from."""
 
 CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)

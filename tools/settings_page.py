@@ -9,9 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fieldfare.cli.configuration import BASIC, PREFIX, Known
+from fieldfare.cli.configuration import PREFIX, Known
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+BASIC = (
+    *("data", "host", "port", "log"),
+    *("admin_key_file", "jwt_issuer", "jwt_audience", "jwt_jwks", "insecure"),
+    *("tls_cert", "tls_key", "tls_client_ca", "allowed_hosts", "cors_origins"),
+    *("retention_s", "retention_bytes", "disk_free_min_bytes", "event_max_bytes", "ack_deadline_s"),
+    *("webhook_allow", "broker", "peers", "peer_key_file", "matchers"),
+)
+"""The settings that a service is usually given; the others are for experts."""
+
 BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
 
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
-from fieldfare.filters import compile_filter
-from fieldfare.gateway.delivery.record_lines import all_lines
-from fieldfare.model import Change
-from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
-from fieldfare.storage.event_log import Record
+from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
+from fieldfare.testing import naive_pipeline
 
 READY = "ready on "
 
@@ -81,7 +74,8 @@ class NaivePipeline:
     def __init__(self, data: Path) -> None:
         self._log = open_event_log(DataFolder(data).log_url)
         self._registry = open_registry(DataFolder(data).registry_url)
-        self._matches = FileMatchLog(DataFolder(data).matches)
+        matches = FileMatchLog(DataFolder(data).matches)
+        self._pipeline = naive_pipeline.NaivePipeline(self._log, self._registry, matches, DataFolder(data))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -105,41 +99,9 @@ class NaivePipeline:
         return cursor.positions[0].offset if cursor and cursor.positions else 0
 
     def _run(self) -> None:
-        start = 0
         while not self._stopping.is_set():
-            end = min(self._log.end(), start + 20)
-            if end == start:
+            if self._pipeline.step(20) == self._log.end():
                 self._stopping.wait(0.005)
-                continue
-            records = list(self._log.read(start, end))
-            versions = list(self._registry.versions(self._registry.revision(), 0))
-            self._matches.write(_match(start, end, records, versions))
-            start = end
-
-
-def _match(start: int, end: int, records: list[Record], versions: list[Change]) -> NewMatchBlock:
-    filters = {version.filter: compile_filter(version.filter) for version in versions}
-    lengths, numbers = [], []
-    for record in records:
-        for line in all_lines(record.payload):
-            event = json.loads(line)
-            matched = sorted(
-                version.number
-                for version in versions
-                if version.revision <= record.stamp < version.closed_by
-                and version.space == record.space
-                and filters[version.filter].matches(event)
-            )
-            lengths.append(len(matched))
-            numbers += matched
-    return NewMatchBlock.by_event(
-        start,
-        end,
-        np.array([record.count for record in records], np.int32),
-        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-        np.array(numbers, np.uint32),
-        {"appended_ms": records[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
-    )
 
 
 @contextmanager

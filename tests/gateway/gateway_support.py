@@ -8,27 +8,21 @@ import json
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import httpx
-import numpy as np
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from fieldfare.filters import compile_filter
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.model import interest_key
 from fieldfare.runtimes.process.listening import listening_socket
-from fieldfare.storage import NewMatchBlock
+from fieldfare.testing import naive_pipeline
 
 DEADLINE_S = 60.0
 EVENTS = "/v1/spaces/default/events"
@@ -48,66 +42,11 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-class NaivePipeline:
-    """Matches the log with the filters' evaluator, one block a call."""
+class NaivePipeline(naive_pipeline.NaivePipeline):
+    """Matches a gateway's log with the filters' evaluator, one block a call."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._filters: dict[tuple[str, str], Any] = {}
-
-    def step(self, records: int = 1 << 30) -> int:
-        """Match what the log holds beyond the match log; returns the match log's new end."""
-        gateway = self._gateway
-        start = gateway.match_log.end(gateway.log.start())
-        found = list(gateway.log.read(start, min(gateway.log.end(), start + records)))
-        if not found:
-            return start
-        versions = list(gateway.registry.versions(gateway.registry.revision(), 0))
-        counts, lengths, numbers, spaces = [], [], [], Counter[str]()
-        for record in found:
-            counts += [0] * (record.offset - start - len(counts))
-            counts.append(record.count)
-            for line in all_lines(record.payload):
-                matched = sorted(
-                    {
-                        version.destination or version.number
-                        for version in versions
-                        if (
-                            version.space == record.space
-                            or (version.space == interest_key(record.space) and record.origin is None)
-                        )
-                        and version.revision <= record.stamp < version.closed_by
-                        and self._filter(version.filter, version.dialect).matches(json.loads(line))
-                    }
-                )
-                lengths.append(len(matched))
-                numbers += matched
-                spaces[record.space] += len(matched)
-        end = found[-1].offset + 1
-        block = NewMatchBlock.by_event(
-            start,
-            end,
-            np.array(counts, np.int32),
-            np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-            np.array(numbers, np.uint32),
-            {"appended_ms": found[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
-        )
-        gateway.match_log.write(replace(block, spaces=spaces))
-        return end
-
-    def beat(self, offset: int | None = None, state: str = "running") -> None:
-        """Write the heartbeat; everything in the match log is committed, or up to an offset."""
-        gateway = self._gateway
-        if offset is None:
-            offset = gateway.match_log.end(gateway.log.start())
-        beat = {"pid": 1, "state": state, "time_ms": time.time_ns() // 1_000_000, "offset": offset}
-        for who in ("pipeline", "indexer"):
-            gateway.settings.folder.heartbeat_of(who).write_bytes(encode(beat))
-
-    def _filter(self, text: str, dialect: str) -> Any:
-        if (text, dialect) not in self._filters:
-            self._filters[text, dialect] = compile_filter(text, dialect)
-        return self._filters[text, dialect]
+        super().__init__(gateway.log, gateway.registry, gateway.match_log, gateway.settings.folder)
 
 
 class Running:

@@ -28,15 +28,6 @@ CONFIG_VARIABLE = "FIELDFARE_CONFIG"
 DEFAULT_CONFIG = Path("fieldfare.toml")
 """The configuration file that is read if none is named; it may be missing."""
 
-BASIC = (
-    *("data", "host", "port", "log"),
-    *("admin_key_file", "jwt_issuer", "jwt_audience", "jwt_jwks", "insecure"),
-    *("tls_cert", "tls_key", "tls_client_ca", "allowed_hosts", "cors_origins"),
-    *("retention_s", "retention_bytes", "disk_free_min_bytes", "event_max_bytes", "ack_deadline_s"),
-    *("webhook_allow", "broker", "peers", "peer_key_file", "matchers"),
-)
-"""The settings that a service is usually given; the others are for experts."""
-
 Origin = Literal["default", "file", "environment"]
 
 app = typer.Typer(help="Settings of the service: show them with their origins, or check a file.")
