@@ -47,7 +47,7 @@ class NaivePipeline:
         self._replays: Callable[[], int] | None = None
 
     def step(self, records: int = BLOCK_RECORDS_MAX) -> int:
-        """Match the next records, at most so many, as one block; return the new end of the match log."""
+        """Match at most `records` records, as one block; return the new end of the match log."""
         log, matches = self._log.partitions[0], self._match_log.partition(0)
         start = matches.end(log.start())
         bound = log.bound(start, STEP_BYTES_MAX, BLOCK_EVENTS_MAX)
