@@ -33,9 +33,10 @@ def backup(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a data directory, also of a running service. It contains all events published before the command.
+    """Copy a data directory, also of a running service.
 
-    The index is not copied; it is rebuilt after `fieldfare restore`.
+    The copy has all events that were published before the command started. The index is not copied; it is
+    rebuilt after `fieldfare restore`.
 
     Example:
     ```
@@ -80,9 +81,9 @@ def backup(
 
 
 def restore(backup: BackupArgument, data: DataOption = Path("fieldfare-data")) -> None:
-    """Create a data directory from a backup, after checking all its files.
+    """Create a data directory from a backup.
 
-    Stop the service that the backup is from, unless it is gone: both would deliver the same messages.
+    All files of the backup are checked first. Stop the service that the backup is from, unless it is gone: both would deliver the same messages.
 
     Example:
     ```
@@ -105,7 +106,9 @@ def restore(backup: BackupArgument, data: DataOption = Path("fieldfare-data")) -
 
 
 def verify(backup: BackupArgument, as_json: JsonOption = False) -> None:
-    """Check all files of a backup against their checksums. The exit status is 1 if one has changed.
+    """Check all files of a backup against their checksums.
+
+    The exit status is 1 if one has changed.
 
     Example:
     ```
