@@ -83,7 +83,8 @@ def backup(
 def restore(backup: BackupArgument, data: DataOption = Path("fieldfare-data")) -> None:
     """Create a data directory from a backup.
 
-    All files of the backup are checked first. Stop the service that the backup is from, unless it is gone: both would deliver the same messages.
+    All files of the backup are checked first. Stop the service that the backup is from, unless it is gone:
+    both would deliver the same messages.
 
     Example:
     ```
