@@ -220,6 +220,8 @@ def test_existing_folders_are_left_alone(small: Path, tmp_path: Path) -> None:
     (tmp_path / "kept" / "file").write_text("mine")
     with pytest.raises(BackupError, match="kept exists already"):
         make_backup(DataFolder(small), tmp_path / "kept")
+    with pytest.raises(BackupError, match="inside is in the data directory"):
+        make_backup(DataFolder(tmp_path / "kept"), tmp_path / "kept" / "inside")
     with pytest.raises(BackupError, match="kept is not empty"):
         restore_backup(small, tmp_path / "kept")
     assert (tmp_path / "kept" / "file").read_text() == "mine"

@@ -114,10 +114,13 @@ def make_backup(folder: DataFolder, to: Path, base: Path | None = None) -> Copie
     Raises
     ------
     BackupError
-        ``to`` exists, ``base`` is not a backup, or a file cannot be copied; then ``to`` does not exist.
+        ``to`` exists or is in the data directory, ``base`` is not a backup, or a file cannot be copied; then
+        nothing is left.
     """
     if to.exists():
         raise BackupError(f"{to} exists already: name a new folder for the backup")
+    if to.resolve().is_relative_to(folder.root.resolve()):
+        raise BackupError(f"{to} is in the data directory: name a folder elsewhere, best on another disk")
     earlier = None if base is None else read_manifest(base)
     partial = to.with_name(to.name + _PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
