@@ -163,7 +163,7 @@ def test_a_log_whose_own_retention_overtakes_matching_gives_what_comes_after(tmp
                 await r.publish(event(i, {"x": 1}))
             stores.match(r.gateway, records=2)
             before = await pull_all(r, "a")
-            waiting = asyncio.create_task(pull_all(r, "a", wait_s=20))
+            waiting = asyncio.create_task(pull_all(r, "a", wait_s=3))
             for partition in stores.log.partitions:
                 partition.trim(partition.end())
             places = {(await r.publish(event(f"new {i}", {"x": 1})))["partition"] for i in range(9)}
