@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def start(service: FaultyService, *arguments: str, alone: bool = False) -> subpr
         env=environment,
         start_new_session=alone,
     )
+
+
+def appears(path: Path) -> None:
+    """Wait until a command has written a file."""
+    until_s = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until_s, f"{path} was not written"
+        time.sleep(0.01)
 
 
 def publish(service: FaultyService, count: int) -> None:
@@ -225,7 +234,7 @@ def test_ctrl_c_lets_the_commands_that_run_come_to_their_end(service: FaultyServ
     said, go_on = tmp_path / "said.txt", tmp_path / "go-on"
     command = f"echo begun >>{said}; until test -e {go_on}; do sleep 0.05; done; echo done >>{said}"
     process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", command, alone=True)
-    service.wait_for(said.exists)
+    appears(said)
     os.killpg(process.pid, signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
@@ -242,7 +251,7 @@ def test_a_second_ctrl_c_ends_the_commands_too(service: FaultyService, tmp_path:
     said = tmp_path / "said.txt"
     command = f"echo begun >>{said}; sleep 600"
     process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", command, alone=True)
-    service.wait_for(said.exists)
+    appears(said)
     os.killpg(process.pid, signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
