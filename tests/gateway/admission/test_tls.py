@@ -57,7 +57,9 @@ class Authority:
     def sign(self, name: str) -> Path:
         """A certificate for this machine, and its key beside it and in ``NAME.both``."""
         by = ("-CA", f"{self.name}.pem", "-CAkey", f"{self.name}.key")
-        path = self.make(name, ["subjectAltName=DNS:localhost,IP:127.0.0.1"], *by)
+        # OpenSSL's own settings would make it an authority, which Python 3.13 does not believe either.
+        extensions = "basicConstraints=critical,CA:FALSE", "subjectAltName=DNS:localhost,IP:127.0.0.1"
+        path = self.make(name, extensions, *by)
         both = path.with_suffix(".both")
         both.write_text(path.read_text() + path.with_suffix(".key").read_text())
         return path
