@@ -345,7 +345,8 @@ def test_kernels_agree_with_the_definition_of_values(family: str) -> None:
         seen += len(events)
 
     check()
-    assert not COMPILED or asked <= OPEN_SHARE_MAX[family] * seen
+    # A few more, for doses so small that chance decides.
+    assert not COMPILED or asked <= OPEN_SHARE_MAX[family] * seen + 10
 
 
 @pytest.mark.parametrize("family", FAMILIES)
