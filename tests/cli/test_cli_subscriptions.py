@@ -227,7 +227,3 @@ def test_a_sparkline_is_as_high_as_its_largest_value() -> None:
     assert draw_sparkline([0, 1, 4, 8]) == "▁▂▅█"
     assert draw_sparkline([0, 0]) == "▁▁"
     assert draw_sparkline([3]) == ""
-
-
-def test_the_version_is_printed(fieldfare: Fieldfare) -> None:
-    assert fieldfare("version").stdout == "fieldfare 0.1.0\n"

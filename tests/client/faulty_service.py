@@ -339,6 +339,9 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "stream":
             return self.stream(id, int(query["window"]))
         if method == "GET":
+            if verb == "backlog":
+                counts = dict.fromkeys(("pending", "in_flight", "redeliveries", "dead_letters", "readers"), 0)
+                return self.answer(200, {**counts, "is_exact": True, "cursor": "0-0-0", "oldest_s": None})
             return self.answer(200, self.service.subscriptions[id])
         value = json.loads(body)
         if verb == "pull":

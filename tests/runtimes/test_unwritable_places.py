@@ -42,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (found / "matching" / "kernels.py").write_text("from fieldfare.matching.compiled import compiled\n")
     monkeypatch.setattr(kernels, "PACKAGE", found)
     monkeypatch.setattr(kernels, "_is_writable", lambda folder: False)
-    # Set first, so that what the tests set is undone: services of later tests would compile all kernels again.
+    # Set first, so that it is undone in the end: services of later tests would compile all kernels again.
     monkeypatch.setenv(kernels.CACHE_VARIABLE, "")
     monkeypatch.delenv(kernels.CACHE_VARIABLE)
     return found

@@ -71,6 +71,12 @@ COMMANDS = {
         "doctor:doctor",
         "Check all data in a data directory against its checksums, and report damage and what to do.",
     ),
+    "backup": (
+        "backup:backup",
+        "Copy a data directory, also of a running service.",
+    ),
+    "restore": ("backup:restore", "Create a data directory from a backup."),
+    "verify": ("backup:verify", "Check all files of a backup against their checksums."),
 }
 """The module and object of each command, and its help text. Only the command that runs is imported."""
 

@@ -152,7 +152,10 @@ def _count(value: int | None, unit: str = "") -> str:
 
 def _range(figures: Mapping[str, Any]) -> str:
     end, matched = figures.get("log_end"), figures.get("matched_end")
-    return "" if end is None or matched is None else f"record {matched:,} of {end:,}"
+    if end is None or matched is None:
+        return ""
+    lag_s = figures.get("lag_s") or 0
+    return f"record {matched:,} of {end:,}" + (f", oldest {lag_s:,.1f} s" if lag_s else "")
 
 
 def _milliseconds(value: float | None) -> str:

@@ -70,6 +70,7 @@ class Metrics:
         self.set_aside = Gauge(
             "fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.", registry=registry
         )
+        self.state = StateMetrics(registry)
         notes = "Corruption notes: damaged files and unusable rows."
         self.corruption = Gauge("fieldfare_corruption_notes", notes, registry=registry)
         self.match_latency = Histogram(
@@ -153,6 +154,30 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.collection)
+
+
+class StateMetrics:
+    """The state of the service and its disk, updated when the metrics are read."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.ready = Gauge(
+            "fieldfare_ready",
+            "Whether a component is ready (1) or not (0), as /readyz reports it.",
+            ["component"],
+            registry=registry,
+        )
+        self.lag_seconds = Gauge(
+            "fieldfare_lag_seconds", "Age of the oldest event that is not matched yet.", registry=registry
+        )
+        self.log_bytes = Gauge("fieldfare_log_bytes", "Bytes of the event log.", registry=registry)
+        self.disk_free_bytes = Gauge(
+            "fieldfare_disk_free_bytes", "Free bytes of the data directory's disk.", registry=registry
+        )
+        self.quarantined = Gauge(
+            "fieldfare_quarantined_records",
+            "Records that were set aside, as matching them failed.",
+            registry=registry,
+        )
 
 
 class PushMetrics:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+from gateway_support import event, run, running
 
 from fieldfare.gateway.metrics import LATENCY_WINDOW_S, Metrics
 from fieldfare.storage.match_log import MatchBlock
@@ -30,3 +33,34 @@ def test_the_latency_of_a_restart_is_forgotten_after_the_window() -> None:
     assert metrics.match_latency_ms() == {"p50": 5.0, "p99": 5.0}
     metrics.sample(200.0 + 2 * LATENCY_WINDOW_S)
     assert metrics.match_latency_ms() == {"p50": None, "p99": None}
+
+
+def test_metrics_tell_readiness_lag_and_disk(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path) as r:
+
+            async def scraped() -> dict[str, float]:
+                text = (await r.client.get("/metrics")).text
+                lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+                return {name: float(value) for name, _, value in lines}
+
+            found = await scraped()
+            assert found["fieldfare_lag_seconds"] == 0
+            assert found['fieldfare_ready{component="pipeline"}'] == 0, "it never ran"
+            assert found['fieldfare_ready{component="disk"}'] == 1
+            assert found["fieldfare_disk_free_bytes"] > 1 << 20
+            assert found["fieldfare_quarantined_records"] == 0
+            await r.subscribe("a", "data.x = 1")
+            await r.publish(event(1, {"x": 1}))
+            found = await scraped()
+            assert 0 < found["fieldfare_lag_seconds"] < 60 and found["fieldfare_lag_events"] == 1
+            assert found["fieldfare_log_bytes"] > 0
+            assert 0 < (await r.client.get("/v1/stats")).json()["lag_s"] < 60
+            r.pipeline.step()
+            r.pipeline.beat()
+            found = await scraped()
+            assert found["fieldfare_lag_seconds"] == 0 and found["fieldfare_lag_events"] == 0
+            assert found['fieldfare_ready{component="pipeline"}'] == 1
+            assert found['fieldfare_ready{component="indexer"}'] == 1
+
+    run(work)

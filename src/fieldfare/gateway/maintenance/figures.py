@@ -80,6 +80,27 @@ class Figures:
         metrics.queued_bytes.set(self.writer.queued_bytes)
         self.pushes.observe()
 
+    async def scrape(self) -> None:
+        """Update all metrics, those of the service's state and disk too."""
+        await self.observe()
+        state = self.metrics.state
+        for component, said in (await self.checks()).items():
+            state.ready.labels(component).set(said == "ready")
+        state.disk_free_bytes.set(self.load.disk_free_bytes)
+        state.log_bytes.set(await asyncio.to_thread(self.log.size_bytes))
+        state.quarantined.set(len(await asyncio.to_thread(self.quarantine.places)))
+        state.lag_seconds.set(await asyncio.to_thread(self._lag_s))
+
+    def _lag_s(self) -> float:
+        """Return the age of the oldest event that is not matched, in seconds by the wall clock; else 0."""
+        firsts = [
+            record.appended_ms
+            for partition, tip in zip(self.log.partitions, self.tail.tips, strict=True)
+            if tip < partition.end()
+            for record in partition.read(tip, tip + 1)
+        ]
+        return max(0.0, time.time() - min(firsts) / 1000) if firsts else 0.0
+
     def _read(self) -> None:
         tip = self.tail.tip
         # A broker may take seconds to answer, so this is outside the lock: no other thread waits for it.
@@ -129,6 +150,7 @@ class Figures:
             "log_end": self._log_end,
             "matched_end": self.tail.tip,
             "lag_events": self.load.lag_events,
+            "lag_s": round(await asyncio.to_thread(self._lag_s), 3),
             "events_total": metrics.events_total,
             "matches_total": metrics.matches_total,
             "delivered_total": metrics.delivered_total,

@@ -48,6 +48,7 @@ _SERVICE_SCHEMAS: Json = {
             "log_end": integer("Number of records that were ever appended to the log."),
             "matched_end": integer("Number of those records that are matched."),
             "lag_events": integer("Number of events appended and not matched yet."),
+            "lag_s": number("Age of the oldest event that is not matched yet, in seconds; 0 if all are."),
             "events_total": integer("Events appended since the gateway's start."),
             "matches_total": integer("Matches found since the gateway's start."),
             "delivered_total": integer("Messages delivered to subscribers since the gateway's start."),

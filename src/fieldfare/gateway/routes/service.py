@@ -46,7 +46,7 @@ class ServiceRoutes:
         return json_response(document, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        await self.figures.observe()
+        await self.figures.scrape()
         text = await asyncio.to_thread(self.counts.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -97,6 +97,14 @@ _CHANGES_BY_OFFSET = """SELECT at, max(revision) FROM (
     WHERE at < ? GROUP BY at ORDER BY at"""
 
 
+def bounds(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the start and end offsets of a log of the current format."""
+    (start,) = connection.execute("SELECT start FROM trimmed").fetchone()
+    (after_records,) = connection.execute("SELECT max(offset) + 1 FROM records").fetchone()
+    (after_holes,) = connection.execute("SELECT max(end) FROM holes").fetchone()
+    return start, max(start, after_records or 0, after_holes or 0)
+
+
 def is_current(connection: sqlite3.Connection) -> bool:
     """Return whether the file is an event log of the current format."""
     return _kind(connection) == (APPLICATION_ID, FORMAT)
