@@ -47,6 +47,7 @@ from fieldfare.gateway.routes.quarantine import QuarantineRoutes
 from fieldfare.gateway.routes.quotas import QuotaRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
+from fieldfare.gateway.routes.tickets import TicketRoutes
 from fieldfare.gateway.settings import ANY
 from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.writer import WriterClosed
@@ -84,7 +85,9 @@ def create_app(gateway: Gateway) -> Starlette:
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
     app.add_middleware(Audited, audit=gateway.audit)
-    app.add_middleware(Identified, keyring=gateway.keyring, key_watch=gateway.key_watch)
+    app.add_middleware(
+        Identified, keyring=gateway.keyring, key_watch=gateway.key_watch, tickets=gateway.tickets
+    )
     if settings.cors_origins:
         app.add_middleware(ErrorMiddleware)
         app.add_middleware(
@@ -160,6 +163,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
+        TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
         BrokerRoutes(g.federation, g.bodies),
     )
@@ -175,6 +179,7 @@ def routes_of(
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
     keys: KeyRoutes,
+    tickets: TicketRoutes,
     quotas: QuotaRoutes,
     brokers: BrokerRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
@@ -199,6 +204,7 @@ def routes_of(
         GuardedRoute(subscription + "/nack", messages.nack, ["POST"], subscribe),
         GuardedRoute(subscription + "/extend", messages.extend, ["POST"], subscribe),
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
+        GuardedRoute(subscription + "/ticket", tickets.create_ticket, ["POST"], subscribe),
         GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
@@ -237,7 +243,7 @@ PATH_MAX_CHARS = 400
 _CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _NO_CHANGE = frozenset(
     (
-        *("publish", "pull", "stream", "ack", "nack", "extend", "terminate"),
+        *("publish", "pull", "stream", "ack", "nack", "extend", "terminate", "create_ticket"),
         "post_entries",
         *("check_filter", "explain_filter", "test_filter", "convert_filter"),
     )

@@ -14,6 +14,7 @@ from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
+from fieldfare.gateway.admission.tickets import Tickets
 from fieldfare.gateway.admission.tls import Certificates, caller_context
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
 from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
@@ -100,6 +101,7 @@ class Gateway:
             settings, self._keys, lambda name: self.subscriptions.has_space(name)
         )
         self.keyring = Keyring(self._keys, admin_digest, tokens)
+        self.tickets = Tickets()
         self.audit = Audit(settings.folder.audit_log)
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)

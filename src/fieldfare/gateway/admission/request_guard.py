@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fieldfare.gateway.admission.callers import CALLER, UnknownSigner
+from fieldfare.gateway.admission.callers import ANONYMOUS, CALLER, UnknownSigner
 from fieldfare.gateway.admission.keyring import Keyring
+from fieldfare.gateway.admission.tickets import Tickets, split_query
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
 
@@ -127,19 +128,21 @@ class Identified:
 
     Parameters
     ----------
-    app, keyring
+    app, keyring, tickets
     key_watch
         Fetches the keys again, unless it did so recently, if a token names an unknown one.
     """
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, key_watch: KeyWatch | None) -> None:
+    def __init__(self, app: ASGIApp, keyring: Keyring, key_watch: KeyWatch | None, tickets: Tickets) -> None:
         self._app = app
         self._keyring = keyring
+        self._tickets = tickets
         self._key_watch = key_watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             authorization = scope[HEADERS].get(b"authorization")
+            ticket, scope["query_string"] = split_query(scope["query_string"])
             try:
                 try:
                     caller = self._keyring.find(authorization)
@@ -147,6 +150,8 @@ class Identified:
                     if self._key_watch is not None:
                         await self._key_watch.look_again()
                     caller = self._keyring.find(authorization)
+                if ticket is not None and caller is ANONYMOUS and scope.get("method", "GET") == "GET":
+                    caller = self._tickets.find(ticket, scope["path"])
             except HttpProblem as problem:
                 await problem.response()(scope, receive, send)
                 return

@@ -28,6 +28,7 @@ from fieldfare.gateway.routes.acks import ExtendBody, NackBody, TerminateBody
 from fieldfare.gateway.routes.delivery import RetryBody, SeekBody
 from fieldfare.gateway.routes.messages import PullBody
 from fieldfare.gateway.routes.positions import POSITIONS_MAX
+from fieldfare.gateway.routes.tickets import TicketBody
 from fieldfare.model import DEADLINE_MAX_S
 
 MESSAGE_SCHEMAS: Json = {
@@ -154,6 +155,30 @@ _MESSAGES: Json = {
             "Number of messages that were delivered, were not acknowledged, and are dead letters now.",
         ),
         "400 404 409",
+    ),
+    **path(
+        "/v1/spaces/{space}/subscriptions/{id}/ticket",
+        post=operation(
+            "create_ticket",
+            "Create a ticket for the stream and the WebSocket of a subscription",
+            "A browser sends no key with an EventSource or a WebSocket. It can pass a ticket in the address,"
+            " as `ticket`. A ticket has the rights of its caller, and ends with the caller's key.",
+            takes=body(described(TicketBody), {"valid_s": 60}),
+            answers={
+                "201": answer(
+                    "The ticket.",
+                    record(
+                        {
+                            "ticket": string("The ticket, which is shown only here."),
+                            "valid_s": number("Seconds for which streams may be opened with it."),
+                        }
+                    ),
+                    {"ticket": "ft_Cq3...", "valid_s": 60},
+                ),
+                "429": problem("Too many tickets are valid. Retry after the seconds in Retry-After."),
+            },
+            problems="400 404",
+        ),
     ),
     **path(
         "/v1/spaces/{space}/subscriptions/{id}/backlog",

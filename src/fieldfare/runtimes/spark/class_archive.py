@@ -13,13 +13,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyspark
-
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.compile_kernels import compile_kernels
 from fieldfare.runtimes.spark.query import start_query
-from fieldfare.runtimes.spark.session import CLASS_ARCHIVES, SparkSettings, archive_name, service_session
+from fieldfare.runtimes.spark.session import (
+    CLASS_ARCHIVES,
+    SparkSettings,
+    archive_name,
+    link_home,
+    service_session,
+)
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.folder import DataFolder
@@ -37,9 +41,10 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
     OSError, RuntimeError
         There is no place for it, or this Java does not write archives.
     """
-    # The archive names the jars, so they must be where they stay.
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     archives.mkdir(parents=True, exist_ok=True)
+    # The archive names the jars by these paths, which must exist whenever it is used.
+    link_home(archives / "home")
+    os.environ.setdefault("SPARK_HOME", str(archives / "home"))
     for older in archives.glob("*.jsa"):
         older.unlink(missing_ok=True)
     remove_abandoned(archives)

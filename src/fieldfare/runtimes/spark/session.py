@@ -354,9 +354,7 @@ def _home_without_python(scratch: Path) -> Iterator[None]:
         return
     home = scratch.resolve() / "home"
     try:
-        home.mkdir(exist_ok=True)
-        for part in {"bin", "jars"} - {path.name for path in home.iterdir()}:
-            (home / part).symlink_to(installed / part, target_is_directory=True)
+        link_home(home)
     except OSError:  # without symbolic links: slower, but otherwise equal
         home = installed
     if os.pathsep in str(home):  # Java would read it as two entries of its class path
@@ -366,6 +364,32 @@ def _home_without_python(scratch: Path) -> Iterator[None]:
         yield
     finally:
         del os.environ["SPARK_HOME"]
+
+
+def link_home(home: Path) -> None:
+    """Make a folder from which Spark starts: links to everything of Spark's except its Python.
+
+    The class path then names each jar once. Spark's launcher puts slf4j's jar before ``jars/*``, which names
+    it again; Java 21 uses no class archive then. The wildcard leaves out a name that does not end with
+    ``.jar``.
+    """
+    installed, links = Path(pyspark.__file__).parent, home / "jars"
+    home.mkdir(parents=True, exist_ok=True)
+    if links.is_symlink():  # of an earlier version
+        links.unlink()
+    links.mkdir(exist_ok=True)
+    if not (home / "bin").exists():
+        (home / "bin").symlink_to(installed / "bin", target_is_directory=True)
+    wanted = {
+        jar.name.removesuffix(".jar") if jar.name.startswith("slf4j-api-") else jar.name: jar
+        for jar in (installed / "jars").iterdir()
+    }
+    for link in links.iterdir():
+        if link.name not in wanted or link.resolve() != wanted[link.name].resolve():
+            link.unlink()
+    for name, jar in wanted.items():
+        if not (links / name).is_symlink():
+            (links / name).symlink_to(jar)
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""Tickets over HTTP: see `gateway.admission.tickets`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.callers import caller_of
+from fieldfare.gateway.admission.sockets import SOCKET
+from fieldfare.gateway.admission.tickets import VALID_MAX_S, Tickets
+from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response
+from fieldfare.gateway.subscriptions import Subscriptions
+
+
+class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A new ticket.
+
+    Attributes
+    ----------
+    valid_s
+        Seconds for which streams may be opened with it; an open one goes on.
+    """
+
+    valid_s: Annotated[float, msgspec.Meta(gt=0, le=VALID_MAX_S)] = 60.0
+
+
+_ticket_body = msgspec.json.Decoder(TicketBody)
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRoutes:
+    """The route for tickets."""
+
+    tickets: Tickets
+    subscriptions: Subscriptions
+    bodies: Bodies
+
+    async def create_ticket(self, request: Request) -> Response:
+        """Create a ticket for the stream and the WebSocket of a subscription."""
+        space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.get(space, id)
+        body = await self.bodies.read_json(request, _ticket_body, BODY_MAX_BYTES)
+        path = f"/v1/spaces/{space}/subscriptions/{id}"
+        paths = frozenset((f"{path}/stream", path + SOCKET))
+        ticket = self.tickets.issue(caller_of(request), paths, body.valid_s)
+        headers = {"Cache-Control": "no-store"}
+        return json_response({"ticket": ticket, "valid_s": body.valid_s}, 201, headers)
