@@ -1,10 +1,10 @@
-"""How many events a second the client sends and receives, against a server that does almost nothing.
+"""Events per second that the client sends and receives, with a server that does almost nothing.
 
     python benchmarks/client.py [--json] [--events N]
 
-The server is a process of its own, which counts the lines of a request and answers, or writes a stream of
-ready-made messages. Figures: events a second of wall time, and of the client's own CPU time, which is what a
-core that does nothing else would reach.
+The server is a separate process. It counts the lines of a request and answers, or writes a stream of
+prepared messages. The figures are events per second of wall time, and events per second of the client's own
+CPU time, which is the rate that the client would reach on a core that does nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE = json.dumps({"specversion": "1.0", "id": "1", **EVENT}, separators=(","
 
 
 class Sink(asyncio.Protocol):
-    """Speaks just enough HTTP/1.1 for one client."""
+    """A server with just enough HTTP/1.1 for one client."""
 
     offset = 0
 
@@ -133,7 +133,7 @@ def _in_slices(client: Client, events: list[object]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--events", type=int, default=100_000, help="events of each measurement")
+    parser.add_argument("--events", type=int, default=100_000, help="events per measurement")
     options = parser.parse_args()
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(

@@ -1,40 +1,42 @@
-"""How a service on a Spark cluster scales, what the death of a worker costs, and what Kafka does.
+"""Scaling of a service on a Spark cluster, the cost of a worker's death, and the cost of Kafka.
 
     python benchmarks/cluster.py --json
 
-starts, for 1, 2 and 3 workers, a standalone cluster (a master and workers, processes of their own on
-loopback), a Kafka broker, and a service that has them; with `--log sqlite` the log is a file that
-the workers of this machine read. Each worker, with all that it starts, is limited to half a core by a control
-group while it is measured; so two cores are shared by at most one and a half of workers, and by all else.
+starts, for 1, 2 and 3 workers, a standalone cluster (a master and workers, as separate processes on
+loopback), a Kafka broker, and a service that uses them; with `--log sqlite` the log is a file that
+the workers of this machine read. During a measurement, a control group limits each worker and its child
+processes to half a core, so the workers use at most one and a half of two cores, and everything else has the
+rest.
 
-A backlog is built while all is warm: the indexer stands still, and a subscription more is there that the
-index does not hold, so the source waits, as it does, for a manifest that covers what comes; Spark, executors
-and Python workers run on. Then the indexer goes on.
+A backlog is built while all processes are warm: the indexer is stopped, and one more subscription is created,
+which the index does not hold. So the source waits, as usual, for a manifest that covers the new events, while
+Spark, executors and Python workers keep running. Then the indexer is resumed.
 
-It prints one JSON object. All of it takes an hour; `--parts`, `--log`, `--partitioning` and `--workers`
-choose.
+Prints one JSON object. The whole benchmark takes an hour; `--parts`, `--log`, `--partitioning` and
+`--workers` select a part of it.
 
 events_per_s
     For 1, 2, 3 workers: from the moment when the index covers the backlog to the last block of matches;
-    medians of turns. ``runs`` has the same for each log, and for each partitioning on the first of the logs.
-    What is cut is cut for as many matchers as there are workers in the largest cluster, in the others, too.
+    medians over the turns. ``runs`` has the figures for each log, and for each partitioning with the first
+    log. Spaces are always cut for as many matchers as the largest cluster has workers.
 scaling
-    That of three workers over three times that of one. Goal: 0.85.
+    The rate with three workers divided by three times the rate with one. Goal: 0.85.
 worker_gap_s
-    The longest time in which a subscriber got nothing, when a worker of three is killed while 50 events a
-    second are published; and `live_gap_s` in as many seconds before that. Goal: 5.
+    The longest time in which a subscriber got no message, when one of three workers is killed while 50 events
+    per second are published. `live_gap_s` is the longest gap in an equally long time before that. Goal: 5.
 lost, doubled
-    Messages that did not come then, or twice. Goal: 0.
+    Messages that were then lost, or delivered twice. Goal: 0.
 runs, cores
-    What each core did while it was measured (busy, and taken by the host of a virtual machine, as shares),
-    and how much of a core each worker took, and each of the service's own processes.
+    The load of each core during a measurement (shares of busy time, and of time taken by the host of a
+    virtual machine), and the share of a core that each worker and each of the service's own processes used.
 kafka_ratio
-    The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
-    SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
+    The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, divided by that
+    with SQLite: medians over the turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at
+    200 events/s.
 machine_cores, cpu_limit, events, subscriptions
-    What was measured. With a smaller `--cpu-limit` the service itself has what is left of the cores, as it
-    has a machine of its own in a real cluster. `cpu_limit` is null where control groups cannot be made: then
-    nothing is limited, and `scaling` says little.
+    The parameters. With a smaller `--cpu-limit` the service itself has the rest of the cores, just as it has
+    its own machine in a real cluster. `cpu_limit` is null where control groups cannot be created: then
+    nothing is limited, and `scaling` is not meaningful.
 """
 
 from __future__ import annotations
@@ -81,14 +83,14 @@ ATTRIBUTES = 4
 DOMAIN, WIDTH = 1000, 250
 RECORD_EVENTS = 2_000
 RECORDS = 50
-"""So many different ones; they are published again and again."""
+"""Number of different events, which are published repeatedly."""
 PUBLISHERS = 2
 WARM_EVENTS, WARM_TURNS = 400_000, 2
 PARTITIONS = 6
 CUT_WITHIN_S = 150.0
 MATCHED_WITHIN_S = 280.0
 HELD_MAX_S = 50.0
-"""An indexer that says nothing for longer is taken for dead."""
+"""Maximum time that the indexer is stopped, in seconds: without heartbeats for longer, it is restarted."""
 LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
 TURNS = 2
@@ -107,7 +109,7 @@ def draw_records() -> list[bytes]:
 
 
 def publish(url: str, records: Sequence[bytes], events: int) -> None:
-    """Publish so many events as fast as the service takes them, for all partitions in turn."""
+    """Publish a number of events as fast as the service accepts them, to all partitions in turn."""
     due, lock = iter(range(events // RECORD_EVENTS)), threading.Lock()
 
     def work() -> None:
@@ -139,7 +141,7 @@ def wait_until(holds: Any, within_s: float, what: str) -> None:
 
 
 def wait_matched(folder: DataFolder) -> tuple[int, ...]:
-    """Wait until everything is matched that is in the log now; where the log ends."""
+    """Wait until all events now in the log are matched; return the end of the log."""
     log = open_event_log(folder.log_url)
     ends = tuple(ends_of(log))
     log.close()
@@ -153,7 +155,7 @@ def wait_matched(folder: DataFolder) -> tuple[int, ...]:
 
 @contextmanager
 def held_back(service: Service) -> Iterator[None]:
-    """Have what is published inside wait for the index; on leaving the index covers it."""
+    """Make events that are published inside wait for the index; on exit the index covers them."""
     folder = service.folder
     indexer, store = int(read_beat(folder.heartbeat_of("indexer"))["pid"]), open_index_store(folder.index_url)
     began_s, newest = time.monotonic(), store.newest()
@@ -170,7 +172,7 @@ def held_back(service: Service) -> Iterator[None]:
 
 
 def last_matched_ms(folder: DataFolder, starts: Sequence[int], ends: Sequence[int]) -> float:
-    """When the last block of these records was written, as its task says."""
+    """Return when the last block of these records was written, according to its task."""
     log, last_ms = open_match_log(folder.matches_url), 0.0
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         partition, offset = log.partition(number), start
@@ -183,7 +185,7 @@ def last_matched_ms(folder: DataFolder, starts: Sequence[int], ends: Sequence[in
 
 
 def core_times() -> list[tuple[int, int, int]]:
-    """For each core, how long it worked, was wanted but lent to other guests of its host, and was there."""
+    """For each core: busy time, time that the host gave to other guests (steal), and total time."""
     found = []
     for line in Path("/proc/stat").read_text().splitlines():
         if line.startswith("cpu") and line[3].isdigit():
@@ -194,7 +196,7 @@ def core_times() -> list[tuple[int, int, int]]:
 
 
 def service_times(service: Service) -> dict[str, float]:
-    """Seconds of processor time that each of a service's processes took so far, with all that it started."""
+    """Processor seconds that each of a service's processes has used so far, including its child processes."""
     tick_s, found = 1 / os.sysconf("SC_CLK_TCK"), {}
     with Client(service.url) as client:
         pids = {"gateway": int(client.stats()["pid"])}
@@ -211,13 +213,13 @@ def service_times(service: Service) -> dict[str, float]:
 
 
 class Run:
-    """A service on a cluster of so many workers, from its start to its end."""
+    """A service on a cluster with a number of workers, from its start to its end."""
 
     def __init__(self, workers: int, log: str, partitioning: str, matchers: int, limit: float | None) -> None:
         self._stack = ExitStack()
         self.limit = limit
         self.kind = partitioning if matchers > 1 else "replicated"
-        # What no experiment but this asks for the service takes from its environment.
+        # Settings that only this experiment uses reach the service through its environment.
         os.environ |= {"FIELDFARE_PARTITIONING": partitioning, "FIELDFARE_MATCHERS": str(matchers)}
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-")))
@@ -226,7 +228,7 @@ class Run:
                 broker = stack.enter_context(KafkaBroker())
                 places["log"] = f"kafka://{broker.address}/events?partitions={PARTITIONS}"
                 places["index_store"] = (folder / "shared").as_uri()
-            # A start is not what is measured: until then they have what there is.
+            # The start is not measured: until it is over, workers are not limited.
             self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=limit and os.cpu_count()))
             places["master"] = self.cluster.address
             self.service = stack.enter_context(Service(folder / "data", ServicePlaces(**places)))
@@ -240,10 +242,10 @@ class Run:
         self._stack.close()
 
     def prepare(self, subscriptions: int) -> None:
-        """Subscribe, and wait until the space is held as it is to be."""
+        """Create the subscriptions, and wait until the space is cut as requested."""
         url, store = self.service.url, open_index_store(self.service.folder.index_url)
         self.records = draw_records()
-        publish(url, self.records, WARM_EVENTS)  # A plan of how to cut a space looks at its events.
+        publish(url, self.records, WARM_EVENTS)  # How a space is cut depends on its events.
         subscribe_ranges(url, 0, subscriptions, ATTRIBUTES, DOMAIN, WIDTH)
         self.service.wait_until_indexed()
 
@@ -260,7 +262,7 @@ class Run:
             self.cluster.limit(self.limit)
 
     def throughput(self, events: int) -> dict[str, Any]:
-        """What is matched in a second of a backlog, and what the cores did meanwhile."""
+        """The matching rate of a backlog, and the load of the cores meanwhile."""
         folder, groups = self.service.folder, [w.group for w in self.cluster.workers if w.group is not None]
         starts = wait_matched(folder)
         with held_back(self.service):
@@ -293,7 +295,7 @@ class Run:
         }
 
     def kill_a_worker(self) -> dict[str, Any]:
-        """Publish for some seconds, kill a worker, publish on; what came of it, and the longest pauses."""
+        """Publish for some seconds, kill a worker, keep publishing; return losses and the longest pauses."""
         url = self.service.url
         feed, reader = Feed(url, LIVE_PAUSE_S), Reader(url, "all")
         feed.start()
@@ -319,7 +321,7 @@ class Run:
 def measure_run(
     options: argparse.Namespace, log: str, partitioning: str, limit: float | None
 ) -> dict[str, Any]:
-    """Events a second for each number of workers; with the first log and partitioning a worker dies, too."""
+    """Events per second for each number of workers; with the first log and partitioning also kill one."""
     is_first = log == options.log[0] and partitioning == options.partitioning[0]
     most, cores, death = max(options.workers), [], {}
     for turn, workers in product(range(options.turns), options.workers):
@@ -346,7 +348,7 @@ def measure_run(
 
 
 def measure_demo(turns: int) -> dict[str, Any]:
-    """The demo beside the light load on one machine, its log in SQLite and in Kafka, in turns."""
+    """The demo and the light load on one machine, with the log in SQLite and in Kafka, alternating."""
     found: dict[str, list[dict[str, Any]]] = {log: [] for log in LOGS}
     end_to_end = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--json"]
     with_broker = [sys.executable, "-m", "fieldfare_lab.kafka_broker"]
@@ -373,18 +375,26 @@ def parse() -> argparse.Namespace:
     )
     for name, choices in (("log", LOGS), ("partitioning", PARTITIONINGS), ("parts", PARTS)):
         parser.add_argument(
-            f"--{name}", choices=choices, nargs="+", default=list(choices), help="default: all of these"
+            f"--{name}",
+            choices=choices,
+            nargs="+",
+            default=list(choices),
+            help="what to measure (default: all of these)",
         )
     parser.add_argument("--events", type=int, default=4_000_000, help="default: %(default)s")
     parser.add_argument("--subscriptions", type=int, default=20_000, help="default: %(default)s")
     parser.add_argument(
-        "--workers", type=int, nargs="+", default=list(WORKERS), help="how many each time (default: 1 2 3)"
+        "--workers",
+        type=int,
+        nargs="+",
+        default=list(WORKERS),
+        help="numbers of workers to measure (default: 1 2 3)",
     )
     parser.add_argument(
         "--cpu-limit", type=float, default=CPU_LIMIT, help="a worker's share of a core (default: %(default)s)"
     )
     parser.add_argument(
-        "--turns", type=int, default=TURNS, help="of each, one after another (default: %(default)s)"
+        "--turns", type=int, default=TURNS, help="measurements of each combination (default: %(default)s)"
     )
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
-"""How speed falls with the number of subscriptions: ``python benchmarks/curves.py``.
+"""Matching speed against the number of subscriptions: ``python benchmarks/curves.py``.
 
-Runs ``benchmarks/matching.py`` for each workload and size, one after the other, each several times, and
-keeps the median; writes ``matching_speed.csv`` and draws ``matching_speed.svg`` into docs/images. With
-``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, these engines are drawn too; with
-``--figures FILE``, the output of ``python benchmarks/matching.py --json``, so are these points: ten million
-subscriptions take minutes and 13 GB to build. With ``--keep``, points of the last picture stay.
+Runs ``benchmarks/matching.py`` for each workload and size, one after another, each several times, and
+uses the median. Writes ``matching_speed.csv`` and draws ``matching_speed.svg`` into docs/images. With
+``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, other engines are drawn too. With
+``--figures FILE``, the output of ``python benchmarks/matching.py --json``, its points are added: building ten
+million subscriptions takes minutes and 13 GB. With ``--keep``, the points of the last picture are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMIT_S = 1800
 
 
 def measured(workload: str, size: int, events: int, rounds: int) -> dict[str, Any]:
-    """The median of several runs, each in a process of its own."""
+    """The median of several runs, each in a separate process."""
     command = [sys.executable, str(BENCHMARK), "--workload", workload, "--subscriptions", str(size)]
     command += ["--from", "columns"]
     runs = []
@@ -59,13 +59,13 @@ def measured(workload: str, size: int, events: int, rounds: int) -> dict[str, An
 
 
 def of_peers(file: Path) -> list[dict[str, Any]]:
-    """What other engines did, but for those that failed."""
+    """The results of other engines, without runs that failed."""
     rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
     return [row for row in rows if "failed" not in row and row["engine"] != "fieldfare"]
 
 
 def of_matching(file: Path) -> list[dict[str, Any]]:
-    """What `benchmarks/matching.py` printed: for each workload and size the median of its runs."""
+    """Output of `benchmarks/matching.py`: for each workload and size the median of its runs."""
     runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for line in file.read_text().splitlines():
         if line.startswith("{"):
@@ -91,20 +91,20 @@ def of_last(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def place(row: dict[str, Any]) -> tuple[bool, str, int, int]:
-    """Rows stand by engine, fieldfare first, then by workload and size."""
+    """Sort key of rows: by engine with fieldfare first, then by workload and size."""
     workload = list(SIZES).index(row["workload"])
     return row["engine"] != "fieldfare", row["engine"], workload, int(row["subscriptions"])
 
 
 def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
-    """Speed against subscriptions, both logarithmic: one panel a workload, one line an engine."""
+    """Speed against subscriptions, both logarithmic: one panel per workload, one line per engine."""
     axes = alt.Chart(alt.InlineData(values=rows)).encode(
         x=alt.X("subscriptions:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4)),
         y=alt.Y(
             "events_per_s:Q",
             scale=alt.Scale(type="log"),
             axis=alt.Axis(format="~s", tickCount=6),
-            title="events a second, one core",
+            title="events per second, one core",
         ),
         color=alt.Color("engine:N", sort=["fieldfare"], title=None),
     )
@@ -117,7 +117,7 @@ def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workloads", nargs="*", choices=list(SIZES), default=list(SIZES))
-    parser.add_argument("--largest", type=int, default=1_000_000, help="leave larger sizes out")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="leave out larger sizes")
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=Path)

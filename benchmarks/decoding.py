@@ -1,12 +1,12 @@
-"""How fast JSON events become columns, on one core.
+"""Speed of decoding JSON events to columns, on one core.
 
 Each workload is a payload of JSON lines and the paths that filters name. A figure is the best of
-several passes over all payloads, by processor time (so that other work on the machine matters little);
-events are made before the clock starts::
+several passes over all payloads, in processor time (so that other work on the machine matters little);
+events are generated before the measurement::
 
     python benchmarks/decoding.py            # a table
     python benchmarks/decoding.py --json     # one JSON object
-    python benchmarks/decoding.py --arrow    # pyarrow.json in the place of our own decoder
+    python benchmarks/decoding.py --arrow    # pyarrow.json instead of fieldfare's decoder
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def flat(rng: random.Random) -> dict[str, Any]:
 
 
 def unlike(rng: random.Random) -> dict[str, Any]:
-    """The same, but one in twenty has a value of another type, a member less, or its members shuffled."""
+    """Like `flat`, but one in twenty has a value of another type, one member fewer, or another order."""
     event = flat(rng)
     kind = rng.randrange(100)
     if kind == 0:
@@ -76,7 +76,7 @@ def strings(rng: random.Random) -> dict[str, Any]:
 
 
 def floats(rng: random.Random) -> dict[str, Any]:
-    """20 floats with all the digits that a float has."""
+    """20 floats with 17 digits."""
     return {f"a{k}": rng.random() * 1000 for k in range(20)}
 
 
@@ -131,7 +131,7 @@ WORKLOADS: dict[str, tuple[Callable[[random.Random], dict[str, Any]], Named]] = 
 
 
 def decode_with_arrow(payload: bytes, size: int, paths: Named) -> ColumnBatch:
-    """The same columns by way of ``pyarrow.json``, on one thread; what it gets wrong stays wrong."""
+    """Decode the same columns with ``pyarrow.json``, on one thread; its errors are not corrected."""
     block = pyarrow.json.ReadOptions(use_threads=False, block_size=len(payload) + 1)
     table = pyarrow.json.read_json(io.BytesIO(payload), read_options=block)
     (batch,) = table.combine_chunks().to_batches()
@@ -165,11 +165,11 @@ def measure(make: Callable[[random.Random], dict[str, Any]], paths: Named, args:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--batch", type=int, default=4096, help="events decoded by one call")
+    parser.add_argument("--batch", type=int, default=4096, help="events decoded per call")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--workload", choices=WORKLOADS, action="append")
-    parser.add_argument("--arrow", action="store_true", help="decode with pyarrow.json, to compare")
+    parser.add_argument("--arrow", action="store_true", help="decode with pyarrow.json, for comparison")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     names = args.workload or list(WORKLOADS)

@@ -1,4 +1,4 @@
-"""A path with a round trip: a proxy on loopback that hands on what comes some time later."""
+"""A network path with a given round-trip time: a proxy on loopback that forwards data after a delay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 
 class DelayedPipe(asyncio.Protocol):
-    """Hands on what comes, ``delay_s`` later, in order."""
+    """Forwards data in order, ``delay_s`` after it arrived."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -38,7 +38,7 @@ class DelayedPipe(asyncio.Protocol):
 
 
 def run_proxy(pipe: Connection, port: int, round_trip_s: float) -> None:
-    """Listen on a free port, and forward to the other with half the round trip each way."""
+    """Listen on a free port, and forward to another one, with half the round-trip time each way."""
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ def run_proxy(pipe: Connection, port: int, round_trip_s: float) -> None:
 
 @contextmanager
 def delayed(port: int, round_trip_ms: float) -> Iterator[int]:
-    """The port that leads to another one behind a path of this round trip; that port itself for 0."""
+    """Return a port that forwards to another one with this round-trip time; for 0, that port itself."""
     if not round_trip_ms:
         yield port
         return

@@ -1,7 +1,7 @@
-"""What delivering a message costs the machine that keeps account of it, on one core.
+"""Cost of delivering a message in the delivery state machine, on one core.
 
-Messages are fed, taken and acked, one at a time and in hundreds: no network, no disk. A figure is the best of
-several passes, by processor time::
+Messages are fed, taken and acked, one at a time and in hundreds, without network or disk. A figure is the
+best of several passes, in processor time::
 
     python benchmarks/delivery.py            # a table
     python benchmarks/delivery.py --json     # one JSON object
@@ -23,7 +23,7 @@ MESSAGES = 20_000
 
 
 def handled(at_once: int, partitions: int) -> float:
-    """Processor seconds for a message when so many are handled together."""
+    """Processor seconds per message when a number of messages are handled together."""
     delivery = Delivery(1, [key_at(partition, 0) for partition in range(partitions)])
     session = Session(window=1_000)
     blocks = [
@@ -51,7 +51,7 @@ def main() -> None:
     if parser.parse_args().json:
         print(json.dumps(found))
     else:
-        print("µs a message, fed, taken and acked; behind the name the partitions")
+        print("µs per message that is fed, taken and acked; the name ends with the number of partitions")
         for name, value in found.items():
             print(f"  {name.removesuffix('_us'):12} {value:8.3f}")
 

@@ -1,14 +1,14 @@
-"""What a derived column costs beside an attribute: ``python benchmarks/derived.py --json``.
+"""Cost of a derived column compared with an attribute: ``python benchmarks/derived.py --json``.
 
-W-RANGE, but that one of the 20 attributes is an hour, from 0 to 23, and its ranges are of ten hours. On one
-side filters say ``hour BETWEEN 7 AND 16``, on the other ``HOUR(time) BETWEEN 7 AND 16``; all else is the
-same, and so are the matches. Both parts are in one process and match the same batches in turns, one thread;
-what counts is time of the processor, the best of `--runs`.
+The workload is W-RANGE, except that one of the 20 attributes is an hour, from 0 to 23, with ranges of ten
+hours. On one side filters contain ``hour BETWEEN 7 AND 16``, on the other ``HOUR(time) BETWEEN 7 AND 16``;
+everything else is equal, and so are the matches. Both parts are in one process and match the same batches
+alternately, on one thread. The figures are processor time, the best of `--runs`.
 
 events_per_s_attribute, events_per_s_derived
-    With times given as Arrow does, and read as text: the derived column is computed once for each batch.
+    Times come from Arrow and are read as text; the derived column is computed once for each batch.
 derived_over_attribute
-    The time of the one over that of the other. Goal: 1.
+    The time with the derived column divided by the time with the attribute. Goal: 1.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 BATCH_EVENTS = 4096
 HOURS = 10
-"""So long is a range: nearly as much of a day as ranges of W-RANGE have of their axis."""
+"""Width of a range in hours: about the same share of a day as W-RANGE's ranges have of their axis."""
 ATTRIBUTE: Path = ("hour",)
 
 
 def derived() -> Path:
-    """The column that ``HOUR(time)`` is."""
+    """The derived column of ``HOUR(time)``."""
     (conjunction,) = compile_filter("HOUR(time) < 7").normal_form.conjunctions
     return next(path for path, _ in conjunction.constraints if derived_text(path) is not None)
 
@@ -58,7 +58,7 @@ def part_of(count: int, seed: int, hour: Path) -> Part:
 
 
 def events_of(count: int, seed: int) -> list[pa.RecordBatch]:
-    """Events with an hour and a time of which it is."""
+    """Events with a time, and with its hour as an attribute."""
     drawn = WORKLOADS["range"].events(count, seed)
     rng = np.random.default_rng(seed)
     seconds = rng.integers(0, 86_400, count)
@@ -71,7 +71,7 @@ def events_of(count: int, seed: int) -> list[pa.RecordBatch]:
 
 
 def time_matching(part: Part, batches: list[ColumnBatch]) -> tuple[float, int]:
-    """Seconds of the processor, and matches."""
+    """Return the processor time in seconds, and the matches."""
     started = time.process_time()
     index = Index((part,))
     matches = sum(len(index.match(batch, np.zeros(batch.size, np.int64)).subscriptions) for batch in batches)
@@ -84,9 +84,11 @@ def main() -> None:
     )
     parser.add_argument("--subscriptions", type=int, default=1_000_000, help="(default: %(default)s)")
     parser.add_argument("--events", type=int, default=16_384, help="(default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=7, help="of each, in turns (default: %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=7, help="runs of each side, alternating (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
     events = events_of(options.events, options.seed + 1)
     sides = []
@@ -95,7 +97,7 @@ def main() -> None:
         sides.append((part, [columns_from_arrow(batch, part.paths) for batch in events]))
     taken: list[list[float]] = [[], []]
     matches = {time_matching(*side)[1] for side in sides}
-    assert len(matches) == 1, "both sides match the same"
+    assert len(matches) == 1, "both sides have the same matches"
     for _ in range(options.runs):
         for seconds, side in zip(taken, sides, strict=True):
             seconds.append(time_matching(*side)[0])

@@ -2,24 +2,25 @@
 
     python benchmarks/encrypted.py --json
 
-Four numbers of 1,000 steps; a subscription has a range on each, 0.316 of it wide, so that 1 % match. The key,
-the vectors and the events are what a client makes. Prints one JSON object:
+There are four numbers of 1,000 steps. A subscription has a range on each, with 0.316 of the number's width,
+so that 1 % match. The key, the vectors and the events are made by the client's code. Prints one JSON object:
 
 filterings_per_s, notifications_per_s
-    Pairs of an event and a subscription, and matches written, a second: Spark's tasks read the log, match and
-    write blocks of the match log. Median of three runs of 20,000 events, after one that warms up. Goals: 500
+    Pairs of an event and a subscription, and written matches, per second: Spark's tasks read the log, match
+    and write blocks of the match log. Median of three runs of 20,000 events, after a warm-up run. Goals: 500
     and 5 million. (Paper: 42.2 and 0.42 million on 96 cores.)
 p50_ms, p75_ms, p99_ms
-    From the append to the block that is there to be read, at half of that load or ``--events-per-s``, in
-    records of 10 events, for 20 seconds, after 5 in which the query starts and its backlog goes. Goal for
-    p75: 150. (Paper: 247.)
+    From the append until the block can be read, at half of that load or ``--events-per-s``, in
+    records of 10 events, for 20 seconds, after 5 seconds in which the query starts and processes its backlog.
+    Goal for p75: 150. (Paper: 247.)
 wrong
-    Of a sample of events: matches that are missing or too many, beside the plain numbers. Goal: 0.
+    For a sample of events: missing and surplus matches, compared with the plain numbers. Goal: 0.
 seal_filter_us, seal_event_us
-    What the client takes to encrypt one filter, and one event, of many.
+    Time in which the client encrypts one filter, and one event, when it encrypts many.
 
 With ``--matching-only`` it matches in this process, without Spark, and prints ``filterings_per_cpu_s``: pairs
-per second of processor time, the best of eight rounds of 1,000 events. ``--scheme 1``: vectors of older keys.
+per second of processor time, the best of eight rounds of 1,000 events. ``--scheme 1`` uses vectors of older
+keys.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ RUNS, RUN_EVENTS, RECORD_EVENTS = 3, 20_000, 100
 PACED_RECORD_EVENTS, WARM_S, PACED_S = 10, 5.0, 20.0
 SAMPLE = 1_000
 SPLIT_BYTES = 16 << 10
-"""Batches of more are matched by both cores: an encrypted event is much work for its bytes."""
+"""Batches above this size are matched on both cores: encrypted events are expensive for their size."""
 
 Places = NDArray[np.int64]
 
 
 class Workload:
-    """A key, subscriptions and events, drawn from a seed."""
+    """A key, subscriptions and events, generated from a seed."""
 
     def __init__(self, subscriptions: int, seed: int, scheme: int = SCHEME) -> None:
         numbers = [NumberAttribute.of(f"data.a{n}", 0, STEPS, 1) for n in range(NUMBERS)]
@@ -138,7 +139,7 @@ def append(folder: DataFolder, lines: list[bytes], size: int) -> None:
 
 
 def throughput(session: SparkSession, folder: DataFolder, work: Workload) -> dict[str, Any]:
-    """Run after run over events that are in the log."""
+    """Repeated runs over the events in the log."""
     batches = LogBatches(session, folder, forwarding=None)
     drawn, filterings, notifications = [], [], []
     for run in range(RUNS + 1):
@@ -160,7 +161,7 @@ def throughput(session: SparkSession, folder: DataFolder, work: Workload) -> dic
 
 
 def wrong(folder: DataFolder, work: Workload, start: int, places: Places) -> int:
-    """Matches of a sample that are not as the plain numbers say."""
+    """Matches of a sample that differ from those of the plain numbers."""
     matches = open_match_log(folder.matches_url).partition(0)
     count, block = 0, None
     for event in range(0, RUN_EVENTS, RUN_EVENTS // SAMPLE):
@@ -222,10 +223,10 @@ def main() -> int:
     parser.add_argument(
         "--subscriptions", type=int, default=100_000, help="encrypted filters (default: %(default)s)"
     )
-    parser.add_argument("--events-per-s", type=float, help="the load that delay is measured at")
+    parser.add_argument("--events-per-s", type=float, help="event rate at which the delay is measured")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--scheme", type=int, choices=(1, SCHEME), default=SCHEME, help="of the key's vectors"
+        "--scheme", type=int, choices=(1, SCHEME), default=SCHEME, help="scheme of the key's vectors"
     )
     parser.add_argument("--matching-only", action="store_true", help="match in this process, without Spark")
     options = parser.parse_args()

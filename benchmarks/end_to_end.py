@@ -1,21 +1,22 @@
-"""The whole service from end to end: throughput as in the demo, then latency under a light load.
+"""The whole service, end to end: throughput as in the demo, then latency under a light load.
 
     python benchmarks/end_to_end.py --json
 
 prints one JSON object:
 
 throughput_events_per_s
-    The year's departures published over HTTP as fast as the service takes them, against 100,000 standing
-    filters: events a second from the first publish call to the last match. Service, Spark, publisher and
+    One year of departures is published over HTTP as fast as the service accepts it, with 100,000 standing
+    filters: events per second from the first publish call to the last match. Service, Spark, publisher and
     40 connected subscribers share the machine. Goal on two cores: 50,000.
 latency_p50_ms, latency_p99_ms
-    After that, 200 single events a second through the client for 20 seconds, one subscriber: from the
+    Afterwards, 200 single events per second through the client for 20 seconds, with one subscriber: from the
     publish call to the delivery at the client. Goals: 100 and 250.
 peak_rss_bytes
-    The largest sum, over a run, of the memory of all processes: service, Java, Spark's Python workers,
+    The maximum, over the run, of the total memory of all processes: service, Java, Spark's Python workers,
     publisher, subscribers, and the naive evaluators. Pages that processes share count once. Goal: 4 GB.
 matches, events, subscriptions, seed, equal
-    What was measured; `equal` says whether the naive evaluator found the same matches and deliveries.
+    The parameters and results; `equal` says whether the naive evaluator found the same matches and
+    deliveries.
 """
 
 from __future__ import annotations
@@ -39,10 +40,14 @@ def main() -> int:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else on stdout"
     )
-    parser.add_argument("--events", type=int, help="replay only so many departures (default: all 336,776)")
+    parser.add_argument("--events", type=int, help="number of departures to replay (default: all 336,776)")
     parser.add_argument("--alerts", type=int, default=100_000, help="standing filters (default: %(default)s)")
-    parser.add_argument("--subscribers", type=int, default=40, help="connected ones (default: %(default)s)")
-    parser.add_argument("--log", metavar="URL", help="a new Kafka topic (default: SQLite)")
+    parser.add_argument(
+        "--subscribers", type=int, default=40, help="connected subscribers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log", metavar="URL", help="address of the event log, a new Kafka topic (default: SQLite)"
+    )
     options = parser.parse_args()
     log = None if options.log is None else f"{options.log}?partitions=1"
     settings = DemoSettings(options.events, options.alerts, options.subscribers)
@@ -52,7 +57,7 @@ def main() -> int:
         demo.register()
         replayed = demo.replay()
         differences, _ = demo.check()
-        with display.step("200 events a second, one by one"):
+        with display.step("200 events per second, one by one"):
             latencies_ms = measure_latencies_s(demo.service.url, demo.events) * 1000
     for difference in differences:
         display.say(str(difference))

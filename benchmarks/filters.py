@@ -1,11 +1,11 @@
-"""How long it takes to compile, encode and evaluate filters.
+"""Time to compile, encode and evaluate filters.
 
     python benchmarks/filters.py           # a table
     python benchmarks/filters.py --json    # one JSON object
 
-Figures in microseconds are for one call, the least of many short runs, so that what else runs on the
-machine counts little. Figures by columns are evaluations (one filter on one event) a second of the
-processor, on one core, the best of many passes over a batch that is decoded before the clock starts.
+Figures in microseconds are for one call, the minimum of many short runs, so that other programs on the
+machine matter little. Figures by columns are evaluations (one filter on one event) per second of processor
+time, on one core, the best of many passes over a batch that was decoded before the measurement.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ BY_COLUMNS = {
     "like_one_character": "data.name LIKE 'a_c%'",
     "any_of_array": "ANY leg IN data.legs SATISFIES (leg > 4900)",
 }
-"""Filters by what they ask of the evaluator."""
+"""Filters by the operations that the evaluator performs for them."""
 BATCHES = (4096, 65_536)
 PASSES = 15
 
@@ -110,7 +110,7 @@ KINDS = {
         "cesql_equal": "CESQL_EQUAL(origin, 'JFK')",
     },
 }
-"""Filters by family; each is measured over so many events of which it reads the whole."""
+"""Filters by family of functions; each is measured over `ROWS` events, all of which it reads."""
 ROWS = 10_000
 
 
@@ -161,7 +161,7 @@ def odd_event(rng: random.Random) -> dict[str, Any]:
 
 
 def by_kind() -> dict[str, dict[str, int]]:
-    """Microseconds of one filter over ROWS events, first pass after decoding included in none."""
+    """Microseconds of one filter over `ROWS` events, without the first pass after decoding."""
     rng = random.Random(8)
     lines = [json.dumps(odd_event(rng)).encode() + b"\n" for _ in range(ROWS)]
     return {
@@ -171,7 +171,7 @@ def by_kind() -> dict[str, dict[str, int]]:
 
 
 def evaluations_per_s(text: str, lines: list[bytes]) -> int:
-    """Evaluations of a filter by columns, a second of the processor."""
+    """Evaluations of a filter by columns, per second of processor time."""
     filter = compile_filter(text)
     by_columns = BatchFilter(filter)
     batch = decode_json_lines(b"".join(lines), len(lines), sorted(filter.column_paths))
@@ -182,7 +182,7 @@ def evaluations_per_s(text: str, lines: list[bytes]) -> int:
         started = time.process_time()
         repeats = max(1, 65_536 // len(lines))
         for _ in range(repeats):
-            by_columns.matches(replace(batch))  # a new one, for which nothing was computed
+            by_columns.matches(replace(batch))  # a new batch, for which nothing was computed
         best_s = min(best_s, (time.process_time() - started) / repeats)
     return round(len(lines) / best_s)
 
@@ -197,7 +197,7 @@ def by_columns() -> dict[str, dict[str, int]]:
 
 
 def least_us(call: Callable[[], Any]) -> float:
-    """The least mean time of a call over many runs, in microseconds."""
+    """The minimum, over many runs, of the mean time of a call, in microseconds."""
     least_s = float("inf")
     for _ in range(RUNS):
         started = time.perf_counter()

@@ -1,8 +1,9 @@
-"""How fast a part matches filters that the index cannot decide: ``python benchmarks/inexact.py --json``.
+"""Matching speed of filters that the index cannot decide: ``python benchmarks/inexact.py --json``.
 
-One core. Each workload has filters whose normal form is a superset, so that every candidate is
-evaluated: by columns, with others of its shape where it has few. ``one_by_one`` is the same without
-columns. Figures are the best of several passes, by processor time.
+Uses one core. The filters of each workload have a normal form that matches more events than the filter, so
+every candidate is evaluated: by columns, and together with filters of the same shape if it has few
+candidates. ``one_by_one`` is the same without columns. Figures are the best of several passes, in processor
+time.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def word(rng: random.Random, length: int) -> str:
 
 
 def spread(rng: random.Random) -> str:
-    """About 20 candidates an event."""
+    """About 20 candidates per event."""
     return f"data.a = 'x{rng.randrange(500)}' AND data.high - data.low > {rng.randrange(90)}"
 
 
 def pattern_of_some(rng: random.Random) -> str:
-    """About 100 candidates an event."""
+    """About 100 candidates per event."""
     return (
         f"data.a IN ('x{rng.randrange(500)}', 'y{rng.randrange(100)}') AND data.name LIKE '%{word(rng, 3)}%'"
     )
@@ -49,7 +50,7 @@ def pattern(rng: random.Random) -> str:
 
 
 def rare(rng: random.Random) -> str:
-    """Few candidates for a filter."""
+    """Few candidates per filter."""
     return f"data.id = {rng.randrange(20_000)} AND data.high - data.low > {rng.randrange(90)}"
 
 
@@ -59,7 +60,7 @@ WORKLOADS: dict[str, tuple[Callable[[random.Random], str], int]] = {
     "pattern_alone": (pattern, 256),
     "few_candidates": (rare, 8192),
 }
-"""The filters, and how many events are matched."""
+"""Return the filters, and the number of events to match."""
 
 
 def event(rng: random.Random) -> dict[str, object]:
@@ -74,7 +75,7 @@ def event(rng: random.Random) -> dict[str, object]:
 
 
 def best_s(part: Part, batch: ColumnBatch, passes: int) -> tuple[float, int]:
-    """Seconds of the processor for one batch, and the matches in it."""
+    """Return the processor seconds for one batch, and its number of matches."""
     offsets, least_s, matches = np.zeros(batch.size, np.int64), float("inf"), 0
     for _ in range(passes):
         started = time.process_time()

@@ -1,26 +1,27 @@
-"""Very many open streams of which few have something to hear: what they cost, and how soon they hear.
+"""Many open streams, few of which get messages: their cost, and the delay until delivery.
 
     python benchmarks/live.py --json
 
-starts a service of its own with 100,000 subscriptions, opens a stream (server-sent events) for 10,000 of
-them, publishes 200 events a second for 20 seconds, one by one, with the client's publisher as it comes, each
-of which matches one stream's subscription and no other, and prints one JSON object:
+starts a service with 100,000 subscriptions, opens a stream (server-sent events) for 10,000 of
+them, and publishes 200 events per second for 20 seconds, one by one, with the client's default publisher.
+Each event matches the subscription of one stream and no other. Prints one JSON object:
 
 gateway_cpu_percent
-    Processor time of the gateway's process in those seconds, in percent of one core. Goal: 20.
+    Processor time of the gateway's process in those seconds, as a percentage of one core. Goal: 20.
 gateway_idle_cpu_percent
-    The same over some seconds before, while nothing is published: heartbeats, mostly.
+    The same for some seconds before, while nothing is published: mostly heartbeats.
 p50_ms, p99_ms
-    From the publish call to the arrival at the stream's client, which has a process of its own. Service,
+    From the publish call to the arrival at the streams' client, which is a separate process. Service,
     publisher and client share the machine. Goal for p99: 250.
 gateway_rss_bytes
-    Resident memory of the gateway in the end.
+    Resident memory of the gateway at the end.
 streams, subscriptions, events, equal
-    What was measured; `equal` says whether every event came once, on its own stream and no other.
+    The parameters; `equal` says whether every event arrived once, on the right stream and no other.
 
-``--gateway-only`` runs the gateway without Spark: a small process writes the match log, for which events and
-filters are as simple as here. So the gateway can be watched alone, on a machine that has no room for both.
-Each open stream is a file here and one in the gateway: ``ulimit -n`` must allow for them.
+``--gateway-only`` runs the gateway without Spark: a small process writes the match log, which is possible
+because events and filters are so simple here. This measures the gateway alone, on a machine that is too small
+for both. Each open stream needs one open file in this process and one in the gateway: ``ulimit -n`` must
+allow them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ MATCH_EVERY_S = 0.02
 
 
 def match(data: str, streams: int) -> None:
-    """Write the match log: an event says for which subscription it is."""
+    """Write the match log: each event names the subscription that it matches."""
     folder = DataFolder(Path(data))
     log = open_event_log(folder.log_url).partitions[0]
     registry = open_registry(folder.registry_url)
@@ -88,7 +89,7 @@ def match(data: str, streams: int) -> None:
 
 
 class GatewayOnly:
-    """What `Service` is, without a pipeline; `match` is started when the subscriptions are there."""
+    """A replacement for `Service` without a pipeline; start `match` when the subscriptions exist."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -129,7 +130,7 @@ def register(url: str, subscriptions: int) -> None:
 
 
 async def publish(url: str, streams: int, events_per_s: int, first: int, count: int) -> None:
-    """Single events at a steady pace, each to another stream than the one before."""
+    """Single events at a steady rate, each for another stream than the one before."""
     step = step_of(streams)
     async with AsyncClient(url) as client, client.publisher() as publisher:
         begin_s = time.monotonic()
@@ -142,7 +143,7 @@ async def publish(url: str, streams: int, events_per_s: int, first: int, count: 
 
 
 def step_of(streams: int) -> int:
-    """So many streams farther is the next one's turn; in the end each has had as many."""
+    """Return the distance from one event's stream to the next one's, so that all streams get equally many."""
     return next(step for step in range(int(streams * 0.618) + 1, 3 * streams) if np.gcd(step, streams) == 1)
 
 
@@ -196,9 +197,13 @@ def main() -> int:
     )
     parser.add_argument("--streams", type=int, default=10_000, help="open streams (default: %(default)s)")
     parser.add_argument("--subscriptions", type=int, default=100_000, help="filters (default: %(default)s)")
-    parser.add_argument("--rate", type=int, default=200, help="events a second (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured (default: %(default)s)")
-    parser.add_argument("--gateway-only", action="store_true", help="without Spark: see above")
+    parser.add_argument("--rate", type=int, default=200, help="events per second (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="seconds to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--gateway-only", action="store_true", help="run the gateway without Spark: see above"
+    )
     options = parser.parse_args()
     raise_open_files(options.streams)
     os.environ.setdefault("FIELDFARE_CONNECTIONS_MAX", str(options.streams + SPARE_FILES))

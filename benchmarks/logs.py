@@ -1,22 +1,23 @@
-"""Event log and match log on Kafka beside those in files: appends, reading, a start, blocks.
+"""The event log and match log in Kafka compared with those in files: appends, reading, a start, blocks.
 
     python benchmarks/logs.py [--json] [--seconds 5] [--turns 3]
 
-A broker of one node on loopback keeps the topics (`fieldfare_lab.kafka_broker`). It acknowledges before it
-has synced, as brokers do that are several; SQLite after. Kinds take turns, and each figure is the median.
+A broker with one node on loopback stores the topics (`fieldfare_lab.kafka_broker`). It acknowledges before it
+has synced, as replicated brokers do; SQLite acknowledges afterwards. The kinds of logs alternate, and each
+figure is the median.
 
 append_ms
-    One record of 1 KB, appended alone, one after the other: p50 and p99.
+    Appending single records of 1 KB, one after another: p50 and p99.
 append_mb_per_s
-    Groups of 4 MB in records of 100 KB.
+    Appending groups of 4 MB in records of 100 KB.
 read_records_per_s, read_mb_per_s
-    Records of 1 KB and of 100 KB, read on by who has read before.
+    Reading records of 1 KB and of 100 KB with a reader that has read before.
 reader_mb
-    By how much a process grows that opens a log and reads 200 MB.
+    Growth of a process that opens a log and reads 200 MB.
 start_ms
-    Opening a log that was not closed, up to its first append: its repeats are read anew.
+    Opening a log that was not closed, up to its first append: the sequence numbers in it are read again.
 block_write_ms, block_look_ms
-    Blocks of 100 records with 1,000 matches: written, and found by who looks for the next; p50.
+    Writing blocks of 100 records with 1,000 matches, and finding the next block; p50.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def record(size_bytes: int, sequence: int | None = None) -> NewRecord:
 
 
 def grown_mb(url: str) -> float:
-    """What a process of its own grows by that reads all of a log."""
+    """Growth of a separate process that reads a whole log."""
     done = subprocess.run([sys.executable, __file__, READ, url], stdout=subprocess.PIPE, check=True)
     return float(done.stdout)
 
@@ -67,7 +68,7 @@ def read_all(url: str) -> float:
 
 
 def peak_mb() -> float:
-    """The most memory that this process had; what getrusage says was its parent's, too."""
+    """Peak memory of this process; getrusage cannot be used, since it includes the parent's peak."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -98,7 +99,7 @@ def appends(log: EventLog, seconds: float) -> dict[str, float]:
 
 
 def reading(log: EventLog, size_bytes: int, records: int) -> float:
-    """Records a second, read in ranges as tasks do."""
+    """Records per second, read in ranges as tasks do."""
     for _ in range(0, records, 1_000_000 // size_bytes):
         log.append([record(size_bytes)] * (1_000_000 // size_bytes))
     found, taken_s = 0, 0.0
@@ -142,7 +143,7 @@ def blocks(log: MatchLog, seconds: float) -> dict[str, float]:
 
 @contextmanager
 def kinds() -> Iterator[dict[str, tuple[Callable[[], EventLog], Callable[[], MatchLog]]]]:
-    """How each kind opens a new event log and a new match log."""
+    """For each kind, how to open a new event log and a new match log."""
     with tempfile.TemporaryDirectory(dir=".") as folder, KafkaBroker() as broker:
         numbers = iter(range(1 << 30))
 
@@ -175,8 +176,8 @@ def measure(make_log: Callable[[], EventLog], make_matches: Callable[[], MatchLo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds per measurement")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each kind")
     options = parser.parse_args()
     if (reason := why_no_broker()) is not None:

@@ -1,13 +1,14 @@
-"""How fast a part matches: ``python benchmarks/matching.py --workload range --subscriptions 100000 --json``.
+"""Matching speed of a part: ``python benchmarks/matching.py --workload range --subscriptions 100000 --json``.
 
-One thread, if not told otherwise. Timed are batches of 4,096 events given as columns; the ids of all
+Uses one thread by default. Measures batches of 4,096 events given as columns; the ids of all
 matches are written.
-Workloads of filters as people write them (see ``fieldfare_lab.workloads.odd``) are also timed against a scan:
-each filter evaluated for the whole batch, column by column. ``first_events_per_s`` is the same for events
-that come first: a filter that must confirm is compiled for its first candidate.
+Workloads of filters as people write them (see ``fieldfare_lab.workloads.odd``) are also compared with a scan:
+each filter is evaluated for the whole batch, column by column. ``first_events_per_s`` is the rate for the
+first events, during which each filter that must be evaluated is compiled, when it has its first candidate.
 
-``build_peak_rss_bytes`` is the most memory that the process had had when the part was built, with what it was
-built from (columns are let go once they are read) and 0.25 GB of program; ``peak_rss_bytes``: at the end.
+``build_peak_rss_bytes`` is the peak memory of the process when the part was built, including the data that it
+was built from (columns are released once they are read) and 0.25 GB of program; ``peak_rss_bytes`` is the
+peak at the end.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 BATCH_EVENTS = 4096
 SMALL_BATCHES = 200
-"""So many small batches are matched, and the last fifty timed."""
+"""Number of small batches that are matched; the last fifty are timed."""
 SCANNED_FILTERS = 200
-"""A scan is timed with about so many of the filters."""
+"""Approximate number of filters with which a scan is timed."""
 
 
 def batches(events: ColumnBatch, size: int) -> list[ColumnBatch]:
-    """The events in batches of a size."""
+    """Split the events into batches of a size."""
     return [
         ColumnBatch(
             min(size, events.size - start),
@@ -65,9 +66,9 @@ def batches(events: ColumnBatch, size: int) -> list[ColumnBatch]:
 
 
 def time_matching(part: Part, parts: list[ColumnBatch], threads: int = 1) -> tuple[float, float, int]:
-    """Seconds by the wall, seconds of the processor, and matches for all events, a batch at a time.
+    """Return wall seconds, processor seconds and the matches of all events, matched batch by batch.
 
-    Threads share the part, and each takes the next batch; the kernels run without the interpreter's lock.
+    Threads share the part, and each takes the next batch; the kernels release the interpreter's lock.
     """
 
     def match(batch: ColumnBatch) -> int:
@@ -83,14 +84,14 @@ def time_matching(part: Part, parts: list[ColumnBatch], threads: int = 1) -> tup
 
 
 def excluding_attribute(part: Part) -> Path | None:
-    """The attribute that most zones of tiles are of, else the one that is in most keys."""
+    """The attribute of most zones of tiles, or if there are none, the attribute in most keys."""
     tiles, access = part.filters.groups.tiles, part.filters.groups.access
     attributes = tiles.zones[:, 0] if len(tiles.zones) else access.attribute
     return part.filters.indexed_paths[int(np.bincount(attributes).argmax())] if len(attributes) else None
 
 
 def in_order_of(events: ColumnBatch, path: Path | None) -> ColumnBatch:
-    """The events of a batch sorted by an attribute's words: by the number, if it has whole numbers."""
+    """The events of a batch, sorted by an attribute: by the number, if it has whole numbers."""
     if path is None or path not in events.columns:
         return events
     order = np.argsort(events.columns[path].words, kind="stable")
@@ -113,7 +114,7 @@ def open_ms(part: Part) -> float:
 
 
 def as_json_lines(events: ColumnBatch) -> bytes:
-    """The same events as they would be published."""
+    """The events as they would be published."""
     lines = []
     columns = {path: events.values(path) for path in events.columns}
     for e in range(events.size):
@@ -129,7 +130,7 @@ def as_json_lines(events: ColumnBatch) -> bytes:
 
 
 def time_from_json(part: Part, parts: list[ColumnBatch]) -> float:
-    """Seconds of the processor to decode all events from JSON and match them, a batch at a time."""
+    """Processor seconds to decode all events from JSON and match them, batch by batch."""
     payloads = [as_json_lines(batch) for batch in parts]
     decode_json_lines(payloads[0], parts[0].size, part.paths)
     busy = time.thread_time()
@@ -140,7 +141,7 @@ def time_from_json(part: Part, parts: list[ColumnBatch]) -> float:
 
 
 def small_batch_ms(part: Part, parts: list[ColumnBatch]) -> float:
-    """The median time of one small batch, once those before let the index prepare for them."""
+    """The median time of one small batch, once earlier ones have made the index prepare for them."""
     times = []
     for batch in parts[:SMALL_BATCHES]:
         started = time.perf_counter()
@@ -154,7 +155,7 @@ def entry(number: int, form: NormalForm | bytes, text: str = "") -> IndexEntry:
 
 
 def built_from_columns(columns: Columns) -> Callable[[], Part]:
-    """How a part is built, once: the columns are given away, so that they take no room when they are read."""
+    """Return a function that builds a part, once: it owns the columns, and frees each once it is read."""
     paths, predicates, count = columns
     given = [list(predicates)]
     predicates.clear()
@@ -162,7 +163,7 @@ def built_from_columns(columns: Columns) -> Callable[[], Part]:
 
 
 def built_from(source: str, name: str, count: int, seed: int) -> Callable[[], Part]:
-    """A workload's subscriptions in some form, and how a part is built from them: that is timed."""
+    """Return a function that builds a part from a workload's subscriptions in some form."""
     if source == "columns" and name == "range":
         return built_from_columns(range_columns(count, seed))
     drawn = WORKLOADS[name].normal_forms(count, seed)
@@ -182,7 +183,7 @@ def built_from(source: str, name: str, count: int, seed: int) -> Callable[[], Pa
 
 @dataclass(frozen=True)
 class Work:
-    """What is timed: building a part, events as one batch; and some of the filters if people write such."""
+    """The work to time: building a part, matching a batch of events, and sample filters of some workloads."""
 
     build: Callable[[], Part]
     events: ColumnBatch
@@ -190,7 +191,7 @@ class Work:
 
     @classmethod
     def drawn(cls, source: str, name: str, subscriptions: int, events: int, seed: int) -> Work:
-        """A workload by name, its subscriptions in some form."""
+        """A workload by name, with its subscriptions in some form."""
         if name in WORKLOADS:
             built = built_from(source, name, subscriptions, seed)
             return cls(built, WORKLOADS[name].events(events, seed + 1), [])
@@ -215,7 +216,7 @@ class Work:
 
 
 def scan_s(some: list[Filter], count: int, parts: list[ColumnBatch]) -> float:
-    """Seconds to evaluate so many filters for every batch, estimated from some of them."""
+    """Seconds to evaluate a number of filters for every batch, estimated from some of them."""
     by_columns = [BatchFilter(filter) for filter in some]
     for each in by_columns:
         each.matches(parts[0])
@@ -227,7 +228,7 @@ def scan_s(some: list[Filter], count: int, parts: list[ColumnBatch]) -> float:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process has had resident so far, mapped files included."""
+    """Peak resident memory of this process so far, including mapped files."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -240,28 +241,35 @@ def read_options() -> argparse.Namespace:
         dest="source",
         choices=["normal_forms", "encoded", "text", "columns"],
         default="normal_forms",
-        help="what the part is built from, which is timed too",
+        help="form of the subscriptions from which the part is built; building is timed too",
     )
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1, help="matching different batches of one part")
-    parser.add_argument("--batch", type=int, default=BATCH_EVENTS, help="events matched at once")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads that match different batches with one part"
+    )
+    parser.add_argument("--batch", type=int, default=BATCH_EVENTS, help="events per batch")
     parser.add_argument(
         "--sort",
         action="store_true",
-        help="sort each batch by the attribute that excludes most, before the clock runs",
+        help="sort each batch by the attribute that excludes most; sorting is not timed",
     )
     parser.add_argument(
-        "--part", type=FilePath, metavar="FILE", help="use the part in this file; if there is none, write it"
+        "--part",
+        type=FilePath,
+        metavar="FILE",
+        help="use the part in this file; if the file does not exist, write it",
     )
-    parser.add_argument("--parse", action="store_true", help="also match events that are JSON lines")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument(
+        "--parse", action="store_true", help="also measure with events as JSON lines, which are decoded first"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     return parser.parse_args()
 
 
 def main() -> None:
     options = read_options()
-    build_part([])  # so that no kernel is compiled while the clock runs
+    build_part([])  # so that no kernel is compiled during the measurement
     warm = Work.drawn(options.source, options.workload, 1000, 64, options.seed).build()
     count = 0 if options.part is not None and options.part.exists() else options.subscriptions
     work = Work.drawn(options.source, options.workload, count, options.events, options.seed)

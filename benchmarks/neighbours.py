@@ -1,50 +1,53 @@
-"""One space floods, another goes about its business: how much later does that one hear of its events?
+"""How much a flood in one space delays the delivery of another space's events.
 
     python benchmarks/neighbours.py --json
 
-starts a service of its own. In the space `calm` 50 events are published a second, one by one, for one stream
-(server-sent events) that gets them all. That is timed alone, and beside each kind of flood that the space
-`flood` makes, as hard as it can, minding no answer:
+starts a service. In the space `calm` 50 events per second are published, one by one, for one stream
+(server-sent events) that gets them all. Their delay is measured without a flood, and during each kind of
+flood in the space `flood`, whose clients send at the highest rate they can and ignore the answers:
 
 events
     Batches of 500 events, on four connections.
 filters
-    Filters that the index hardly narrows are registered, as many as are taken; 20 events a second meet them.
+    As many filters as are accepted, which the index hardly narrows, and 20 events per second that they may
+    match.
 subscriptions
-    Bulk requests of 1,000 subscriptions each, put and replaced in turns, on two connections.
+    Bulk requests of 1,000 subscriptions each, alternately created and replaced, on two connections.
 slow_readers
-    50 events a second of 1 KiB match 200 streams that read nothing.
+    50 events per second of 1 KiB that match 200 streams that read nothing.
 returning
-    20 streams each read a mebibyte of what waits for them, break off and come back, and are given it again.
+    20 streams that each read a mebibyte of their backlog, disconnect and reconnect, and get it again.
 early
-    Batches of 20 events that are to follow others (``Fieldfare-Follows``), on fifty connections: of a hundred
-    one waits for what never comes, the others are behind what has come long ago.
+    Batches of 20 events that follow others (``Fieldfare-Follows``), on fifty connections: one in a hundred
+    waits for a request that never comes, the others follow a number that has been followed long ago.
 
 nested
-    Six filters with ANY inside ANY, and as many events of 900 elements as are taken.
+    Six filters with ANY inside ANY, and as many events of 900 elements as are accepted.
 conjunctions
-    60 filters of 16 conjunctions that all may hold, and five events of 100 bytes a second.
+    60 filters of 16 conjunctions that may all hold, and five events of 100 bytes per second.
 pattern
-    A pattern of 21 KB that is put again every second, and eight events a second for which it is a candidate.
+    A pattern of 21 KB that is put again every second, and eight events per second for which it is a
+    candidate.
 levels
-    Patterns of up to 50 members inside one another, and texts of up to 400 parentheses to be checked.
+    Patterns of up to 50 nested members, and requests to check filters with up to 400 parentheses.
 tests
-    Filters tested against a thousand events each, by clients that go away before the answer.
+    Requests to test filters against a thousand events each, by clients that disconnect before the answer.
 unfinished
-    500 connections with requests that have begun and do not end, made again as they are closed.
+    500 connections with incomplete requests, opened again when they are closed.
 push
-    1,000 subscriptions pushed to one server that refuses all, at different queries; five events a second.
+    1,000 subscriptions pushed to one server that refuses everything, with different queries in the address;
+    five events per second.
 
-It prints one JSON object: of each flood p99_alone_ms and p99_beside_ms, publish call to arrival, and their
-ratio; and `worst_ratio`. Goal: 1.2. Both are medians over turns (``--turns``) of so many seconds: alone,
-beside, beside, alone, and so on, so that what drifts is on both sides; `turns_alone_ms` and
-`turns_beside_ms` show how much they differ. After a flood one waits until all of it is matched, its space
-is gone and the calm one has gone on for some seconds: what a flood leaves to be done would make the time
-alone longer, and the ratio less.
+Prints one JSON object: for each flood p99_alone_ms and p99_beside_ms, from the publish call to the arrival,
+and their ratio; and `worst_ratio`. Goal: 1.2. Both are medians over turns (``--turns``) of some seconds:
+alone, beside, beside, alone, and so on, so that a drift affects both sides equally; `turns_alone_ms` and
+`turns_beside_ms` show how much the turns differ. After a flood the benchmark waits until all of its events
+are matched, its space is deleted and the calm space has run for some seconds: work left over from a flood
+would increase the time alone, and reduce the ratio.
 
-The flooding space has the quotas that are printed as `quotas`: without (``--no-quotas``) who floods takes
-what there is. All share one machine; whoever floods does so at the lowest priority (nice 19), so that it is
-the service that is measured, and not who gets the processor first.
+The flooding space has the quotas that are printed as `quotas`. Without them (``--no-quotas``) it uses all the
+capacity that is left. Everything runs on one machine; the flooding processes have the lowest priority (nice
+19), so that the benchmark measures the service, and not the competition for the processor.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ ARRIVAL_WAIT_S = 60.0
 
 
 class Calm:
-    """The space that is measured: its stream, and when what came there."""
+    """The space that is measured: its stream, and the arrival times of its events."""
 
     def __init__(self, address: Address) -> None:
         self._asker = Asker(address)
@@ -91,7 +94,7 @@ class Calm:
                 self._came_s[msgspec.json.decode(line[6:])["data"]["number"]] = now_s
 
     def latencies_ms(self, seconds: float) -> list[float]:
-        """Publish for so long; the time of each event from when it was due, however slow answers are."""
+        """Publish for some seconds; return each event's delay since it was due, even if answers are slow."""
         sent_s: dict[int, float] = {}
         begin_s = time.monotonic()
         for turn in range(int(seconds * CALM_EVENTS_PER_S)):
@@ -148,7 +151,7 @@ def beside_a_flood(
 
 
 def compared(alone: list[list[float]], beside: list[list[float]]) -> dict[str, Any]:
-    """Medians over turns of what each turn came to."""
+    """Medians of the results of the turns."""
     alone_ms, beside_ms = ([float(np.quantile(turn, 0.99)) for turn in turns] for turns in (alone, beside))
     return {
         "p99_alone_ms": round(float(np.median(alone_ms)), 2),
@@ -172,14 +175,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a turn (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=2, help="each alone and beside (default: %(default)s)")
-    parser.add_argument("--floods", default=",".join(FLOODS), help="of %(default)s")
-    parser.add_argument("--no-quotas", action="store_true", help="let it have what it likes")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds per turn (default: %(default)s)")
+    parser.add_argument(
+        "--turns", type=int, default=2, help="turns with and without each flood (default: %(default)s)"
+    )
+    parser.add_argument("--floods", default=",".join(FLOODS), help="kinds of floods, of %(default)s")
+    parser.add_argument("--no-quotas", action="store_true", help="set no quotas for the flooding space")
     options = parser.parse_args()
     quotas = {} if options.no_quotas else QUOTAS
     prefix = "fieldfare-neighbours-"
-    os.environ["FIELDFARE_WEBHOOK_ALLOW"] = "127.0.0.1"  # for the flood `push`, whose server is this machine
+    os.environ["FIELDFARE_WEBHOOK_ALLOW"] = (
+        "127.0.0.1"  # for the flood `push`, whose server runs on this machine
+    )
     with tempfile.TemporaryDirectory(prefix=prefix) as folder, Service(Path(folder)) as service:
         service.wait_until_ready()
         with Client(service.url, "calm") as client:

@@ -1,8 +1,8 @@
-"""What a publisher's outbox costs: events a second with and without one, the real client and gateway.
+"""Cost of a publisher's outbox: events per second with and without one, with the real client and gateway.
 
     python benchmarks/outbox.py
 
-Publishers with and without an outbox take turns; the figures are medians. ``publish`` hands events over one
+Publishers with and without an outbox alternate; the figures are medians. ``publish`` passes events one
 by one and ends when all are durable in the service's log.
 """
 
@@ -24,8 +24,8 @@ from fieldfare.client import Publisher
 
 
 def measure(publisher: Publisher, events: int) -> dict[str, float]:
-    """Events a second by each verb."""
-    publisher.publish_many([EVENT] * 200)  # Connection and code are warm.
+    """Events per second of each verb."""
+    publisher.publish_many([EVENT] * 200)  # Warm up the connection and the code.
     figures = {}
     started_s = time.perf_counter()
     for _ in range(events):

@@ -1,9 +1,9 @@
-"""A benchmark of two checkouts in turns: ``python benchmarks/paired.py --before FOLDER -- matching.py ...``.
+"""A benchmark in two checkouts, in turns: ``python benchmarks/paired.py --before FOLDER -- matching.py ...``.
 
-What comes after ``--`` is a benchmark of this folder that knows ``--json``, with its options. Each run is a
-process, of the checkout before and of this one, in turns that swap (before, now, now, before, ...), so that
-what else a machine does befalls both alike. ``ratio`` is the median of now / before over the pairs, ``from``
-and ``to`` are the pairs' least and greatest.
+The arguments after ``--`` are a benchmark of this folder that has ``--json``, with its options. Each run is a
+process, of the checkout before and of this one, in alternating order (before, now, now, before, ...), so that
+other load on the machine affects both equally. ``ratio`` is the median of now / before over the pairs,
+``from`` and ``to`` are the minimum and maximum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def figures_of(checkout: Path, command: list[str]) -> dict[str, float]:
 
 
 def compared(pairs: list[tuple[dict[str, float], dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Each figure that both have, before and now, where it differs in some pair."""
+    """Return each figure that both checkouts print, before and now, if it differs in some pair."""
     found = {}
     for name in pairs[0][0]:
         values = [(before[name], now[name]) for before, now in pairs if name in before and name in now]
@@ -52,13 +52,13 @@ def compared(pairs: list[tuple[dict[str, float], dict[str, float]]]) -> dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", type=Path, required=True, help="the other checkout")
+    parser.add_argument("--before", type=Path, required=True, help="folder of the other checkout")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("benchmark", nargs="+", help="a program of this folder, and its options")
+    parser.add_argument("benchmark", nargs="+", help="a benchmark of this folder, and its options")
     options = parser.parse_args()
     checkouts = [options.before.resolve(), HERE]
     for checkout in checkouts:
-        figures_of(checkout, options.benchmark)  # its kernels are compiled, its files read
+        figures_of(checkout, options.benchmark)  # Warm up: kernels are compiled and files are read.
     pairs = []
     for turn in range(options.pairs):
         order = (0, 1) if turn % 2 == 0 else (1, 0)

@@ -1,23 +1,24 @@
-"""A subscription that begins in the past: how fast the log is matched for it alone, and who notices.
+"""A subscription that begins in the past: how fast the log is matched for it, and how others are affected.
 
     python benchmarks/past.py --json
 
-A service has a log of the demo's departures, several years of them in records of 500, and matches nothing
-live. A subscription is created with ``start=earliest`` and pulled from at once. Prints one JSON object:
+A service has a log of the demo's departures, several years of them in records of 500, and no new events.
+A subscription is created with ``start=earliest``, and its messages are pulled at once. Prints one JSON
+object:
 
 past_events_per_s
-    Events of the log a second, from the request that creates the subscription until its past is matched.
+    Events of the log per second, from the request that creates the subscription until all are matched.
     Goal on two cores: 300,000.
 delivered_events_per_s
-    The same until the last of its messages was pulled and acked.
+    The same, until the last of its messages was pulled and acked.
 first_message_s
-    From the request to the first message.
+    Time from the request to the first message.
 events, messages, years, expected
-    What was measured; `messages` must be `expected`, which Arrow has counted.
+    The parameters; `messages` must be equal to `expected`, which Arrow has counted.
 
-With ``--live`` also the latency of 200 single events a second, from the publish call to the delivery, while
-nothing else happens and while one such past after the other is matched beside it: alone_p50_ms, alone_p99_ms,
-beside_p50_ms, beside_p99_ms, and beside_pasts, how many pasts those were.
+With ``--live`` also the latency of 200 single new events per second, from the publish call to the delivery,
+while nothing else happens, and while such replays run one after another: alone_p50_ms, alone_p99_ms,
+beside_p50_ms, beside_p99_ms, and beside_pasts, the number of replays.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 
 
 def fill(folder: DataFolder, events: pa.LargeBinaryArray, years: int) -> None:
-    """Have a log with the events, so many times, that was matched when there was nobody."""
+    """Fill a log with the events, a number of times; it is matched while there are no subscriptions."""
     folder.make()
     log = open_event_log(folder.log_url)
     for _ in range(years):
@@ -71,7 +72,7 @@ def is_matched(http: httpx.Client, id: str) -> bool:
 
 
 def replay(url: str, expected: int) -> dict[str, float]:
-    """Create a subscription with a past, and read all of it; seconds from the request."""
+    """Create a subscription that begins in the past, and read all messages; seconds since the request."""
     done: dict[str, float] = {}
     with httpx.Client(base_url=url, timeout=60) as http, httpx.Client(base_url=url, timeout=60) as other:
         begun_s = time.monotonic()
@@ -101,7 +102,7 @@ def replay(url: str, expected: int) -> dict[str, float]:
 
 
 def latencies_beside(url: str, events: pa.ChunkedArray) -> dict[str, float]:
-    """What is live, alone and while pasts are matched one after the other."""
+    """Latency of new events, alone and while replays run one after another."""
     figures: dict[str, float] = {}
 
     def measure(name: str) -> None:
@@ -137,8 +138,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--years", type=int, default=4, help="of 336,776 departures (default: %(default)s)")
-    parser.add_argument("--live", action="store_true", help="measure also what is live beside it")
+    parser.add_argument(
+        "--years", type=int, default=4, help="years of 336,776 departures each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="also measure the latency of new events during replays"
+    )
     options = parser.parse_args()
     departures = read_departures()
     chosen = pc.and_(pc.equal(departures["dest"], "BOS"), pc.greater(departures["dep_delay"], 60))

@@ -1,22 +1,22 @@
-"""Filters as people write them, beside DuckDB: ``python benchmarks/people.py --json``.
+"""Filters as people write them, compared with DuckDB: ``python benchmarks/people.py --json``.
 
-Two real tables, some 40 kinds of filters (``fieldfare_lab.workloads.people``), as many of each. DuckDB scans
-its table in memory once for each filter and gives the rows' numbers; fieldfare makes an index of all filters,
-reads the same table as Arrow, and gives the rows that each filter matches. Both have one thread; what
-counts is time of the processor, all of it from the table on: the first pass is in it, reading
-Arrow too, the index's building is given beside it. Kernels are loaded before, as the service's
-workers have them: other filters of the same kinds are matched first. Both answers are compared.
+There are two real tables and some 40 kinds of filters (``fieldfare_lab.workloads.people``), equally many of
+each. DuckDB scans its table in memory once for each filter and returns the numbers of matching rows.
+Fieldfare builds an index of all filters, reads the same table as Arrow, and returns the rows that each filter
+matches. Both use one thread. The figures are processor time, starting from the table: they include the first
+pass and reading Arrow; the time to build the index is reported separately. Kernels are loaded before, as in
+the service's workers: other filters of the same kinds are matched first. The answers of both are compared.
 
 speed_over_duckdb
-    DuckDB's time for all filters over fieldfare's. Goal: 30 with 5,000 filters.
+    DuckDB's time for all filters divided by fieldfare's. Goal: 30 with 5,000 filters.
 speed_over_duckdb_100000
-    The same with ``--filters 100000``. Goal: 300. DuckDB is timed with at most 5,000 of them, evenly drawn;
-    what it takes is in proportion to their number.
+    The same with ``--filters 100000``. Goal: 300. DuckDB is timed with at most 5,000 of them, drawn evenly;
+    its time is proportional to their number.
 kinds, worst_kind_over_duckdb
-    The same with the filters of one kind alone. Goal for each: 5.
+    The same for the filters of one kind alone. Goal for each: 5.
 differences
-    Pairs of a filter and a row in which the answers differ, by kind. There may be some where the definitions
-    do: numbers are exact here and DOUBLE there.
+    Pairs of a filter and a row for which the answers differ, by kind. There may be some where the definitions
+    differ: fieldfare compares numbers exactly, DuckDB as DOUBLE.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data"
 TRAFFIC = "metr_la_week_lon_lat_speed.csv.gz"
 BATCH_ROWS = 4096
 LOADING = 20
-"""So many filters of each kind, others, load the kernels."""
+"""Number of filters of each kind that load the kernels before the measurement; they are other filters."""
 SCANNED_MAX = 5_000
-"""DuckDB scans its table for so many filters at most."""
+"""Maximum number of filters for which DuckDB scans its table."""
 
 Rows = NDArray[np.int64]
 
 
 def tables(rows: int) -> dict[str, pa.Table]:
-    """The tables that are here; what is missing is said."""
+    """Return the tables that exist, and print which are missing."""
     found = {"flights": flights(rows)}
     file = Path(os.environ.get(SHARED, DEFAULT_FOLDER), TRAFFIC)
     if file.is_file():
@@ -121,7 +121,7 @@ class DuckSide:
 
 
 def compare(table: pa.Table, duck: DuckSide, filters: Mapping[str, Sequence[Written]]) -> dict[str, Any]:
-    """Both sides with filters of some kinds over one table."""
+    """Run both engines with filters of some kinds over one table."""
     mine = [text for kind in filters.values() for text, _ in kind]
     side = FieldfareSide(mine)
     seconds, rows = side.scan(table)
@@ -142,7 +142,7 @@ def compare(table: pa.Table, duck: DuckSide, filters: Mapping[str, Sequence[Writ
 
 
 def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What both tables come to, and by how much DuckDB takes longer."""
+    """Combine the results of both tables, and compute how much longer DuckDB takes."""
     total: dict[str, Any] = {name: sum(part[name] for part in parts) for name in parts[0]}
     total["speed_over_duckdb"] = total["duckdb_s"] / total["fieldfare_s"]
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in total.items()}
@@ -154,7 +154,7 @@ def measure(rows: int, filters: int, seed: int, *, by_kind: bool) -> dict[str, A
     drawn = written(found, filters, seed)
     table_of = {kind.name: kind.table for kind in KINDS}
     ducks = {name: DuckSide(table) for name, table in found.items()}
-    for name, table in found.items():  # numba's kernels are loaded before the clock runs
+    for name, table in found.items():  # load numba's kernels before the measurement
         others = written(found, LOADING * len(drawn), seed + 1_000)
         FieldfareSide([text for kind in others if table_of[kind] == name for text, _ in others[kind]]).scan(
             table.slice(0, BATCH_ROWS)
@@ -184,8 +184,10 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of each table (default: %(default)s)")
-    parser.add_argument("--filters", type=int, default=5_000, help="in all (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=1, help="with other filters each (default: %(default)s)")
+    parser.add_argument("--filters", type=int, default=5_000, help="filters in total (default: %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=1, help="runs, each with other filters (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     try:

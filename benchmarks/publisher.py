@@ -1,26 +1,27 @@
-"""A publisher that tunes itself against fixed settings, a plain loop and Kafka's producer.
+"""A self-tuning publisher compared with fixed settings, a plain loop and Kafka's producer.
 
     python benchmarks/publisher.py --json [--round-trips 0 20 140] [--kafka]
 
-For each round trip (made by a small proxy on loopback) and each way to publish:
+For each round-trip time (simulated by a small proxy on loopback) and each way to publish:
 
 throughput
-    Events handed over one by one as fast as the program can: durable events a second.
+    Events passed one by one as fast as the program can: durable events per second.
 latency
-    Events of a Poisson process of a given rate: mean time from the moment when an event is due until it is
+    Events of a Poisson process with a given rate: mean time from the moment when an event is due until it is
     durable, in ms.
 
-All ways are measured once. Then auto and the two fixed settings that did best take turns, and the ratio of a
-row is the median over the turns, against the better of the two; over 1 is worse than the best fixed setting.
-``worst_ratio_to_best_static`` is the worst row's. The machine's noise is the spread of ``ratios``.
+All ways are measured once. Then auto and the two best fixed settings alternate. The ratio of a
+row is the median over the turns, relative to the better of the two; above 1 is worse than the best fixed
+setting. ``worst_ratio_to_best_static`` is that of the worst row. The spread of ``ratios`` shows the machine's
+noise.
 
-With ``--in-flight 2 3 5`` there is, instead of all that, a row for each round trip and measure and each of
-`OVERLAPPED`: one request at a time, and as many at the same time as each of these numbers says, in turn;
-``ratios`` are against one at a time, over 1 is better.
+With ``--in-flight 2 3 5`` there is instead a row for each round-trip time, each measure and each of
+`OVERLAPPED`: one request at a time alternates with each of these numbers of concurrent requests;
+``ratios`` are relative to one at a time, above 1 is better.
 
-With ``--kafka`` Kafka's producer is measured, too, where a broker can be had (`fieldfare_lab.kafka_broker`);
+With ``--kafka`` Kafka's producer is measured, too, if a broker can be started (`fieldfare_lab.kafka_broker`);
 it runs with its own defaults. Its broker acknowledges before it has synced its log
-to the disk, the gateway after.
+to the disk, the gateway afterwards.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ Ways = dict[str, Callable[[], Sender]]
 
 @contextmanager
 def gateway() -> Iterator[int]:
-    """A gateway on an empty data directory; its port."""
+    """Start a gateway on an empty data directory; return its port."""
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "fieldfare.gateway", "--data", data, "--port", "0"]
         settings = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
@@ -88,7 +89,7 @@ def gateway() -> Iterator[int]:
 
 
 def measure_throughput(sender: Sender, warm_s: float, seconds: float) -> float:
-    """Events a second that became durable while they were handed over as fast as can be."""
+    """Durable events per second while events are passed as fast as possible."""
     start_s = time.perf_counter() + warm_s
     end_s = start_s + seconds
     before, since_s = 0, 0.0
@@ -103,7 +104,7 @@ def measure_throughput(sender: Sender, warm_s: float, seconds: float) -> float:
 
 
 def measure_latency_ms(sender: Sender, rate_per_s: float, warm_s: float, seconds: float) -> float:
-    """Mean age at which events of a Poisson process are durable; of those that are not, the age so far."""
+    """Mean age at which events of a Poisson process become durable; others count with their age so far."""
     chance = random.Random(1)
     ages_s: dict[int, float] = {}
     dues_s: list[float] = []
@@ -115,7 +116,7 @@ def measure_latency_ms(sender: Sender, rate_per_s: float, warm_s: float, seconds
     start_s = due_s + warm_s
     while (due_s := due_s + chance.expovariate(rate_per_s)) < start_s + seconds:
         time.sleep(max(0.0, due_s - time.perf_counter()))
-        # From the moment it was due: a program that is held up must not look quick.
+        # Counted from the time it was due: a program that is delayed must not look fast.
         dues_s.append(due_s)
         sender.send(partial(finish, len(dues_s) - 1))
     sender.flush(min(seconds, 2.0))
@@ -136,7 +137,7 @@ def measure(make: Callable[[], Sender], what: str, round_trip_ms: float, seconds
 
 
 def compare(ways: Ways, what: str, round_trip_ms: float, seconds: float, turns: int) -> dict[str, Any]:
-    """One row: every way once, then auto and the two best fixed settings in turn."""
+    """One row: every way once, then auto and the two best fixed settings alternately."""
     figures = {name: measure(make, what, round_trip_ms, seconds) for name, make in ways.items()}
     more_is_better = what == THROUGHPUT
     ranked = sorted(STATIC, key=lambda name: figures[name], reverse=more_is_better)
@@ -170,7 +171,7 @@ def compare(ways: Ways, what: str, round_trip_ms: float, seconds: float, turns: 
 def compare_in_flight(
     url: str, name: str, numbers: list[int], what: str, round_trip_ms: float, seconds: float, turns: int
 ) -> dict[str, Any]:
-    """One row: one request at a time against several, in turn."""
+    """One row: one request at a time, and several, alternately."""
     runs: dict[int, list[float]] = {number: [] for number in (1, *numbers)}
     for turn in range(turns):
         for number in sorted(runs, reverse=bool(turn % 2)):
@@ -232,15 +233,20 @@ def show(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="end with one JSON object")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds per measurement")
     parser.add_argument("--turns", type=int, default=5, help="measurements of auto and the best settings")
     parser.add_argument("--round-trips", type=float, nargs="+", default=[0, 20, 140], metavar="MS")
     parser.add_argument(
-        "--measures", nargs="+", default=[THROUGHPUT, "50", "2000"], help="throughput, or events a second"
+        "--measures",
+        nargs="+",
+        default=[THROUGHPUT, "50", "2000"],
+        help="measures: throughput, or an event rate per second",
     )
-    parser.add_argument("--in-flight", type=int, nargs="+", metavar="N", help="requests at the same time")
-    parser.add_argument("--kafka", action="store_true", help="measure Kafka's producer, too")
+    parser.add_argument(
+        "--in-flight", type=int, nargs="+", metavar="N", help="numbers of concurrent requests"
+    )
+    parser.add_argument("--kafka", action="store_true", help="also measure Kafka's producer")
     options = parser.parse_args()
     without_kafka = why_no_broker() if options.kafka else "--kafka is not given"
     if without_kafka:

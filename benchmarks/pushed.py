@@ -1,8 +1,8 @@
-"""How soon pushed subscriptions get going after a start: ``python benchmarks/pushed.py --json``.
+"""Time until pushed subscriptions are active after a start: ``python benchmarks/pushed.py --json``.
 
-A gateway in this process opens a registry with so many subscriptions that have a push address and a saved
-cursor, and nothing to send. What is told: after how many seconds all of them wait for messages, and the
-longest that its event loop kept somebody else waiting meanwhile.
+A gateway in this process opens a registry with many subscriptions that have a push address and a saved
+cursor, and nothing to send. Prints the seconds until all of them wait for messages, and the
+longest time for which the event loop was blocked meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERY = DeliverySettings(push=PushSettings("http://127.0.0.1:9/"))
 
 
 def fill(settings: GatewaySettings, count: int) -> None:
-    """Make the subscriptions, and a cursor for each."""
+    """Create the subscriptions, with a cursor for each."""
     registry = open_registry(settings.folder.registry_url)
     registry.create_space(DEFAULT_SPACE)
     for start in range(0, count, PUT_BATCH_SIZE):
@@ -40,7 +40,7 @@ def fill(settings: GatewaySettings, count: int) -> None:
 
 
 async def measure(settings: GatewaySettings, count: int) -> dict[str, float]:
-    """Start a gateway on them and wait until all wait."""
+    """Start a gateway on the registry and wait until all subscriptions wait for messages."""
     gateway = Gateway(settings)
     begun_s = seen_s = time.monotonic()
     longest_s = 0.0

@@ -1,8 +1,9 @@
-"""How fast records are matched, in JSON and in Arrow: ``python benchmarks/record_forms.py --json``.
+"""Matching speed of records in JSON and in Arrow: ``python benchmarks/record_forms.py --json``.
 
-One core. Complete CloudEvents, 8,192 to a batch, go through ``match_batch`` in records of several sizes, in
-both forms in turns; a figure is the best of the turns, by processor time. Also timed: reading the attributes
-alone (access point), and what the gateway does with a request: the check of JSON lines or an Arrow stream.
+Uses one core. Complete CloudEvents, 8,192 per batch, go through ``match_batch`` in records of several sizes,
+in both forms alternately; a figure is the best of the turns, in processor time. Two steps are also timed
+alone: reading the attributes (access point), and the gateway's check of a request, JSON lines or an Arrow
+stream.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BATCH_EVENTS = 8_192
 
 
 def cloud_events(columns: ColumnBatch) -> list[dict[str, Any]]:
-    """The events of a workload, complete."""
+    """The events of a workload, as complete CloudEvents."""
     events: list[dict[str, Any]] = [
         {
             "specversion": "1.0",
@@ -61,7 +62,7 @@ def records(payloads: list[bytes], size: int) -> pa.RecordBatch:
 
 
 def best_s(turns: int, *works: Callable[[], Any]) -> list[float]:
-    """The least processor time of each piece of work, done in turns."""
+    """The minimum processor time of each piece of work; the pieces alternate."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(turns):
         for number, work in enumerate(works):
@@ -72,7 +73,7 @@ def best_s(turns: int, *works: Callable[[], Any]) -> list[float]:
 
 
 def figure(events: list[dict[str, Any]], index: Index, size: int, turns: int) -> dict[str, int]:
-    """What is measured for records of one size."""
+    """The figures for records of one size."""
     limits = Limits()
     pieces = [events[start : start + size] for start in range(0, BATCH_EVENTS, size)]
     texts = [[json.dumps(event, separators=(",", ":")) for event in piece] for piece in pieces]

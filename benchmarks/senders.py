@@ -1,4 +1,4 @@
-"""Ways to publish, all with the same verbs: fieldfare's publisher, a plain loop, Kafka's producer."""
+"""Ways to publish, all with the same interface: fieldfare's publisher, a plain loop, Kafka's producer."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Sender(Protocol):
     """One way to publish `EVENT`."""
 
     def send(self, done: Done | None = None) -> None:
-        """Hand over one event; `done` is called when it is durable."""
+        """Pass one event; `done` is called when it is durable."""
 
     def acknowledged(self) -> int:
-        """Events that are durable."""
+        """The number of durable events."""
 
     def waiting(self) -> int:
-        """Events that are handed over and not durable."""
+        """The number of events that were passed and are not durable yet."""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until nothing waits, or for so long."""
+        """Wait until no event is pending, or for some seconds."""
 
     def close(self) -> None:
-        """Forget what waits."""
+        """Discard the pending events."""
 
 
 class FieldfareSender:
@@ -84,7 +84,7 @@ class _Counting:
 
 
 class PlainLoopSender(_Counting):
-    """A program without a publisher: so many events, one request, wait for the answer, and again."""
+    """A program without a publisher: sends some events in one request, waits for the answer, repeats."""
 
     def __init__(self, url: str, events: int) -> None:
         super().__init__()
@@ -127,11 +127,11 @@ class PlainLoopSender(_Counting):
 
 
 class KafkaSender(_Counting):
-    """confluent-kafka's producer as it comes, only that it keeps order (idempotence, so acks=all)."""
+    """confluent-kafka's producer with its defaults, but it keeps order (idempotence, and so acks=all)."""
 
     def __init__(self, address: str, topic: str) -> None:
         super().__init__()
-        from confluent_kafka import Producer  # Not a dependency: the caller has looked whether it is there.
+        from confluent_kafka import Producer  # Not a dependency: the caller has checked that it is installed.
 
         self._topic = topic
         self._producer = Producer(
@@ -140,7 +140,7 @@ class KafkaSender(_Counting):
         self._is_open = True
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
-        self.send()  # Connections and the producer's id take several round trips, and a new broker a while.
+        self.send()  # Connecting takes several round trips, and a new broker needs some time.
         self.flush(30.0)
 
     def send(self, done: Done | None = None) -> None:
@@ -158,7 +158,7 @@ class KafkaSender(_Counting):
             try:
                 self._producer.produce(self._topic, encode_event(EVENT), on_delivery=delivered)
                 return
-            except BufferError:  # As many as it holds wait already.
+            except BufferError:  # The producer's queue is full.
                 time.sleep(0.001)
 
     def close(self) -> None:

@@ -1,33 +1,33 @@
-"""A service under a steady load of many: how soon events arrive, what it takes in, whether it grows.
+"""A service under a steady load: delay of events, publishing rate, and growth of memory.
 
     python benchmarks/service.py --json [--minutes 30]
 
-starts a service of its own with 100,000 subscriptions, of which 5,000 have an open stream (server-sent
-events), and publishes 2,000 events a second with the client's publisher, where an event may wait 20 ms for
-others. Each event matches two of the streams' subscriptions. Two more subscriptions match every event: the
-stream of one is open and never read, the other is pulled from one message at a time, one for each 10,000
-events. It prints one JSON object:
+starts a service with 100,000 subscriptions, of which 5,000 have an open stream (server-sent
+events), and publishes 2,000 events per second with the client's publisher, in which an event may wait 20 ms
+for others. Each event matches two of the streams' subscriptions. Two more subscriptions match every event:
+one has an open stream that is never read, the other is pulled, one message for each 10,000 events. Prints one
+JSON object:
 
 p50_ms, p99_ms
     From the moment when an event was due to be published (an open loop: a publisher that is late makes
-    events late) to its arrival at the streams' client, a process of its own. Goal for p99: 1,000.
+    events late) to its arrival at the streams' client, which is a separate process. Goal for p99: 1,000.
 rss_growth_percent
-    By how much the memory of all of the service's processes was larger in the last fifth of the time than in
-    the second, medians of each. Goal: 5 over 30 minutes. ``--plot`` draws it.
+    Growth of the memory of all of the service's processes from the second fifth of the time to the last,
+    as medians. Goal: 5 over 30 minutes. ``--plot`` draws the memory over time.
 rss_mb
-    Both of these medians, by process: what it has of its own, and (``mapped``) pages of files, which several
-    of them may share.
+    Both of these medians, by process: its own memory, and (``mapped``) pages of files, which several
+    processes may share.
 publish_events_per_s
-    Publishing alone, to a gateway of its own that nobody reads from: requests of 500 events of 230 bytes,
+    Publishing alone, to a separate gateway without readers: requests of 500 events of 230 bytes,
     four at a time; the median of five runs. Goal: 200,000.
 publish_runs
-    All five.
+    The rates of all five runs.
 equal
-    Whether every event came twice, once on each of its streams, and nowhere else.
+    Whether every event arrived twice, once on each of its streams, and nowhere else.
 
-Service, publisher and clients share the machine, so publisher and clients wake seldom: a publisher that sends
-requests of a few events, and a client that wakes for each message, took as much of two cores as made the
-difference between a service that keeps up and one that does not.
+Service, publisher and clients share the machine, so publisher and clients wake rarely: a publisher that sent
+requests of a few events, and a client that woke for each message, would use enough of two cores that the
+service could not keep up.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ SEEN_EVERY_S = 1.0
 ARRIVAL_WAIT_S = 20.0
 READ_ONE_IN = 10_000
 LINGER_MS = 20.0
-"""So long an event may wait in the publisher for others: 40 come in this time, and a request costs as much as
-many events."""
+"""Maximum time that an event waits in the publisher for others: 40 events come in this time, and
+the fixed cost of a request is that of many events."""
 NEVER, SELDOM = "never-read", "seldom-read"
 
 PUBLISHED_BATCH_SIZE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
@@ -78,11 +78,11 @@ ROLES = {
     "indexer": "indexer",
     "driver": "driver",
 }
-"""Words in the command of each process; the first that is there counts."""
+"""Words in the command of each process; the first one that occurs determines its name."""
 
 
 def register(url: str, subscriptions: int) -> None:
-    """Each number's events are one subscription's; two match all."""
+    """Subscriptions each of which matches the events of one number, and two that match all events."""
     with Client(url, timeout_s=120.0) as client:
         for id in (NEVER, SELDOM):
             client.create_subscription("data.number >= 0", id)
@@ -94,13 +94,13 @@ def register(url: str, subscriptions: int) -> None:
 
 
 def streams_of(number: int | np.ndarray[Any, Any], streams: int, step: int) -> tuple[Any, Any]:
-    """The two streams that an event is for; ``step`` is that of `step_of`."""
+    """The two streams that get an event; ``step`` comes from `step_of`."""
     one = number * step % streams
     return one, (one + streams // 2) % streams
 
 
 async def publish(url: str, streams: int, events_per_s: int, count: int) -> float:
-    """Single events, each when it is due; by how much the last one was late."""
+    """Publish single events, each when it is due; return the lateness of the last one."""
     step = step_of(streams)
     async with AsyncClient(url) as client, client.publisher(BatchSettings(linger_ms=LINGER_MS)) as publisher:
         begin_s = time.monotonic()
@@ -116,7 +116,7 @@ async def publish(url: str, streams: int, events_per_s: int, count: int) -> floa
 
 @contextmanager
 def slow_readers(url: str, seldom_s: float) -> Iterator[None]:
-    """One whose stream is open and never read, and one that reads a message now and then."""
+    """Two slow readers: an open stream that is never read, and pulls of a message from time to time."""
     host, _, port = url.rpartition("/")[2].rpartition(":")
     never = open_stream((host, int(port)), NEVER)
     enough = threading.Event()
@@ -144,9 +144,9 @@ class Seen:
     Attributes
     ----------
     at_s
-        Since the watch began.
+        Seconds since the watch began.
     sizes_bytes
-        By process what it has of its own; ``mapped`` is what all have of files together.
+        For each process its own memory; ``mapped`` is the total of all mapped files.
     """
 
     at_s: float
@@ -159,7 +159,7 @@ class Seen:
 
 @contextmanager
 def watched(url: str, seen: list[Seen]) -> Iterator[None]:
-    """Note the memory of all of a service's processes every second."""
+    """Record the memory of all of a service's processes every second."""
     with Client(url) as client:
         gateway = int(client.stats()["pid"])
     pid = int(Path(f"/proc/{gateway}/stat").read_text().rpartition(")")[2].split()[1])
@@ -186,7 +186,7 @@ def watched(url: str, seen: list[Seen]) -> Iterator[None]:
 
 
 def family_of(pid: int) -> list[int]:
-    """A process and all that it has started."""
+    """A process and its descendants."""
     found = [pid]
     for each in found:
         with suppress(FileNotFoundError):
@@ -196,7 +196,7 @@ def family_of(pid: int) -> list[int]:
 
 
 def role_of(pid: int) -> str:
-    """What a process of a service is for."""
+    """The role of a process of a service."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return next((role for word, role in ROLES.items() if word in command), "others")
 
@@ -209,7 +209,7 @@ def fifths(seen: Sequence[Seen], name: str | None = None) -> tuple[float, float]
 
 
 def growth(seen: Sequence[Seen]) -> dict[str, Any]:
-    """The last fifth against the second."""
+    """Growth from the second fifth to the last."""
     early, late = fifths(seen)
     names = sorted({name for each in seen for name in each.sizes_bytes})
     return {
@@ -260,7 +260,7 @@ def is_equal(found: Arrivals, streams: int, count: int) -> bool:
 
 
 def publish_alone() -> float:
-    """Events a second that a gateway takes in."""
+    """Events per second that a gateway accepts."""
     event = {"specversion": "1.0", "source": "/s", "type": "t", "data": {"number": 1, "pad": PAD}}
     body = "".join(json.dumps(event | {"id": f"{n:06}"}) + "\n" for n in range(PUBLISHED_BATCH_SIZE)).encode()
     with (
@@ -277,7 +277,7 @@ def publish_alone() -> float:
 
 
 def send(port: int, body: bytes, for_s: float) -> int:
-    """Send the same request again and again on one connection; how often."""
+    """Send a request repeatedly on one connection; return the number of requests."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     until_s, count = time.monotonic() + for_s, 0
     while time.monotonic() < until_s:
@@ -313,9 +313,9 @@ def main() -> int:
     )
     parser.add_argument("--streams", type=int, default=5_000, help="open streams (default: %(default)s)")
     parser.add_argument("--subscriptions", type=int, default=100_000, help="filters (default: %(default)s)")
-    parser.add_argument("--rate", type=int, default=2_000, help="events a second (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=1.0, help="of load (default: %(default)s)")
-    parser.add_argument("--plot", metavar="FILE", help="draw the memory over time")
+    parser.add_argument("--rate", type=int, default=2_000, help="events per second (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=1.0, help="minutes of load (default: %(default)s)")
+    parser.add_argument("--plot", metavar="FILE", help="file in which to draw the memory over time")
     options = parser.parse_args()
     raise_open_files(options.streams)
     os.environ.setdefault("FIELDFARE_CONNECTIONS_MAX", str(options.streams + SPARE_FILES))

@@ -1,18 +1,19 @@
-"""What a message costs a gateway whose streams get one now and then, in processor time.
+"""Processor time of a message in a gateway whose streams get messages rarely.
 
     python benchmarks/serving.py --json
 
-runs a gateway in this process. 2,000 streams are open; what is sent on them goes nowhere, so the kernel's
-part is left out. A block of the match log has 200 events, each of which two streams match; it is written when
-all messages of the block before have come. It prints one JSON object:
+runs a gateway in this process. 2,000 streams are open; what is sent on them is discarded, so the kernel's
+part is not measured. A block of the match log has 200 events, each of which matches two streams; it is
+written when all messages of the block before have arrived. Prints one JSON object:
 
 message_us
-    Processor time of all of the process for a message, from a block's write to its last message; the median
-    of the blocks. It depends on other work much less than times do: compare two checkouts in turns.
+    Processor time of the whole process per message, from the writing of a block to its last message; the
+    median over the blocks. It depends on other load much less than wall time does: compare two checkouts
+    alternately.
 least_us
-    The least of them.
+    The minimum over the blocks.
 messages
-    How many came in all.
+    The total number of messages.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ BULK = 1_000
 SPACE = "/v1/spaces/default"
 PAD = "x" * 120
 FIRST_BLOCKS = 3
-"""They load what is loaded once, and are not counted."""
+"""Warm-up blocks, which are not counted."""
 
 
 class Sink:
-    """Where all streams end."""
+    """The common receiver of all streams, which discards their contents."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -58,7 +59,7 @@ class Sink:
 
     async def receive(self) -> Message:
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody goes away")
+        raise AssertionError("no client disconnects")
 
 
 def scope_of(method: str, path: str, query: bytes = b"", kind: str = "application/json") -> dict[str, Any]:
@@ -152,7 +153,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--streams", type=int, default=2_000, help="open streams (default: %(default)s)")
-    parser.add_argument("--events", type=int, default=200, help="of a block (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=200, help="events of a block (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=60, help="(default: %(default)s)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

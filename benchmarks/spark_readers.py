@@ -1,15 +1,16 @@
-"""An event log in Kafka, read by Spark's tasks: by Spark's own connector, and by the reader of ours.
+"""An event log in Kafka, read by Spark's tasks: with Spark's connector, and with fieldfare's reader.
 
     python benchmarks/spark_readers.py [--json] [--megabytes 400]
 
-Both are streaming queries of the service's session, with as many tasks as the topic has partitions, and the
-same function for what a task has read: it counts records and bytes in Python, and notes when. The connector's
-rows come from Java, the header among them, which is read as the service reads it; ours are ranges, which the
-Python workers read with consumers that they keep. A broker of one node on loopback keeps the topic. Maven
-fetches the connector's jars once.
+Both are streaming queries in the service's session, with as many tasks as the topic has partitions, and the
+same function for the data of a task: it counts records and bytes in Python, and records the time. The
+connector's rows come from Java, including the header, which is read as in the service. Fieldfare's rows are
+ranges, which the Python workers read with consumers that they keep open. A broker with one node on loopback
+stores the topic. Maven fetches the connector's jars once.
 
 mb_per_s, records_per_s
-    Of a backlog, records of 100 KB and of 1 KB: from the first quarter to the last batch.
+    Rates for a backlog with records of 100 KB and of 1 KB, from the end of the first quarter to the last
+    batch.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Noted = list[tuple[float, int, int]]
 
 
 class Rig:
-    """A session, a broker, and one topic after the other."""
+    """A session, a broker, and one topic after another."""
 
     def __init__(self, scratch: Path, broker: KafkaBroker) -> None:
         self._scratch, self._broker = scratch, broker
@@ -71,7 +72,7 @@ class Rig:
         self._number = 0
 
     def folder(self) -> DataFolder:
-        """A service's directory with a topic that is empty, and an index that covers all that comes."""
+        """A service's directory with an empty topic, and an index that covers all later events."""
         self._number += 1
         url = f"kafka://{self._broker.address}/t{self._number}?partitions={PARTITIONS}"
         folder = settle(self._scratch / f"data-{self._number}", url)
@@ -80,7 +81,7 @@ class Rig:
         return folder
 
     def rows(self, folder: DataFolder, reader: str, records_a_batch: int, out: Path) -> DataFrame:
-        """What a reader's query reads."""
+        """The source of a reader's query."""
         if reader == "ours":
             settings = MicroBatchSettings(
                 max_bytes=1 << 40, max_events=records_a_batch, split_bytes=0, tasks=PARTITIONS
@@ -102,7 +103,7 @@ class Rig:
         return rows.mapInArrow(ReadRows(out), "done long")
 
     def run(self, reader: str, folder: DataFolder, records_a_batch: int, wanted: int) -> Noted:
-        """Run a query until all is read that was appended; what its tasks noted."""
+        """Run a query until all appended records are read; return what its tasks recorded."""
         out, checkpoint = self._scratch / f"out-{self._number}", self._scratch / f"checkpoint-{self._number}"
         out.touch()
         query = (
@@ -127,7 +128,7 @@ def read_notes(path: Path) -> Noted:
 
 
 def line(size_bytes: int) -> bytes:
-    """An event of a size; nobody looks into it."""
+    """An event of a given size; its content is not read."""
     return os.urandom((size_bytes - 1) // 2).hex().encode() + b"\n"
 
 
@@ -141,11 +142,11 @@ def append(folder: DataFolder, size_bytes: int, count: int, group: int) -> None:
 
 
 def rates(noted: Noted) -> tuple[float, float]:
-    """Records and bytes a second behind the first quarter of what was read."""
+    """Records and bytes per second after the first quarter of the data."""
     noted = sorted(noted)
     records, sizes = (np.cumsum([line[place] for line in noted]) for place in (1, 2))
     first = int(np.searchsorted(records, FIRST_SHARE * records[-1]))
-    # Tasks of a batch end together: from the end of one batch to the end of another.
+    # Tasks of a batch end together, so measure from the end of one batch to the end of another.
     took_s = noted[-1][0] - noted[first][0]
     return float(records[-1] - records[first]) / took_s, float(sizes[-1] - sizes[first]) / took_s
 
@@ -172,7 +173,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--megabytes", type=int, default=400, help="of a backlog (default: %(default)s)")
+    parser.add_argument(
+        "--megabytes", type=int, default=400, help="megabytes of a backlog (default: %(default)s)"
+    )
     options = parser.parse_args()
     if (reason := why_no_broker()) is not None:
         print(f"there can be no Kafka broker here: {reason}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""What a step costs, for each kind of operation of filters (`fieldfare.filters.work`).
+"""Cost of a step, for each kind of operation in filters (`fieldfare.filters.work`).
 
     python benchmarks/steps.py --json
 
 evaluates a filter of each kind over an array, with values that make it slow, and prints the nanoseconds of
-processor time that a step takes: to evaluate by columns, and to count beforehand. The bounds on the steps of
-an event and of a record bound their time by the most expensive kind: `event_s` and `record_s`.
+processor time per step: for evaluation by columns, and for counting the steps beforehand. The bounds on the
+steps of an event and of a record bound their time by the most expensive kind: `event_s` and `record_s`.
 `lab/fieldfare_lab/step_costs.py` has the kinds.
 """
 
@@ -24,9 +24,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--steps", type=int, default=500_000, help="of each kind (default: %(default)s)")
     parser.add_argument(
-        "--turns", type=int, default=3, help="of which the fastest counts (default: %(default)s)"
+        "--steps", type=int, default=500_000, help="steps of each kind (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=3, help="rounds, of which the fastest counts (default: %(default)s)"
     )
     options = parser.parse_args()
     found = {name: cost_of(text, data, options.steps, options.turns) for name, text, data in cases()}

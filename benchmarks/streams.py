@@ -1,4 +1,4 @@
-"""One client of very many open streams, in a process of its own, and what a process costs."""
+"""A client with many open streams, in a separate process, and the memory of a process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 OPENED_BATCH_SIZE = 200
 LOOKED_EVERY_S = 0.005
-"""So often the client looks what has come. One that woke for each message would take the processor from what
-is measured; messages seem to come later by so much at most."""
+"""Interval at which the client reads its streams, in seconds. A client that woke for each message would take
+processor time from the service that is measured. Messages appear to arrive later by at most this time."""
 SPARE_FILES = 500
 
 ARRIVAL = np.dtype([("stream", "i4"), ("number", "i4"), ("sent_s", "f8"), ("came_s", "f8")])
-"""Which event came on which stream; when it was sent, and when it came."""
+"""The arrivals: which event came on which stream, when it was sent, and when it came."""
 
 Arrivals = NDArray[np.void]
 
 
 class Sent(msgspec.Struct):
-    """What the data of an event says."""
+    """The fields in the data of an event."""
 
     number: int
     sent_s: float
@@ -49,7 +49,7 @@ def name_of(number: int) -> str:
 
 
 def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
-    """Open the streams, say so, and when asked report all arrivals."""
+    """Open the streams, report that they are open, and send all arrivals on request."""
     raise_open_files(streams)
     poll = select.epoll()
     sockets: dict[int, tuple[int, socket.socket]] = {}
@@ -71,7 +71,7 @@ def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
 
 
 def receive(poll: select.epoll, sockets: dict[int, tuple[int, socket.socket]], until: int) -> Arrivals:
-    """What comes on the streams, until something can be read from a file."""
+    """Read the streams until a file becomes readable."""
     found = array("d")
     while True:
         for descriptor, _ in poll.poll(maxevents=len(sockets) + 1):
@@ -106,7 +106,7 @@ def open_stream(address: tuple[str, int], id: str) -> socket.socket:
 
 
 def raise_open_files(streams: int) -> None:
-    """Ask for as many open files as the streams need; RuntimeError when they cannot be had."""
+    """Raise the limit on open files to what the streams need; RuntimeError if that is impossible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = streams + SPARE_FILES
     if soft < wanted:
@@ -117,7 +117,7 @@ def raise_open_files(streams: int) -> None:
 
 @contextmanager
 def followed(url: str, streams: int) -> Iterator[Connection]:
-    """The client in a process of its own; all its streams are open."""
+    """Run the client in a separate process, with all its streams open."""
     host, _, port = url.rpartition("/")[2].rpartition(":")
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
@@ -138,6 +138,6 @@ def processor_s(pid: int) -> float:
 
 
 def memory_bytes_of(pid: int) -> tuple[int, int]:
-    """Resident memory of a process, and how much of it are pages of files."""
+    """Resident memory of a process, and the part of it that is pages of files."""
     _, resident, mapped, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
     return resident * resource.getpagesize(), mapped * resource.getpagesize()

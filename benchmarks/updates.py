@@ -1,12 +1,12 @@
-"""How fast an index takes changes: ``python benchmarks/updates.py --subscriptions 1000000 --json``.
+"""Speed of changes to an index: ``python benchmarks/updates.py --subscriptions 1000000 --json``.
 
-One core. A snapshot of W-RANGE subscriptions is built from columns; then
+Uses one core. A snapshot of W-RANGE subscriptions is built from columns; then
 
 * bulk: adds, replacements and removals, a third each, are applied 20,000 at a time, with their encoded
-  normal forms as the registry has them; and once more with texts only;
-* single: one change at a time (add, replace, remove), each followed by matching one event that must see it;
-* beside: events are matched by the snapshot alone, and while 1 % of the subscriptions are in deltas;
-* compaction: a new snapshot of everything is built and taken in.
+  normal forms as stored in the registry; and again with texts only;
+* single: one change at a time (add, replace, remove), each followed by matching one event against it;
+* beside: events are matched with the snapshot alone, and with 1 % of the subscriptions in deltas;
+* compaction: a new snapshot of everything is built and put into use.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from fieldfare_lab.workloads.synthetic import WORKLOADS
 AT_ONCE = 20_000
 BATCH_EVENTS = 4096
 AFTER_ALL = 1 << 60
-"""The stamp of events that meet all changes."""
+"""The stamp of events that are matched against all changes."""
 
 
 def snapshot(size: int, seed: int) -> Part:
-    """A part of W-RANGE subscriptions, numbered from 0 on; version n + 1 is of number n."""
+    """A part with W-RANGE subscriptions, numbered from 0; version n + 1 belongs to number n."""
     paths, predicates, _ = range_columns(size, seed)
     return build_part_from_columns(paths, predicates, np.arange(size), versions=np.arange(size) + 1)
 
@@ -55,7 +55,7 @@ def filter_text(rng: np.random.Generator, attributes: int) -> str:
 
 
 def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> list[Change]:
-    """Adds, replacements and removals, in turn; the revisions go on from `first`."""
+    """Adds, replacements and removals, in turn; revisions are counted from `first`."""
     rng = np.random.default_rng(seed)
     numbers = rng.permutation(size)[:count].tolist()
     made = []
@@ -68,7 +68,7 @@ def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> lis
 
 
 def timed(action: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the wall, and of the processor."""
+    """Return wall seconds and processor seconds."""
     started, busy = time.perf_counter(), time.thread_time()
     action()
     return time.perf_counter() - started, time.thread_time() - busy
@@ -86,9 +86,9 @@ def events_of(size: int, seed: int, attributes: int) -> ColumnBatch:
 
 
 def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int = 0) -> dict[str, float]:
-    """From a change at hand to an event matched with it in view: median, and the slowest but one in 20.
+    """Time to apply a change and match one event against it: median and 95th percentile.
 
-    Adds, replacements and removals in turn, of numbers from `first` on; every time another event.
+    Adds, replacements and removals in turn, of numbers from `first` on, each with another event.
     """
     rng = np.random.default_rng(5)
     events = events_of(count, 6, attributes)
@@ -120,7 +120,7 @@ def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int =
 
 
 def events_per_cpu_s(index: Index, batches: list[ColumnBatch]) -> float:
-    """Events a second of the processor: what else runs on the machine counts little."""
+    """Events per second of processor time, on which other load has little effect."""
     started = time.thread_time()
     for batch in batches:
         index.match(batch, np.full(batch.size, AFTER_ALL))
@@ -128,7 +128,7 @@ def events_per_cpu_s(index: Index, batches: list[ColumnBatch]) -> float:
 
 
 def beside(before: Index, after: Index, rounds: int) -> dict[str, float]:
-    """Matching without and with deltas, in turn, so that both meet the same machine."""
+    """Matching without and with deltas, alternately, so that both run under the same conditions."""
     batches = [WORKLOADS["range"].events(BATCH_EVENTS, 90 + i) for i in range(2)]
     for index in (before, after):
         events_per_cpu_s(index, batches[:1])
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=200, help="changes one at a time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
     size = options.subscriptions
     warm = LiveIndex(snapshot(5000, 2), 5000)

@@ -1,14 +1,15 @@
-"""What a Python worker takes of memory: ``python benchmarks/worker_memory.py --json``.
+"""Memory of a Python worker: ``python benchmarks/worker_memory.py --json``.
 
 Filters as people write them (``fieldfare_lab.workloads.people``) over real tables go through
-``fieldfare.spark.match``, with a saved index, in a session of one core; what the kernel says of the Python
-processes below it is read again and again meanwhile. Linux only.
+``fieldfare.spark.match``, with a saved index, in a session of one core. Meanwhile the kernel's figures for
+the Python processes below it are read repeatedly. Linux only.
 
 worker_peak_rss_bytes
-    The most that one worker has had resident (``VmHWM``): libraries and the index count, though workers share
+    Peak resident memory of one worker (``VmHWM``): libraries and the index count, though workers share
     them. Goal: 300 MB with 5,000 filters.
 worker_private_bytes
-    The most of it that is no file (``RssAnon``); what was forked and not written since is still shared.
+    Peak of the part that is not file pages (``RssAnon``); memory that was forked and not written since is
+    still shared.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WORKER = b"pyspark.worker"
 
 
 class Watch:
-    """Reads what Python workers below this process take, until it is left."""
+    """Reads the memory of the Python workers below this process, until it is left."""
 
     def __init__(self) -> None:
         self.peak_rss = self.private = 0
@@ -75,7 +76,7 @@ def bytes_of(status: str, name: str) -> int:
 
 
 def below(root: int) -> list[Path]:
-    """The processes that a process has started, and they."""
+    """The descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -93,7 +94,7 @@ def below(root: int) -> list[Path]:
 
 
 def measure(rows: int, filters: int, seed: int, *, service: bool) -> dict[str, int | str]:
-    """The figures of one session, which matches every table."""
+    """Figures of one session, which matches every table."""
     found = tables(rows)
     drawn = written(found, filters, seed)
     table_of = {kind.name: kind.table for kind in KINDS}
@@ -117,7 +118,7 @@ def measure(rows: int, filters: int, seed: int, *, service: bool) -> dict[str, i
 
 
 def match_table(session: SparkSession, folder: Path, table: pa.Table, filters: Mapping[int, str]) -> None:
-    """Match a table, and throw the matches away."""
+    """Match a table, and discard the matches."""
     save_index([(str(number), text) for number, text in filters.items()], folder / "index")
     pq.write_table(table, folder / "events.parquet", coerce_timestamps="us")
     events = session.read.parquet(str(folder / "events.parquet"))
@@ -131,12 +132,12 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of each table (default: %(default)s)")
-    parser.add_argument("--filters", type=int, default=5_000, help="in all (default: %(default)s)")
-    parser.add_argument("--service", action="store_true", help="workers forked as the service forks them")
+    parser.add_argument("--filters", type=int, default=5_000, help="filters in total (default: %(default)s)")
+    parser.add_argument("--service", action="store_true", help="fork workers as the service does")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if not Path("/proc/self/status").exists():
-        sys.exit("skipped: only Linux says what a process has had")
+        sys.exit("skipped: only Linux reports the peak memory of a process")
     figures = measure(options.rows, options.filters, options.seed, service=options.service)
     if options.json:
         print(json.dumps(figures))

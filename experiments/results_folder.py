@@ -1,4 +1,4 @@
-"""Where an experiment keeps what it found: CSVs that are read again, and pictures."""
+"""The folder for an experiment's results: CSVs that can be read again, and pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import altair as alt
 
 
 def value_of(text: str) -> Any:
-    """A cell: a number as a number."""
+    """The value of a cell: a number if it is one."""
     if text in ("True", "False"):
         return text == "True"
     try:
@@ -29,7 +29,7 @@ class ResultsFolder:
     path: Path
 
     def keep(self, name: str, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """The rows of NAME.csv: measured now, or, with ``--draw``, those that are there."""
+        """The rows of NAME.csv: measured now, or, with ``--draw``, the existing ones."""
         if "--draw" in sys.argv:
             return self.read(name)
         rows = measure()
@@ -37,7 +37,7 @@ class ResultsFolder:
         return rows
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """What `write` wrote."""
+        """Read the rows that `write` wrote."""
         with (self.path / f"{name}.csv").open(newline="") as file:
             return [{key: value_of(text) for key, text in row.items()} for row in csv.DictReader(file)]
 
@@ -57,5 +57,5 @@ class ResultsFolder:
 
 
 def as_data(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
-    """Rows as Altair takes them, without a data frame."""
+    """Rows in Altair's format, without a data frame."""
     return alt.InlineData(values=[dict(row) for row in rows])

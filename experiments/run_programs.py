@@ -1,4 +1,4 @@
-"""An experiment's programs, one after the other, each in a process of its own."""
+"""Runs an experiment's programs one after another, each in a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def run_programs(folder: Path, names: Iterable[str]) -> None:
-    """Run each program of a folder; ends with the first that fails."""
+    """Run each program of a folder; stop at the first that fails."""
     for name in names:
         print(f"== {name}", flush=True)
         subprocess.run([sys.executable, str(folder / f"{name}.py")], check=True)

@@ -1,7 +1,7 @@
 """The tables of figures in docs/, from the CSVs: ``python experiments/tables.py``.
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. Run this after an experiment
-has written its CSVs; a test fails where a page and the CSVs differ.
+A table is between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. Run this after an experiment
+has written its CSVs; a test fails if a page and the CSVs differ.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def thousands(row: dict[str, Any]) -> str:
-    """Messages a second to a thousand, or to a hundred below 100,000."""
+    """Messages per second, rounded to a thousand, or to a hundred below 100,000."""
     digits = -3 if row["messages_per_s"] >= 100_000 else -2
     fields = ("messages_per_s", "messages_per_s_least", "messages_per_s_most")
     return spread({name: round(row[name], digits) for name in fields}, "messages_per_s")
@@ -80,7 +80,7 @@ def system_of(row: dict[str, Any]) -> str:
 
 
 def spread_over_matchers(name: str, kinds: Sequence[str]) -> str:
-    """The systems of a workload, by what `name` says; imbalance and searched are of the first kind."""
+    """The systems of a workload, grouped by `name`; imbalance and searched are those of the first kind."""
     found = {
         kind: {system_of(row): row for row in summarise(systems.read_csv(f"on_spark_{name}_{kind}"))}
         for kind in kinds
@@ -98,7 +98,7 @@ def spread_over_matchers(name: str, kinds: Sequence[str]) -> str:
 
 
 def gains() -> str:
-    """Figure 6: BlueDove's rate, and its subscriptions, over the others'."""
+    """Figure 6: BlueDove's rate, and its number of subscriptions, divided by the others'."""
     rates = {(row["search"], row["system"], row["matchers"]): row for row in systems.read_csv("figure_6a")}
     capacity = {(row["system"], row["matchers"]): row for row in systems.read_csv("figure_6b")}
     searches = list(dict.fromkeys(search for search, _, _ in rates))
@@ -131,7 +131,7 @@ def calibration() -> str:
 
 
 def tuners() -> str:
-    """Every tuner beside the best fixed setting."""
+    """Every tuner compared with the best fixed setting."""
     found: dict[tuple[float, int], dict[str, dict[str, Any]]] = {}
     for row in support.read_table("tuners_and_best_fixed"):
         found.setdefault((row["least_poll_ms"], row["load_per_s"]), {})[row["tuner"]] = row
@@ -150,7 +150,7 @@ def tuners() -> str:
 
 
 def read_time() -> str:
-    """Each tuner's latency over the best fixed setting's, the least and the most of the four loads."""
+    """Each tuner's latency divided by the best fixed setting's: minimum and maximum of the four loads."""
     found: dict[int, list[dict[str, Any]]] = {}
     for row in support.read_table("read_time"):
         found.setdefault(row["read_ms"], []).append(row)
@@ -170,7 +170,7 @@ def read_time() -> str:
 
 
 def by_seeds(name: str, *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """The rows of a CSV of E-StreamHub's, those that differ in their seeds only together."""
+    """The rows of a CSV of E-StreamHub's, grouped if they differ only in the seed."""
     runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in elastic_runs.RESULTS.read(name):
         runs.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -178,7 +178,7 @@ def by_seeds(name: str, *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]
 
 
 def elastic_loads() -> str:
-    """Figures 8 and 9: of each figure the median of the seeds, the smallest and the largest."""
+    """Figures 8 and 9: the median of each figure over the seeds, with minimum and maximum."""
     rows = []
     spread = elastic_runs.spread
     for name, what, figure in (("figure_8_runs", "subscriptions", "8"), ("figure_9_runs", "day", "9")):
@@ -193,7 +193,7 @@ def elastic_loads() -> str:
 
 
 def knowing_yesterday() -> str:
-    """Figure 9's days: the predictive enforcer beside the paper's."""
+    """Figure 9's days: the predictive enforcer compared with the paper's."""
     runs = by_seeds("figure_9_runs", "day", "policy")
     spread = elastic_runs.spread
     rows = []
@@ -213,7 +213,7 @@ def knowing_yesterday() -> str:
 
 
 def migration_times() -> str:
-    """Table I: of each seed the mean of 25 moves."""
+    """Table I: the mean of 25 moves for each seed."""
     rows = []
     spread = elastic_runs.spread
     for (operator, size), runs in by_seeds("table_1", "operator", "subscriptions_a_slice").items():
@@ -225,7 +225,7 @@ def migration_times() -> str:
 
 
 def static_throughput() -> str:
-    """Figure 6: the highest rates, and how many hosts' matchers bound them."""
+    """Figure 6: the highest rates, and the number of matching hosts that limit them."""
     rates = by_seeds("figure_6", "slices", "hosts")
     slices = list(dict.fromkeys(name for name, _ in rates))
     hosts = list(dict.fromkeys(count for _, count in rates))
@@ -261,7 +261,7 @@ def moves_on_spark() -> str:
 
 
 def decided_on_spark() -> str:
-    """Figure 5 on a real cluster: what its hosts had."""
+    """Figure 5 on a real cluster: the loads of its hosts."""
     loads: dict[str, dict[str, float]] = {}
     for row in elastic_runs.RESULTS.read("figure_5_on_spark"):
         its = loads.setdefault(row["host"], dict.fromkeys(("before", "decided", "after"), 0.0))
@@ -271,7 +271,7 @@ def decided_on_spark() -> str:
 
 
 def grown_on_spark() -> str:
-    """Figure 8 on a real cluster: what was decided."""
+    """Figure 8 on a real cluster: the decisions."""
     rows = []
     for row in elastic_runs.RESULTS.read("figure_8_on_spark_decisions"):
         executors = row["new_hosts"] - row["released"]
@@ -311,12 +311,12 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """A page with all its tables made anew."""
+    """A page with all its tables generated again."""
     return MARKED.sub(lambda found: found[1] + TABLES[found[2]]() + found[4], text)
 
 
 def stale() -> Iterator[str]:
-    """The tables that are not what the CSVs say."""
+    """The tables that differ from the CSVs."""
     for page in PAGES:
         text = page.read_text()
         for found in MARKED.finditer(text):

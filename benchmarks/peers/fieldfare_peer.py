@@ -1,4 +1,4 @@
-"""fieldfare on its own workloads, as the other engines are run: ``WORKLOAD SUBSCRIPTIONS EVENTS SECONDS``.
+"""fieldfare, run in the same way as the other engines: ``WORKLOAD SUBSCRIPTIONS EVENTS SECONDS``.
 
 Filters are texts of the sql dialect; events are JSON lines, and decoding them is timed.
 """
@@ -53,7 +53,7 @@ def json_lines(lines: list[str], is_range: bool) -> bytes:
 
 
 def match(part: Part, payload: bytes, size: int) -> list[int]:
-    """How many subscriptions each event matches; their ids are written."""
+    """The number of subscriptions that each event matches; their ids are written."""
     columns = decode_json_lines(payload, size, part.paths)
     return np.diff(Index((part,)).match(columns, np.zeros(size, np.int64)).indptr).tolist()
 

@@ -1,13 +1,13 @@
-"""fieldfare beside the engines one can install: ``python benchmarks/peers/run.py``.
+"""fieldfare compared with other engines: ``python benchmarks/peers/run.py``.
 
-It fetches and builds what this machine has tools for (Maven and a Java for event-ruler and Lucene's
-monitor, Cargo for a-tree), runs each on the same subscriptions and events, one process at a time, checks
-that they find equally many subscriptions for each event, and prints a table. An engine is not given a
-larger number of subscriptions once it has taken more than five minutes.
+Fetches and builds the engines for which this machine has tools (Maven and Java for event-ruler and Lucene's
+monitor, Cargo for a-tree), runs each with the same subscriptions and events, one process at a time, checks
+that they find the same number of subscriptions for each event, and prints a table. An engine is not run with
+a larger number of subscriptions once it has taken more than five minutes.
 
 Every engine is a program ``PEER WORKLOAD SUBSCRIPTIONS EVENTS SECONDS``. A line of SUBSCRIPTIONS is
 ``attribute low high attribute low high ...`` (range) or ``attribute value ...`` (eq), a line of EVENTS the
-values of the attributes a00 to a19, with tabs between. It prints one JSON object: build_s, elapsed_s (of
+values of the attributes a00 to a19, separated by tabs. It prints one JSON object: build_s, elapsed_s (of
 matching), events (as many as it could match in SECONDS), matches, and counts (for the first 1,000 events).
 """
 
@@ -37,7 +37,7 @@ TOOLS_LIMIT_S = 900
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine: how to build it (why not, or ""), and how to run it."""
+    """An engine: a function that builds it (and returns why not, or ""), and its command."""
 
     name: str
     build: Callable[[], str]
@@ -46,7 +46,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run printed, and the most memory that it had; or why there is nothing."""
+    """The output of a run and its peak memory, or the reason why there is none."""
 
     figures: dict[str, Any] | None
     peak_rss_bytes: int = 0
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def java_home(least: int) -> str | None:
-    """The home of a Java that is new enough."""
+    """The home of a sufficiently new Java."""
     on_path = shutil.which("javac")
     candidates = [os.environ.get("JAVA_HOME"), on_path and Path(on_path).resolve().parents[1]]
     for home in [*candidates, *sorted(Path("/usr/lib/jvm").glob("*"))]:
@@ -146,7 +146,7 @@ def write_lines(file: Path, lines: Iterator[str]) -> Path:
 
 
 def run(peer: Peer, workload: str, files: Sequence[Path], seconds: float) -> Outcome:
-    """Run an engine once, alone on one core where the system can be told so."""
+    """Run an engine once, bound to one core if the system supports it."""
     command = [*peer.command(), workload, *map(str, files), str(seconds)]
     one_core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] if shutil.which("taskset") else []
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
@@ -169,7 +169,7 @@ def run(peer: Peer, workload: str, files: Sequence[Path], seconds: float) -> Out
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most memory that a process has had; 0 where the system does not say."""
+    """Peak memory of a process; 0 if the system does not report it."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -178,7 +178,7 @@ def peak_rss_bytes(pid: int) -> int:
 
 
 def compare(workload: str, size: int, peers: list[Peer], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row of figures for each engine; they must agree with the first."""
+    """One row of figures for each engine; the matches must agree with the first."""
     rows: list[dict[str, Any]] = []
     expected: list[int] | None = None
     with tempfile.TemporaryDirectory() as folder:
@@ -227,11 +227,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workloads", nargs="+", choices=["range", "eq"], default=["range", "eq"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 10_000, 100_000, 1_000_000])
-    parser.add_argument("--peers", nargs="+", default=[], help="only those whose name begins so")
+    parser.add_argument("--peers", nargs="+", default=[], help="run only engines whose name begins with this")
     parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=10, help="of matching, for each engine and size")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="seconds of matching, for each engine and size"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
     wanted = [p for p in PEERS if not options.peers or any(p.name.startswith(name) for name in options.peers)]
     ready = []

@@ -1,4 +1,4 @@
-"""Every experiment of this folder, one after the other: ``python experiments/autotuned``."""
+"""Runs all experiments of this folder in turn: ``python experiments/autotuned``."""
 
 from __future__ import annotations
 

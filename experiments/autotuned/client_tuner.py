@@ -1,9 +1,10 @@
-"""The client's own tuner in the paper's publisher, so that it can be compared with the paper's.
+"""The client's own tuner in the paper's publisher, so that it can be compared with the paper's tuner.
 
-What `client.publisher()` does, done by the paper's threads: one request is under way at a time, and holds all
-that has gathered meanwhile, as many messages as `RequestTuner` allows. A request here is a batch that is read
-from the data store and handed to the broker message by message; it has ended when its last message is
-acknowledged. Only that is known late: the client is woken, this thread polls.
+It works like `client.publisher()`, with the paper's threads: one request is in flight at a time, and contains
+all messages that have arrived since the previous one, at most as many as `RequestTuner` allows. A request
+here is a batch that is read from the data store and passed to the broker message by message; it ends when its
+last message is acknowledged. The only difference is that this end is noticed later: the client is woken,
+while this thread polls.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fieldfare_lab.publishing.machine import (
 
 
 class ClientPublisher:
-    """`RequestTuner` as a publishing machine: requests one after the other."""
+    """`RequestTuner` as a publishing machine: one request after another."""
 
     def __init__(self, poll_s: float = 0.050) -> None:
         self._poll_s = poll_s
@@ -31,11 +32,11 @@ class ClientPublisher:
         self._size = self._under_way = self._pending = 0
 
     def start(self, now: float) -> list[Effect]:
-        """Begin; called once."""
+        """Start the machine; called once."""
         return [Ask(Poll(now + self._poll_s))]
 
     def handle(self, message: Message, now: float) -> list[Effect]:
-        """Take note of what happened, and say what to do."""
+        """Process a message and return the resulting effects."""
         match message:
             case BatchAssigned():
                 return [Ask(Poll(now + self._poll_s))]
@@ -50,7 +51,7 @@ class ClientPublisher:
                 return []
 
     def setting(self) -> Setting:
-        """The values that hold now."""
+        """Return the current values."""
         found = self._tuner.estimates()
         return Setting(
             self._tuner.setting.most_events, self._poll_s, None, found.load_per_s, found.capacity_per_s

@@ -1,6 +1,4 @@
-"""Figure 9: latency with auto-tuning does not depend on the N that it begins with. Figure 10: N at 35
-requests/s.
-"""
+"""Figure 9: latency with auto-tuning does not depend on the initial N. Figure 10: N at 35 requests/s."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def latencies() -> list[dict[str, Any]]:
         for first in FIRST:
             machine = AutotunedPublisher(AutotunedKnobs(first_batch_messages=first))
             rows.append({"tuner": PAPER, "first_batch_messages": first, **run_load(machine, load_per_s)})
-        # Ours has no N to begin with: one run, and a level in the picture.
+        # Our tuner has no initial N: one run, drawn as a constant.
         rows.append({"tuner": OURS, "first_batch_messages": "", **run_load(WindowedPublisher(), load_per_s)})
     return rows
 

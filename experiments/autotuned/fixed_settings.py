@@ -1,7 +1,7 @@
 """Figure 8: end-to-end latency without auto-tuning, for N and T_poll, at the paper's four loads.
 
-The paper shows T_poll = 50 ms; the sweep over T_poll finds the best fixed setting, which the tuners are held
-to.
+The paper shows T_poll = 50 ms; the sweep over T_poll finds the best fixed setting, with which the tuners are
+compared.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
 POLLS_MS = (10, 25, 50, 100, 200)
 PAPERS_POLL_MS = 50
 DRAWN_MS = 900
-"""Highest latency in the picture; what lies above is cut, and the panel's title says so."""
+"""Maximum latency in the picture; higher values are cut off, which the panel's title says."""
 UNTUNED = SystemModel(receive_first=False)
 """Without tuning requests have no priority (section V.B.3)."""
 PAPERS_BEST = {1.75: (1, 222), 35.0: (10, 14)}
-"""The best N that the paper's text names, section V.B.1: 1 at 1.75 requests/s, about 10 at 35; and at which
-height of the picture its words have room."""
+"""The best N according to the paper's text, section V.B.1: 1 at 1.75 requests/s, about 10 at 35; and the
+height in the picture at which the label fits."""
 
 
 def sweep() -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def sweep() -> list[dict[str, Any]]:
 
 
 def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tuners beside the best fixed setting of the whole sweep, and of the paper's T_poll."""
+    """The tuners, the best fixed setting of the whole sweep, and the best one with the paper's T_poll."""
     table: list[dict[str, Any]] = []
 
     def add(tuner: str, poll_ms: int, setting: str, row: dict[str, Any], best: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], table: list[dict[str, Any]]) -> Any:
-    """Latencies up to `DRAWN_MS`, where the best settings lie; a small N at a high load lies far above."""
+    """Latencies up to `DRAWN_MS`, which include the best settings; a small N at a high load is far above."""
     panels = []
     x = alt.X("batch_messages:Q", title="N (fixed)", scale=alt.Scale(type="log", domain=[1, 50]))
     for load_per_s in DURATION_S:

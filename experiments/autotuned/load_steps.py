@@ -1,6 +1,6 @@
-"""Table II and figure 11: the load changes in steps; how N follows, and what a message notices.
+"""Table II and figure 11: the load changes in steps; how N follows, and the effect on latency.
 
-Table II's times have no unit; they are taken as milliseconds: 1,000 s in all.
+Table II's times have no unit; they are interpreted as milliseconds: 1,000 s in total.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def follow(name: str, run: Run) -> list[dict[str, Any]]:
 
 
 def ages(name: str, run: Run) -> list[dict[str, Any]]:
-    """Mean latency of the messages that came in each bin of time."""
+    """Mean latency of the messages that arrived in each time bin."""
     bins: dict[int, list[float]] = {}
     for message in run.messages:
         if message.latency_s is not None:

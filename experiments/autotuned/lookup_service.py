@@ -1,8 +1,9 @@
-"""Figures 3, 12, 13, 14: the trace of the Simple Lookup Service, as it is and 50 times as fast.
+"""Figures 3, 12, 13, 14: a trace of the Simple Lookup Service, in real time and 50 times as fast.
 
-The paper's trace is not to be had. In its place stand the times at which records of real perfSONAR lookup
-services were last written (2018-05-22, 6,640 writes in 2.4 hours): sls_write_times_2018-05-22.csv.gz, looked
-for in the folder that --data or FIELDFARE_SHARED_DATA names. Without the file this program says so and ends.
+The paper's trace is not available. Instead, this uses the times at which records of real perfSONAR lookup
+services were last written (2018-05-22, 6,640 writes in 2.4 hours): the file sls_write_times_2018-05-22.csv.gz
+in the folder that --data or FIELDFARE_SHARED_DATA names. Without the file the program prints a message and
+ends.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def draw_rates(times: list[float]) -> Any:
 
 
 def draw_adaptation(run: Run, times: list[float]) -> Any:
-    """Figure 14: N beside the load, seconds by seconds."""
+    """Figure 14: N and the load in each second."""
     sizes: dict[int, list[int]] = {}
     for poll in run.polls:
         sizes.setdefault(int(poll.now_s), []).append(poll.setting.batch_messages)

@@ -1,8 +1,8 @@
-"""How far the results hang on the fixed time of a read (not in the paper, which does not say it).
+"""How the results depend on the fixed time of a read (not in the paper, which does not give it).
 
-The simulation's 150 ms are ours, chosen so that the best fixed N at 35 requests/s is about 10, the one number
-that the paper prints. Here it is anything from 0 to 200 ms, all else equal: the tuners against the best fixed
-setting of T_poll = 50 ms, at the paper's four loads.
+The simulation's 150 ms are our choice, made so that the best fixed N at 35 requests/s is about 10, the only
+number that the paper prints. Here it varies from 0 to 200 ms, and everything else is unchanged: the tuners
+compared with the best fixed setting with T_poll = 50 ms, at the paper's four loads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fieldfare_lab.simulation.publishing import PublisherModel, SystemModel
 READS_MS = (0, 10, 25, 50, 100, 150, 200)
 CHOSEN_MS = 150
 GROWS = 10
-"""Over so many times the best latency there is a queue that grows as long as the run lasts."""
+"""Ratio to the best latency above which a queue grows for the whole run."""
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
 MAKERS = {PAPER: AutotunedPublisher, OURS: WindowedPublisher, CLIENT: ClientPublisher}
 
@@ -35,7 +35,7 @@ def measure(loads: Iterable[float] = DURATION_S, reads: Iterable[int] = READS_MS
             fixed = {
                 size: run_load(FixedPublisher(size, 0.050), load_per_s, model=without) for size in BATCHES
             }
-            # Where nothing comes through there is no latency.
+            # If no message is delivered there is no latency.
             able = {size: row for size, row in fixed.items() if row["latency_mean_ms"] > 0}
             best = min(able, key=lambda size: able[size]["latency_mean_ms"])
             best_ms = fixed[best]["latency_mean_ms"]

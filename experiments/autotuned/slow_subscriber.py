@@ -1,8 +1,8 @@
-"""Section V.B.3: a slow subscriber congests the broker. The paper leaves its figures out; these are ours.
+"""Section V.B.3: a slow subscriber congests the broker. The paper omits its figures; these are ours.
 
-A message takes the subscriber 40 ms (25 messages a second) and the pause between two pulls grows. The
-broker's buffer of 50 messages then bounds what it takes; from about 2 s of pause on that is less than the
-17.5 requests/s that come.
+The subscriber takes 40 ms per message (25 messages per second), and the pause between two pulls is increased.
+The broker's buffer of 50 messages then limits the rate; with pauses from about 2 s it is less than the 17.5
+requests/s that arrive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DURATION_S = 400.0
 VACATIONS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SEEDS = (1, 2, 3)
 SHOWN_S = (2.0, 5.0, 10.0)
-"""With less of a pause hardly a request is dropped."""
+"""With shorter pauses almost no request is dropped."""
 
 CASES: list[tuple[str, bool, Callable[[], PublishingMachine]]] = [
     ("fixed N = 5", False, lambda: FixedPublisher(5, 0.050)),
@@ -55,7 +55,7 @@ def measure() -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]]) -> Any:
-    """A panel for each pause: most settings drop alike, so lines would hide each other."""
+    """A panel for each pause: most settings drop equally many, so lines would hide each other."""
     names = [name for name, _, _ in CASES]
     shown = [row for row in rows if row["vacation_s"] in SHOWN_S]
     base = alt.Chart(as_data(shown)).encode(y=alt.Y("setting:N", title=None, sort=names))

@@ -1,5 +1,4 @@
-"""How many polls after a step of the load until messages are as quick as in the steady state (not in the
-paper).
+"""The number of polls after a step of the load until latency is that of the steady state (not in the paper).
 
 Many runs of each step of table II, averaged by the number of polls between the step and a message's arrival.
 """
@@ -49,8 +48,7 @@ def respond(make: Callable[[], PublishingMachine], before: float, after: float) 
 
 
 def settled_after(curve: list[float]) -> int | None:
-    """The first number of polls from which on the curve stays within the tolerance; None: later
-    than shown."""
+    """The first number of polls from which the curve stays within the tolerance; None: later than shown."""
     outside = [at for at, value in enumerate(curve) if abs(value - 1) > TOLERANCE]
     if not outside:
         return 0

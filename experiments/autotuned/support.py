@@ -1,4 +1,4 @@
-"""What the programs of this folder share: loads, summaries, tables and pictures."""
+"""Common parts of the programs in this folder: loads, summaries, tables and pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDER = ResultsFolder(RESULTS)
 keep, read_table, write_table, write_picture = FOLDER.keep, FOLDER.read, FOLDER.write, FOLDER.draw
 
 DURATION_S = {1.75: 600.0, 17.5: 200.0, 35.0: 200.0, 55.0: 200.0}
-"""The paper's loads, requests per second, and how long each is simulated."""
+"""The paper's loads, in requests per second, and the simulated time of each."""
 
 WARM_UP_S = 20.0
 
@@ -42,7 +42,7 @@ def run_load(
 
 
 def summarise(run: Run, start_s: float, end_s: float) -> dict[str, float]:
-    """Latency (ms) of the messages of a span, what was delivered in it, and what was lost."""
+    """Latency (ms) of the messages of a span, and the numbers delivered and lost in it."""
     latencies_ms = [1000 * latency_s for latency_s in run.latencies_s(start_s, end_s)]
     arrived = sum(start_s <= message.arrived_s < end_s for message in run.messages)
     cuts = quantiles(latencies_ms, n=20) if len(latencies_ms) > 1 else [float("nan")] * 19
@@ -57,8 +57,7 @@ def summarise(run: Run, start_s: float, end_s: float) -> dict[str, float]:
 
 
 def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[str], most_ms: float) -> Any:
-    """Boxes of latency (5th, 25th, 50th, 75th, 95th percentile), a row for each ``setting``, on a
-    log scale."""
+    """Boxes of latency (5th, 25th, 50th, 75th, 95th percentile), one row per ``setting``, on a log scale."""
     scale = alt.Scale(type="log", domain=[100, most_ms])
     base = alt.Chart(as_data(rows), title=title, width=480, height=26 * len(sort)).encode(
         y=alt.Y("setting:N", sort=list(sort), title=None, axis=alt.Axis(labelLimit=240)),

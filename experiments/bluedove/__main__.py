@@ -1,4 +1,4 @@
-"""Every figure of Li et al. 2011, one program after the other: ``python experiments/bluedove``."""
+"""Runs the programs for all figures of Li et al. 2011 in turn: ``python experiments/bluedove``."""
 
 from __future__ import annotations
 

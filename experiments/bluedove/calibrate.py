@@ -1,16 +1,15 @@
-"""How long the engine takes for an event: ``python experiments/bluedove/calibrate.py``.
+"""The engine's time per event: ``python experiments/bluedove/calibrate.py``.
 
-Builds an index of so many W-BLUEDOVE subscriptions and does with it what a task of the pipeline does between
-reading records and writing matches: groups of events are matched, and the matches of a block of the match log
-are put in order by subscription. Everything on one core; the processor's time counts, and of several rounds
-the least, so that others on the machine disturb little. Writes ``calibration.json``, which all simulations
-with the engine read, so that they give the same on every machine. Run it again to see what they would give on
-yours. The file also says what was measured: sizes of batches, the format of the index, a digest of the code;
-a test fails when the engine is not that one any more.
+Builds indexes of several numbers of W-BLUEDOVE subscriptions, and does the work of a task of the pipeline
+between reading records and writing matches: it matches groups of events, and sorts the matches of a block of
+the match log by subscription. Everything runs on one core. The figures are processor time, the minimum of
+several rounds, so that other load on the machine has little effect. Writes ``calibration.json``, which all
+simulations with the engine read, so that their results are equal on every machine. Run it again to get the
+results for your machine. The file also records what was measured: sizes of batches, the format of the index,
+a digest of the code; a test fails if the engine has changed since.
 
-The paper's matcher searches linearly, in a time that the paper does not say. One figure fixes it: BlueDove
-with 20 matchers and 40,000 subscriptions saturates at 114,000 messages a second. ``systems.py`` has
-it.
+The paper's matcher searches linearly; the paper does not give its speed. One figure determines it: BlueDove
+with 20 matchers and 40,000 subscriptions saturates at 114,000 messages per second. It is in ``systems.py``.
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ from fieldfare_lab.workloads.synthetic import WORKLOADS
 FILE = Path(__file__).resolve().parent / "calibration.json"
 SIZES = [1, 250, 500, 1000, 2000, 4000, 8000, 16_000, 40_000]
 BLOCK_GROUPS = 8
-"""Groups of events in a block, at most: it counts them in 16 bits."""
+"""Maximum groups of events in a block, which counts them in 16 bits."""
 ENGINE: list[ModuleType] = [
     *(compiled, layout, codes, dictionary_kernels, tile_packing),
     *(kernels, access_kernels, tile_kernels, lanes, left_lanes, vectors, versions, grouping),
 ]
-"""The modules that decide the time of ranges of numbers."""
+"""The modules that determine the time for ranges of numbers."""
 WHOLE = [compiled, tile_packing, lanes, left_lanes, vectors]
-"""Those of which every function does; of the others those that are compiled."""
+"""The modules all of whose functions count; of the others only compiled functions count."""
 
 
 def code_of(modules: Iterable[ModuleType]) -> dict[str, str]:
-    """A digest of each function and constant, by name, in whatever module it stands."""
+    """A digest of each function and constant, by name, in any of the modules."""
     found: dict[str, str] = {}
     for module in modules:
         text = Path(module.__file__ or "").read_text()
@@ -66,7 +65,7 @@ def code_of(modules: Iterable[ModuleType]) -> dict[str, str]:
 
 
 def digests(text: str, *, whole: bool) -> dict[str, str]:
-    """Of a module's functions (or of the compiled ones) and of its constants that are numbers.
+    """Digests of a module's functions (or only the compiled ones) and of its numeric constants.
 
     Comments, docstrings, imports and line breaks do not count.
     """
@@ -84,7 +83,7 @@ def digests(text: str, *, whole: bool) -> dict[str, str]:
 
 
 def _is_number(value: ast.expr) -> bool:
-    """Whether a constant is a number, or some: no array, and no type."""
+    """Whether a constant is a number or several numbers, not an array or a type."""
     calls = [ast.unparse(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)]
     return all(re.fullmatch(r"np\.(u?int|float)\d+", call) for call in calls)
 
@@ -106,7 +105,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def measured_engine() -> dict[str, Any]:
-    """What must be the same for a calibration to be this engine's."""
+    """The properties that must be unchanged for a calibration to be valid for this engine."""
     return {
         "group_events": GROUP_EVENTS,
         "block_events": BLOCK_GROUPS * GROUP_EVENTS,
@@ -117,7 +116,7 @@ def measured_engine() -> dict[str, Any]:
 
 
 def part_of(size: int) -> Part:
-    """An index of so many subscriptions."""
+    """An index of a number of subscriptions."""
     forms = WORKLOADS["bluedove"].normal_forms(size, 1)
     return build_part(
         IndexEntry(number, number, 0, OPEN_END, form, "", "sql") for number, form in enumerate(forms)
@@ -125,8 +124,9 @@ def part_of(size: int) -> Part:
 
 
 def measure(sizes: Sequence[int], rounds: int) -> list[dict[str, float]]:
-    """Microseconds of one core for one event among so many subscriptions, the least of some rounds; all
-    sizes take turns.
+    """Microseconds of one core per event, by number of subscriptions: the minimum of some rounds.
+
+    All sizes alternate.
     """
     indexes = [Index((part_of(size),)) for size in sizes]
     groups = [WORKLOADS["bluedove"].events(GROUP_EVENTS, 2 + seed) for seed in range(BLOCK_GROUPS)]
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args()
     rows = measure(SIZES, options.rounds)
-    rows[0]["subscriptions"] = 0  # the smallest index that can be built stands for an empty one
+    rows[0]["subscriptions"] = 0  # the smallest index that can be built represents an empty one
     found = {"engine": rows, "workload": "bluedove", "cores": 1, "measured": measured_engine()}
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     json.dump(found, sys.stdout)

@@ -1,6 +1,6 @@
 """Figure 9: response time while the rate grows, and a matcher is added whenever the service saturates.
 
-Five matchers at first, as in the paper. The paper's rates in this figure (500 messages a second and 500
+Five matchers at first, as in the paper. The paper's rates in this figure (500 messages per second and 500
 more every five minutes) do not fit the saturation rates of its Figure 6; here the rate begins below the
 saturation of five matchers, and grows by about 6% of it every minute.
 """
@@ -27,9 +27,9 @@ RATES_PER_S = [12_000.0 + 900 * step for step in range(14)]
 UNTIL_S = STEP_S * len(RATES_PER_S)
 MODEL = ServiceModel(PAPER, bundle_messages=50.0)
 SATURATED_S = 0.5
-"""The response time that is taken for saturation."""
+"""The response time, in seconds, that counts as saturation."""
 PAUSE_S = 40.0
-"""From one matcher that is added to the next: longer than what was given is kept."""
+"""Time between two additions of matchers: longer than subscriptions that were given away are kept."""
 BIN_S = 1.0
 
 
@@ -48,7 +48,7 @@ def scale(service: ElasticService, joins_s: list[float]) -> Process:
 
 
 def relief_s(rows: list[dict[str, float]], join_s: float, share: float) -> float | None:
-    """How long after a join the response time, over five seconds, is below a share of what it was then."""
+    """Time after a join until the response time, over five seconds, is below a share of that at the join."""
     times = np.array([row["time_s"] for row in rows])
     smooth = np.convolve([row["response_s"] for row in rows], np.full(5, 0.2), "same")
     before = smooth[np.searchsorted(times, join_s)]

@@ -1,8 +1,8 @@
-"""Figure 10: response time and lost messages while matchers crash, one after the other, 20 at first.
+"""Figure 10: response time and lost messages while matchers crash, one after another, 20 at first.
 
-The paper crashes one every five minutes; here every two, since a minute after each nothing moves any more.
-Twice: with dispatchers that have only their table to go by, as in the paper, and with such as see that a
-connection fails.
+In the paper one crashes every five minutes; here every two, because after a minute the system is stable
+again. There are two runs: with dispatchers that rely on their table alone, as in the paper, and with
+dispatchers that notice failed connections.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def binned(trace: Trace, name: str) -> list[dict[str, Any]]:
 
 
 def losses_s(trace: Trace) -> list[float]:
-    """For how long messages were lost after each crash."""
+    """The time for which messages were lost after each crash."""
     lost_s = trace.arrived_s[np.isnan(trace.delivered_s)]
     ends = [*list(CRASHES_S)[1:], UNTIL_S]
     return [

@@ -13,13 +13,13 @@ from systems import MATCHERS, PAPER, SYSTEMS, draw, keep, run_at, saturation, su
 from fieldfare_lab.simulation.bluedove.model import ServiceModel
 
 CASES = (("BlueDove", 0.95), ("P2P", 0.95), ("BlueDove", 0.7))
-"""Systems, and at which share of their saturation rates they are looked at (the paper: "slightly below")."""
+"""Systems, and the share of their saturation rates at which they are observed (paper: "slightly below")."""
 DURATION_S = 60.0
 BUNDLE = 50.0
 
 
 def busy_shares(system: str, rate_per_s: float) -> NDArray[np.float64]:
-    """For which share of the time each matcher is busy, the busiest first."""
+    """The share of time for which each matcher is busy, the busiest first."""
     make, policy = SYSTEMS[system]
     space = make(MATCHERS)
     placement = space.place(subscriptions().extents)

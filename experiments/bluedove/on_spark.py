@@ -1,24 +1,24 @@
-"""BlueDove on real Spark: messages a second for the four partitionings and four policies.
+"""BlueDove on real Spark: messages per second for the four partitionings and four policies.
 
     python experiments/bluedove/on_spark.py --part pipeline                     all on one machine
     python experiments/bluedove/on_spark.py --part spread --spark local         two matchers
-    python experiments/bluedove/on_spark.py --part spread --spark cluster       ... executors of their own
+    python experiments/bluedove/on_spark.py --part spread --spark cluster       ... in separate executors
     python experiments/bluedove/on_spark.py --part spread --workload traffic --spark local
     python experiments/bluedove/on_spark.py --part spread --subscriptions 1000000 --runs 1 --spark local
-    python experiments/bluedove/on_spark.py --part lost                         what a lost executor costs
+    python experiments/bluedove/on_spark.py --part lost                         cost of a lost executor
 
-Without options it does all of this but for the million, after each other.
+Without options it runs all of these in turn, except the one with a million subscriptions.
 
-Events lie in a service's log, as JSON or as Arrow; a run ends when all their matches are in its match log on
-disk. `fused` is the service's shape on one machine: the task that reads events matches them, against slices
-that all workers map. The others send events to two matchers, and what these find to the tasks that write the
-blocks, through two shuffles: on ``local[2]`` between two Python workers of one Java process, on
-``local-cluster`` between executors. All systems must find equally many matches.
+Events are in a service's log, as JSON or as Arrow; a run ends when all their matches are in its match log on
+disk. `fused` is the service's form on one machine: the task that reads events matches them, with slices
+that all workers map. The other systems send events to two matchers, and the matches to the tasks that write
+the blocks, through two shuffles: on ``local[2]`` between two Python workers of one Java process, on
+``local-cluster`` between executors. All systems must find the same number of matches.
 
 Workloads: ``paper`` (every range moved inside the axis, as the paper crops its distributions), ``uncropped``
-(centres may leave the axis: a fifth of the subscriptions can never match), ``traffic`` (METR-LA's week, where
-the data is there). Every system runs several times, all systems in turn; a CSV has a row for each run, and
-the table that is printed says the median, the least and the most. ``--json`` ends with one object.
+(centres may be outside the axis: a fifth of the subscriptions can never match), ``traffic`` (METR-LA's week,
+if the data is available). Every system runs several times, and the systems alternate. The CSV has a row for
+each run; the printed table has median, minimum and maximum. ``--json`` prints one object at the end.
 """
 
 from __future__ import annotations
@@ -138,30 +138,30 @@ class Workload:
 
 
 def bluedove(subscriptions: int, events: int) -> Workload:
-    """The paper's, as in all other figures: every range 250 wide, moved inside the axis where need be."""
+    """The paper's workload, as in all figures: every range 250 wide, moved inside the axis if needed."""
     names = tuple(path[1] for path in PATHS)
     drawn = boxes(subscriptions, np.random.default_rng([1, subscriptions]))
     return Workload("paper", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
 
 
 def uncropped(subscriptions: int, events: int) -> Workload:
-    """With hot spots at fifths and centres that may leave the axis, so that an event meets half as many."""
+    """Hot spots at fifths and centres that may be outside the axis, so that half as many match an event."""
     rng = np.random.default_rng([3, subscriptions])
     low = (
         rng.normal([200.0, 400.0, 600.0, 800.0], 250.0, (subscriptions, 4)).astype(np.int64)
         - RANGE_WIDTH // 2
     )
-    # A range beyond the axis matches nothing, and stays a subscription.
+    # A range beyond the axis matches nothing, but is still a subscription.
     drawn = Boxes(np.clip(low, -1, LENGTH), np.clip(low + RANGE_WIDTH, -1, LENGTH))
     names = tuple(path[1] for path in PATHS)
     return Workload("uncropped", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
 
 
 def traffic(subscriptions: int, _events: int) -> Workload:
-    """METR-LA: drivers want to hear of slow traffic near a place, at some hours of the day.
+    """METR-LA: drivers subscribe to slow traffic near a place, at some hours of the day.
 
     A subscription is a box of 2 to 10 km around one of the 207 detectors, a speed below 25 to 60 mph, and two
-    to six hours. The events are the week's 417,312 measurements in their order.
+    to six hours. The events are the week's 417,312 measurements in order.
     """
     with gzip.open(DATA, "rt") as file:
         rows = [[*row[2:], row[0][11:16]] for row in list(csv.reader(file))[1:]]
@@ -217,7 +217,7 @@ class Bench:
         log.close()
 
     def cut(self, partitioning: str, matchers: int) -> None:
-        """Make slices cut like this what is matched with: written once, and named by a new manifest."""
+        """Cut the index into slices in this way: write them once, and name them in a new manifest."""
         known = self._manifests.get((partitioning, matchers))
         if known is not None:
             self.store.write_manifest(replace(known, number=self.store.greatest_number() + 1))
@@ -282,7 +282,7 @@ class Bench:
 
 @contextmanager
 def spark(master: str, root: Path) -> Iterator[SparkSession]:
-    """A session of the service's settings, of one kind or the other."""
+    """A session with the service's settings, local or with a cluster."""
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "127.0.0.1")
     extra = {"spark.master": master, "spark.executor.memory": "800m", "spark.task.maxFailures": "4"}
@@ -297,8 +297,8 @@ def spark(master: str, root: Path) -> Iterator[SparkSession]:
 def compare(
     bench: Bench, session: SparkSession, batch_events: int, systems: Sequence[tuple[str, str]], runs: int
 ) -> list[dict[str, Any]]:
-    """A row for each run of each system, all systems in turn, so that a slow minute hits all; they must
-    agree.
+    """A row for each run of each system; the systems alternate, so that a slow minute affects all. Their
+    numbers of matches must be equal.
     """
     rows = []
     for number in range(1, runs + 1):
@@ -339,7 +339,7 @@ def executors(session: SparkSession) -> list[int]:
 
 
 def lose_executor(bench: Bench, session: SparkSession, batch_events: int) -> dict[str, Any]:
-    """Kill one of two executors in the middle of a batch: how long that batch takes, and the next ones."""
+    """Kill one of two executors during a batch; return the time of that batch and of the next ones."""
     batches = bench.batches(session, "attribute_space", "adaptive")
     batch = bench.ranges(batch_events)[0]
     calm = [batches.match(*batch) for _ in range(4)][1:]
@@ -396,9 +396,11 @@ def parse() -> argparse.Namespace:
         "--spark", nargs="+", choices=list(MASTERS), help="default: both, but only local for traffic"
     )
     parser.add_argument("--subscriptions", type=int, default=SUBSCRIPTIONS)
-    parser.add_argument("--events", type=int, help="default: by the part and the number of subscriptions")
-    parser.add_argument("--runs", type=int, default=5, help="of each system (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
+    parser.add_argument(
+        "--events", type=int, help="default: depends on the part and the number of subscriptions"
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs of each system (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout at the end")
     return parser.parse_args()
 
 

@@ -1,7 +1,8 @@
-"""Figure 7: the saturation rate of the forwarding policies, 20 matchers; and of ours, `Balanced`.
+"""Figure 7: the saturation rate of the forwarding policies, 20 matchers; and of fieldfare's `Balanced`.
 
-Beside it, what the paper does not show: the response time of each well below saturation. Whether loads are
-extrapolated between reports decides there; a queue that swings from report to report still is bounded.
+In addition, not in the paper: the response time of each policy well below saturation. There it is decisive
+whether loads are extrapolated between reports; a queue that oscillates from report to report is still
+bounded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fieldfare_lab.simulation.bluedove.model import ServiceModel
 from fieldfare_lab.simulation.bluedove.system import PolicyFactory
 
 SEEDS = (1, 2, 3)
-"""Policies are near each other: each is run with these."""
+"""Seeds with which each policy is run, because their results are close to each other."""
 
 QUIET_PER_S = 80_000.0
 
@@ -56,7 +57,7 @@ def response_ms(partitioning: Partitioning, policy: PolicyFactory, competition_c
 
 
 def measure() -> list[dict[str, Any]]:
-    """Saturation rates; response times go to a CSV of their own."""
+    """Saturation rates; response times go to a separate CSV."""
     space = bluedove(MATCHERS)
     holders = np.array([part.matcher for part in space.slices], np.int32)
 

@@ -1,4 +1,4 @@
-"""Figure 5: response time as time goes, below and above saturation, 20 matchers."""
+"""Figure 5: response time over time, below and above saturation, 20 matchers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure() -> list[dict[str, Any]]:
     for rate in RATES_PER_S:
         trace = run_at(rate, DURATION_S, space, POLICIES["adaptive"], model, subscriptions(), placement)
         for start_s in range(int(DURATION_S)):
-            # A message that still waits has waited until the end at least.
+            # A message that still waits has waited at least until the end.
             inside = (trace.arrived_s >= start_s) & (trace.arrived_s < start_s + 1)
             waited_s = np.where(np.isnan(trace.response_s), DURATION_S - trace.arrived_s, trace.response_s)[
                 inside

@@ -1,6 +1,6 @@
-"""Figure 6(a): saturation rate against matchers, for the three systems, by the paper's search and ours.
+"""Figure 6(a): saturation rate against matchers, for three systems, with the paper's search and fieldfare's.
 
-``calibrate.py`` has measured ours. ``--draw`` draws the picture from the CSV that is there.
+``calibrate.py`` measures fieldfare's. ``--draw`` draws the picture from the existing CSV.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def measure() -> list[dict[str, Any]]:
 
 
 def gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """BlueDove's rate over each other system's."""
+    """BlueDove's rate divided by that of each other system."""
     rates = {(row["search"], row["system"], row["matchers"]): row["messages_per_s"] for row in rows}
     return [
         {
@@ -49,7 +49,7 @@ X = alt.X("matchers:Q", scale=alt.Scale(domain=[0, 21]), axis=alt.Axis(values=[0
 
 
 def rates_panel(rows: list[dict[str, Any]], search: str) -> alt.LayerChart:
-    """Saturation rates of the three systems; the paper's beside the paper's search."""
+    """Saturation rates of the three systems; with the paper's search also the paper's rates."""
     here = [row for row in rows if row["search"] == search]
     y = alt.Y("messages_per_s:Q", title="saturation rate, messages/s", axis=alt.Axis(format="~s"))
     colour = alt.Color("system:N", title=None, sort=list(SYSTEMS))
@@ -69,7 +69,7 @@ def rates_panel(rows: list[dict[str, Any]], search: str) -> alt.LayerChart:
 
 
 def gains_panel(rows: list[dict[str, Any]]) -> alt.LayerChart:
-    """How many times the others' rate BlueDove bears."""
+    """BlueDove's saturation rate as a multiple of the others'."""
     scale = alt.Scale(type="log", domain=[2, 100])
     y = alt.Y("gain:Q", title="BlueDove's rate over the other's", scale=scale)
     colour = alt.Color("over:N", title=None, scale=alt.Scale(range=["#f58518", "#e45756"]))

@@ -1,7 +1,7 @@
-"""Without time: how many subscriptions the busiest matcher searches for each event of the system.
+"""Without simulated time: subscriptions that the busiest matcher searches per event of the system.
 
-W-BLUEDOVE, 40,000 subscriptions, even cuts, an event counted as 20 subscriptions more. Then plans for two
-matchers, and what deciding costs.
+W-BLUEDOVE, 40,000 subscriptions, even cuts; each event counts as 20 additional subscriptions. Then plans for
+two matchers, and the cost of deciding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANY_EVENTS = 1_000_000
 
 
 def loads_of(sizes: np.ndarray) -> LoadTable:
-    """As if searching a subscription took a microsecond."""
+    """A service time of one microsecond per searched subscription."""
     loads = LoadTable(len(sizes))
     rates = enumerate((1e6 / (EVENT_COST + sizes)).tolist())
     loads.take(LoadReport(i, 0.0, 0, 0.0, rate, int(sizes[i])) for i, rate in rates)
@@ -39,7 +39,7 @@ def holders_of(space: Partitioning) -> np.ndarray:
 def searched(
     space: Partitioning, policy: ForwardingPolicy, extents: Extents, events: ColumnBatch
 ) -> dict[str, float]:
-    """By the busiest matcher for each event, and how often a subscription is stored."""
+    """Subscriptions searched by the busiest matcher per event, and copies stored per subscription."""
     placement = space.place(extents)
     sizes = placement.sizes
     routes = space.route(events)

@@ -1,4 +1,4 @@
-"""What several runs of ``on_spark.py`` come to: the median, the least and the most."""
+"""Summaries of several runs of ``on_spark.py``: median, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIGURES = ("messages_per_s", "busy_us", "imbalance", "searched")
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each system; of each figure the median, and under ``*_least`` and ``*_most`` the others."""
+    """One row for each system: the median of each figure; ``*_least`` and ``*_most`` have the others."""
     runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         runs.setdefault(tuple(row[field] for field in KEY), []).append(row)
@@ -33,13 +33,13 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def spread(row: dict[str, Any], field: str, form: str = ",") -> str:
-    """The median, and in brackets the least and the most where they differ."""
+    """The median, with minimum and maximum in brackets if they differ."""
     middle, least, most = (format(row[name], form) for name in (field, f"{field}_least", f"{field}_most"))
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def print_table(summary: Sequence[dict[str, Any]]) -> None:
-    """For the eye; ``experiments/tables.py`` makes the tables of the documentation from the CSVs."""
+    """Print for reading; ``experiments/tables.py`` makes the tables of the documentation from the CSVs."""
     for row in summary:
         figures = [f"{field} {spread(row, field)}" for field in FIGURES]
         print(*(row[field] for field in KEY), *figures, sep=", ", flush=True)

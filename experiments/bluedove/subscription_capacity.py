@@ -1,4 +1,4 @@
-"""Figure 6(b): how many subscriptions each system bears at 100,000 messages a second."""
+"""Figure 6(b): the maximum number of subscriptions of each system at 100,000 messages per second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUNDLE = 200.0
 
 
 def capacity(system: str, matchers: int) -> float:
-    """The most subscriptions at which no queue goes on growing."""
+    """The maximum number of subscriptions at which no queue grows continually."""
     make, policy = SYSTEMS[system]
     space = make(matchers)
     model = ServiceModel(PAPER, bundle_messages=BUNDLE)

@@ -1,8 +1,8 @@
 """Figure 11(b): the saturation rate with less and less skewed subscriptions, 20 matchers.
 
-The paper does not say what becomes of a range that leaves the axis. Where it is moved inside (the workload
-`bluedove`, as in all other figures) ranges pile up at the ends however flat their centres are; where it is
-cut off, the fullest set has at a standard deviation of 1000 about 1.2 times the average, as in the paper.
+The paper does not say how it treats a range that extends beyond the axis. If it is moved inside (the workload
+`bluedove`, as in all other figures) ranges pile up at the ends even if their centres are uniform. If it is
+cut off, the fullest set has, at a standard deviation of 1000, about 1.2 times the average, as in the paper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workload_charts import rate_axis, said
 
 
 def fullest(cut_off: bool, deviation: float) -> float:
-    """The largest set of a matcher over the average one of its dimension."""
+    """The largest set of a matcher divided by the average set of its dimension."""
     space = bluedove(MATCHERS)
     stored = subscriptions(deviation=deviation, cut_off=cut_off)
     sizes = space.place(stored.extents).sizes[: 4 * MATCHERS].reshape(4, MATCHERS)

@@ -1,8 +1,8 @@
-"""What the figures have in common: the paper's three systems, their workload, and files for results.
+"""Common parts of the figures: the paper's three systems, their workload, and files for results.
 
-The unit of time is the paper's: ``PAPER`` is its linear search, with the one figure that fixes it. A message
-costs as much as 20 subscriptions before any is searched. ``engine()`` is fieldfare's own index, as measured
-in batches on one core: a matcher of one core, then, where the paper's have four.
+The unit of time is the paper's: ``PAPER`` is its linear search, with the one figure that determines its
+speed. The fixed cost of a message is that of searching 20 subscriptions. ``engine()`` is fieldfare's own
+index, as measured in batches on one core, so its matchers have one core, while the paper's have four.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ keep, read_csv, write_csv = FOLDER.keep, FOLDER.read, FOLDER.write
 SUBSCRIPTIONS = 40_000
 MATCHERS = 20
 SUBSCRIPTION_S = 40.7e-9
-"""So that BlueDove with 20 matchers saturates at what the paper's Figure 5 says, 114,000 messages a second:
-by seed and bundle at 105,000 to 114,000."""
+"""Chosen so that BlueDove with 20 matchers saturates at the rate of the paper's Figure 5, 114,000 messages
+per second: depending on seed and bundle, at 105,000 to 114,000."""
 PAPER = LinearSearch(20 * SUBSCRIPTION_S, SUBSCRIPTION_S)
 POLICIES: dict[str, PolicyFactory] = {
     "adaptive": lambda rng: Adaptive(),
@@ -56,12 +56,12 @@ def engine() -> ServiceTime:
 
 @cache
 def subscriptions(count: int = SUBSCRIPTIONS, deviation: float = 250.0, cut_off: bool = False) -> Boxes:
-    """The paper's subscriptions, always the same."""
+    """The paper's subscriptions, from a fixed seed."""
     return boxes(count, np.random.default_rng([1, count]), deviation, cut_off)
 
 
 def bluedove(matchers: int = MATCHERS, dimensions: int = 4) -> AttributeSpace:
-    """Even cuts, one segment a matcher and attribute."""
+    """Even cuts, with one segment per matcher and attribute."""
     axes = [numeric_axis(path, [LENGTH * i / matchers for i in range(1, matchers)]) for path in PATHS]
     owners = tuple(owners_in_turn(matchers, i) for i in range(dimensions))
     return AttributeSpace(tuple(axes[:dimensions]), owners)
@@ -90,7 +90,7 @@ def run_at(
     skewed: int = 0,
     seed: int = 1,
 ) -> Trace:
-    """A run at one rate, without looking at what matches."""
+    """A run at one rate, without computing matches."""
     rng = np.random.default_rng([seed, int(rate_per_s)])
     arrived_s = arrivals([(duration_s, rate_per_s)], model, rng)
     values = points(len(arrived_s), rng, skewed)
@@ -115,12 +115,12 @@ def saturation(
     competition_counts: bool = True,
     seed: int = 1,
 ) -> float:
-    """The saturation rate in messages a second.
+    """The saturation rate in messages per second.
 
     Parameters
     ----------
     messages
-        How many messages are simulated in a run, about; what more there are is bundled.
+        Approximate number of messages that are simulated in a run; if there are more, they are bundled.
     """
     stored = subscriptions() if stored is None else stored
     placement = partitioning.place(stored.extents)
@@ -136,7 +136,7 @@ def saturation(
 
 
 def draw(name: str, chart: alt.TopLevelMixin) -> None:
-    """Keep a picture in ``results/``."""
+    """Store a picture in ``results/``."""
     RESULTS.mkdir(exist_ok=True)
     chart.save(RESULTS / f"{name}.png", scale_factor=2)
     chart.save(RESULTS / f"{name}.svg")

@@ -10,11 +10,11 @@ from paper_points import PAPER, marks
 from systems import table
 
 PER_S_MAX = 130_000
-"""The axis ends above the highest bar and its number."""
+"""Upper end of the axis: above the highest bar and its number."""
 
 
 def rate_axis() -> alt.Y:
-    """Messages a second, with room above."""
+    """The axis of messages per second, with space above the bars."""
     return alt.Y(
         "messages_per_s:Q",
         title="saturation rate, messages/s",

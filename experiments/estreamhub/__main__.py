@@ -1,4 +1,4 @@
-"""Every figure of Barazzutti et al. 2014, one program after the other: ``python experiments/estreamhub``."""
+"""Runs the programs for all figures of Barazzutti et al. 2014 in turn: ``python experiments/estreamhub``."""
 
 from __future__ import annotations
 

@@ -1,22 +1,23 @@
-"""Figure 5 on a real Spark cluster: a local decision, by loads that were measured.
+"""Figure 5 on a real Spark cluster: a local decision, based on measured loads.
 
     python experiments/estreamhub/decision_on_spark.py --json
 
-starts a standalone cluster of three workers, each with a task at a time and half a core, and ``fieldfare
-serve --elastic 2..3`` with eight matchers, all on this machine; stores 20,000 subscriptions that must be
-computed for each event, moves slices by hand until one host has six and the other two, and publishes at a
-rate that rises until the enforcer decides. The rate then stays as it was. Drawn are the slices' loads in the
-30 s before the decision, the same where it put them, and those of 30 s after the last move: processor time of
-the tasks' Python processes, as a share of what a worker may use. At the end it prints one JSON object:
+starts a standalone cluster of three workers, each with one task at a time and half a core, and ``fieldfare
+serve --elastic 2..3`` with eight matchers, all on this machine. It stores 20,000 subscriptions that must be
+computed for each event, moves slices until one host has six and the other two, and publishes at a
+rate that rises until the enforcer decides, and is constant from then on. The figure shows the slices' loads
+in the 30 s before the decision, the same loads at the places that it decided, and the loads of 30 s after the
+last move: processor time of the tasks' Python processes, as a share of what a worker may use. Prints one JSON
+object at the end:
 
 reason, moves, new_hosts
-    Of the decision.
+    The decision.
 hosts
-    Each host's load in percent at the three moments, of its slices together.
+    Each host's load in percent at the three moments, as the sum of its slices.
 event_ms, rate_per_s
-    Processor time of an event, and events a second from the decision on.
+    Processor time per event, and events per second from the decision on.
 events, lost, doubled
-    Those that were published, and of them those that did not come, or came more than once.
+    Published events, and those of them that did not arrive, or arrived more than once.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ from fieldfare.runtimes.spark.elastic.record import Decision, ElasticLoads
 NAME = "figure_5_on_spark"
 CROWDED = 6
 LEAST, MORE_PER_S = 0.35, 0.0025
-"""Cores that the events take at first, and how many more with each second."""
+"""Cores that the events use at first, and the increase per second."""
 WINDOW_S, AFTER_S, WITHIN_S = 30.0, 35.0, 240.0
 MOMENTS = ("before", "decided", "after")
 
 
 class Rising:
-    """A rate that rises until it is held."""
+    """A rate that rises until it is fixed."""
 
     def __init__(self, cost: Cost) -> None:
         self._cost = cost
@@ -71,7 +72,7 @@ class Rising:
 
 
 def measure() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The figure's rows, and what is to be said of all."""
+    """The figure's rows, and the totals."""
     with elastic_scene("2..3", worker_processors=WORKER_PROCESSORS) as scene:
         (reader, cost), seen = scene.store_scores(), LoadsSeen(scene)
         rate = Rising(cost)
@@ -121,7 +122,7 @@ def measure() -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def moments(loads: list[ElasticLoads], decision: Decision) -> list[dict[str, Any]]:
-    """Each slice's load before the decision, as it was decided, and after it."""
+    """Each slice's load before the decision, as decided, and after the moves."""
     before = bars("before", [each for each in loads if each.time_ms <= decision.time_ms])
     after = bars("after", loads)
     moved, at = {move.slice for move in decision.moves}, {row["slice"]: row["host"] for row in after}
@@ -131,7 +132,7 @@ def moments(loads: list[ElasticLoads], decision: Decision) -> list[dict[str, Any
 
 
 def bars(moment: str, loads: list[ElasticLoads]) -> list[dict[str, Any]]:
-    """Each slice's mean load of the last seconds, where it was at their end."""
+    """Each slice's mean load over the last seconds, at its place at their end."""
     said = [each for each in loads if each.time_ms > loads[-1].time_ms - 1000 * WINDOW_S]
     shares: dict[str, list[float]] = defaultdict(list)
     for each in said:
@@ -149,7 +150,7 @@ def bars(moment: str, loads: list[ElasticLoads]) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """As Figure 5."""
+    """Draw it as in Figure 5."""
     hosts = sorted({row["host"] for row in rows})
     shown = (
         alt.Chart(width=170, height=240)
@@ -174,8 +175,8 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Figure 5 on a real Spark cluster.")
-    parser.add_argument("--json", action="store_true", help="print what came of it as one JSON object")
-    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
+    parser.add_argument("--draw", action="store_true", help="only draw the results of an earlier run")
     options = parser.parse_args()
     if options.draw:
         draw(RESULTS.read(NAME))

@@ -1,8 +1,8 @@
-"""What the programs of this folder share: runs, their figures, the market's days, and what the paper says.
+"""Common parts of the programs in this folder: runs, results, the market's days, and the paper's figures.
 
-Two policies: ``the paper's`` is `ElasticityPolicy` as it stands; ``fewer moves`` counts each move like 20
-MB of state, so that a few large slices go in place of many small ones, and waits three minutes after it
-added hosts before it releases any.
+There are two policies: ``the paper's`` is `ElasticityPolicy` with its defaults; ``fewer moves`` counts each
+move like 20 MB of state, so that a few large slices move instead of many small ones, and releases no hosts
+for three minutes after it added some.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MARKET_DAYS = ("7 October", "8 October", "9 October", "10 October", "11 October"
 
 
 def ticks() -> NDArray[np.int64] | None:
-    """Ticks of each second of five days, a column a day; None, with words, where the file is missing."""
+    """Ticks of each second of five days, one column per day; None, with a message, if the file is missing."""
     path = DATA / TICKS
     if not path.exists():
         print(f"skipped: {TICKS} is not there (FIELDFARE_SHARED_DATA names its folder)")
@@ -85,14 +85,14 @@ def run(
     cost: CostModel | None = None,
     model: ClusterModel | None = None,
 ) -> ElasticCluster:
-    """From one host on."""
+    """A run that starts with one host."""
     cluster = ElasticCluster(cost or CostModel(), arrived_s, enforcer, model)
     cluster.run(until_s)
     return cluster
 
 
 def summary(cluster: ElasticCluster, until_s: float) -> dict[str, Any]:
-    """A run in one row.
+    """The results of a run as one row.
 
     `late_periods` counts the periods of 30 s whose mean delay is over a second. `envelope_share` is the share
     of hosts' 30-s means within `ENVELOPE`, in periods with two hosts or more: a single host has no lower
@@ -131,7 +131,7 @@ def spread(runs: Sequence[dict[str, Any]], field: str, form: str = ",.0f", scale
 
 
 def host_loads(cluster: ElasticCluster) -> dict[int, list[float]]:
-    """Each period's mean CPU of each host that was there for more than half of it, in per cent."""
+    """Each period's mean CPU of each host that existed for more than half of it, in per cent."""
     loads: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for now_s, host, load in cluster.records.loads:
         loads[int(now_s // BIN_S)][host].append(load)
@@ -177,10 +177,11 @@ def panels(
     said: str = "",
     **beside: Any,
 ) -> Any:
-    """Figures 8 and 9: four pictures, one below the other.
+    """Figures 8 and 9: four pictures, one below another.
 
-    `by` is the field that tells runs apart; `said` is what the paper says of a second of delay; `beside` is
-    where the words of `paper_hosts` stand beside their points, as Vega-Lite's ``mark_text`` has it.
+    `by` is the field that distinguishes runs; `said` is the paper's statement about delays of a second;
+    `beside` is the position of the words of `paper_hosts` relative to their points, as in Vega-Lite's
+    ``mark_text``.
     """
     last_s = max(row["time_s"] for row in rows) + BIN_S
     x = alt.X("time_s:Q", title=None, scale=alt.Scale(domain=[0, last_s], nice=False))

@@ -1,4 +1,4 @@
-"""What the programs share that run an elastic service on a real Spark cluster of this machine."""
+"""Common parts of the programs that run an elastic service on a real Spark cluster on this machine."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ WITHIN_S = 240.0
 FIRST_EVENTS = 40
 TRIED_PER_S, TRIED_S, LOOKED_AT_S = (20.0, 70.0), 16.0, 10.0
 WORKER_PROCESSORS = 0.5
-"""What a control group lets each worker have where its load is measured: three of them, and all else that the
-service and its users are, have two cores here."""
+"""Cores that a control group allows each worker when its load is measured: three workers share two cores
+with the rest of the service and its users."""
 SCORES = 20_000
-"""Subscriptions that are computed for each event; see `subscribe_scores`."""
+"""Number of subscriptions that are computed for each event; see `subscribe_scores`."""
 
 
 class Publisher(threading.Thread):
-    """Every `EVENT_S` sends the events that are due, in one request; `sent` has each one's time, by position.
+    """Sends the due events, in one request every `EVENT_S`; `sent` has the time of each, by position.
 
-    `due` gives their number, by the seconds since the first.
+    `due` returns the number of events that are due, by the seconds since the first.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class Publisher(threading.Thread):
 
 
 class Cost(NamedTuple):
-    """Processor time: of an event, and of what is done in a second for whatever number of them."""
+    """Processor time per event, and per second independent of the number of events."""
 
     event_s: float
     always: float
 
     def rate_per_s(self, processors: float) -> float:
-        """How many events a second take so many cores."""
+        """Return the number of events per second that use a number of cores."""
         return max(0.0, processors - self.always) / self.event_s
 
 
 class ElasticScene:
-    """An elastic service, and what is seen of it from outside."""
+    """An elastic service, as observed from outside."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.folder = service, service.folder
@@ -113,7 +113,7 @@ class ElasticScene:
         return value
 
     def is_settled(self) -> bool:
-        """All slices are where the configuration says, on executors that are warm."""
+        """Whether all slices are at the configured places, on warm executors."""
         loads, record = self.loads, self.record
         if loads is None or record.configuration is None or record.configuration.moves:
             return False
@@ -123,12 +123,12 @@ class ElasticScene:
         return not moving and at == places and all(each.is_warm for each in loads.hosts)
 
     def settle(self) -> None:
-        """Wait for an index of all subscriptions, and for all slices to be where they belong."""
+        """Wait for an index of all subscriptions, and for all slices to be at their places."""
         self.service.wait_until_indexed()
         self.wait(self.is_settled)
 
     def move(self, name: str, to: str) -> Move:
-        """Have a slice moved by hand; gives when that was."""
+        """Request a slice's move; return the time of the request."""
         moves = self.record.moves
         last_ms = moves[-1].placed_ms if moves else 0.0
         wish(self.folder, SliceMove(name, to))
@@ -142,7 +142,7 @@ class ElasticScene:
         return found
 
     def store_scores(self) -> tuple[Reader, Cost]:
-        """Store `SCORES`, and have slices meet events; gives who reads all that come, and what one costs."""
+        """Store `SCORES`, and match some events; return a reader of all events, and the cost of one."""
         with Client(self.service.url) as client:
             client.create_subscription("data.n >= 0", "all")
         subscribe_scores(self.service.url, SCORES, ATTRIBUTES, DOMAIN)
@@ -160,7 +160,7 @@ class ElasticScene:
         return reader, cost
 
     def _processors_at(self, rate_per_s: float) -> float:
-        """How many cores the slices take at so many events a second."""
+        """Return the cores that the slices use at an event rate."""
         random, seen = np.random.default_rng(1), LoadsSeen(self)
         publisher = Publisher(self.service.url, lambda _: int(random.poisson(EVENT_S * rate_per_s)))
         publisher.start()
@@ -173,7 +173,7 @@ class ElasticScene:
 
 
 class LoadsSeen(threading.Thread):
-    """What the service says of its loads, second by second."""
+    """The loads that the service reports, second by second."""
 
     def __init__(self, scene: ElasticScene) -> None:
         super().__init__(daemon=True)
@@ -193,7 +193,7 @@ class LoadsSeen(threading.Thread):
 
 
 def why_no_loads() -> str | None:
-    """What is missing here for a cluster whose loads can be measured, or None."""
+    """Return what is missing here for a cluster with measurable loads, or None."""
     return why_no_cluster() or why_no_groups()
 
 
@@ -205,10 +205,10 @@ def elastic_scene(
     index_store: str | None = None,
     **settings: str,
 ) -> Iterator[ElasticScene]:
-    """A standalone cluster of three workers of a core each, and a service with some matchers on it.
+    """A standalone cluster of three workers with one core each, and a service with some matchers on it.
 
-    `worker_processors` is each one's share of the processor; with an address as `index_store` executors fetch
-    the slices' files from there; `settings` are the service's, as variables.
+    `worker_processors` is the share of a processor of each worker. With an address as `index_store`,
+    executors fetch the slices' files from there. `settings` are the service's, as environment variables.
     """
     os.environ |= {
         "FIELDFARE_MATCHERS": str(matchers),
@@ -230,7 +230,7 @@ def elastic_scene(
 def came_after_ms(
     publisher: Publisher, came: dict[str, list[tuple[int, float]]]
 ) -> list[tuple[float, float]]:
-    """When each event was sent, by the monotonic clock, and after how many milliseconds it came."""
+    """The time when each event was sent, by the monotonic clock, and its delay in milliseconds."""
     return sorted(
         (sent_s, 1000 * (came[place][0][1] - sent_s))
         for place, sent_s in publisher.sent.items()

@@ -1,31 +1,32 @@
-"""Figure 8, small, on a real Spark cluster: a service that grows and shrinks by itself with its load.
+"""Figure 8, small, on a real Spark cluster: a service that grows and shrinks automatically with its load.
 
     python experiments/estreamhub/growing_on_spark.py --json
 
-starts a standalone cluster of three workers, each with a task at a time and half a core, and ``fieldfare
-serve --elastic 1..3`` with eight matchers, all on this machine; stores 20,000 subscriptions that must be
-computed for each event, and publishes at a rate that rises in five minutes (``--rise SECONDS``), stays and
-falls: to as many events a second as take 0.8 of a core, by what they took at two rates just before. Loads are
-what the service measures and goes by: processor time of the tasks' Python processes, as a share of what a
-worker may use. Its rules are the paper's, but that executors may go a minute after some were added
-(``--elastic-calm 60``; as a rule ten), so that it fits eight minutes. At the end it prints one JSON object:
+starts a standalone cluster of three workers, each with one task at a time and half a core, and ``fieldfare
+serve --elastic 1..3`` with eight matchers, all on this machine. It stores 20,000 subscriptions that must be
+computed for each event, and publishes at a rate that rises within five minutes (``--rise SECONDS``), stays
+and falls. The highest rate is the one that uses 0.8 of a core, computed from the load at two rates just
+before. Loads are those that the service measures and uses: processor time of the tasks' Python processes, as
+a share of what a worker may use. The rules are the paper's, except that executors may be released one minute
+after some were added (``--elastic-calm 60``; the default is ten minutes), so that the run fits into eight
+minutes. Prints one JSON object at the end:
 
 event_ms, top_per_s
-    Processor time of an event, and events a second at the top.
+    Processor time per event, and events per second at the top.
 events, lost, doubled
-    Those that were published, and of them those that did not come, or came more than once.
+    Published events, and those of them that did not arrive, or arrived more than once.
 hosts_max, hosts_end
-    The most executors that were warm at a time, and how many were left.
+    Maximum number of warm executors, and their number at the end.
 moves, decisions
-    Slices that moved; and what was decided when, with its reason.
+    Slices that moved; and all decisions, with their times and reasons.
 warm_s
-    From each decision to add executors until they were warm.
+    Time from each decision to add executors until they were warm.
 delay_p50_ms, delay_mean_ms, delay_p99_ms, delay_max_ms
-    From sending an event to having it.
+    From sending an event to receiving it.
 
-Scaled: three hosts of half a core for the paper's fifteen of eight cores. Its caption says 20,000
-subscriptions, its text 100,000; one event of a hundred matches each, as there. An executor is begun when it
-is asked for, where the paper's hosts ran before.
+Scaled down: three hosts of half a core represent the paper's fifteen hosts of eight cores. The paper's
+caption says 20,000 subscriptions, its text 100,000; one event in a hundred matches each, as in the paper. An
+executor is started when it is requested, while the paper's hosts were already running.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ NAME = "figure_8_on_spark"
 RISE_S = 300.0
 SECONDS = (10.0, RISE_S, 40.0, 10.0, 80.0)
 PROCESSORS = (0.0, 0.2, 0.8, 0.8, 0.0, 0.0)
-"""Quickly to what one host can do easily, then slowly, as executors take half a minute to be warm."""
+"""Rises fast to a load that one host handles easily, then slowly, because executors need half a minute."""
 LEAST_PER_S = 2.0
 BIN_S = 5
 CALM_S = 60
@@ -67,12 +68,12 @@ PAPER_HOSTS_MAX, PAPER_HOSTS_END = 15, 1
 
 
 def times_s(rise_s: float) -> list[float]:
-    """When each of `PROCESSORS` is reached."""
+    """The times at which each of `PROCESSORS` is reached."""
     return [0.0, *accumulate(rise_s if seconds == RISE_S else seconds for seconds in SECONDS)]
 
 
 def measure(rise_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The figure's rows, and what is to be said of all."""
+    """The figure's rows, and the totals."""
     random = np.random.default_rng(8)
     calm = {"FIELDFARE_ELASTIC_CALM": str(CALM_S)}
     with elastic_scene(f"1..{WORKERS}", worker_processors=WORKER_PROCESSORS, **calm) as scene:
@@ -94,7 +95,7 @@ def measure(rise_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         record = scene.record
     del record.moves[:before]
     events = came_after_ms(publisher, reader.came)
-    # What the service writes down has the time of day.
+    # The service's records have the time of day.
     offset_s = time.time() - time.monotonic() + publisher.started_s
     found = {"event_ms": round(1000 * cost.event_s, 2), "top_per_s": round(cost.rate_per_s(max(PROCESSORS)))}
     found |= summary(publisher, reader.came, seen.loads, record, offset_s)
@@ -108,7 +109,7 @@ def summary(
     record: ElasticRecord,
     offset_s: float,
 ) -> dict[str, Any]:
-    """What came of it; see the program's description."""
+    """The results; see the program's description."""
     delay_ms = np.array([each for _, each in came_after_ms(publisher, came)])
     decisions = [each for each in record.decisions if each.time_ms / 1000 > offset_s]
     hosts = [(each.time_ms / 1000, sum(host.is_warm for host in each.hosts)) for each in loads]
@@ -182,7 +183,7 @@ def over_time(
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Four pictures, one below the other, as Figure 8."""
+    """Four pictures, one below another, as in Figure 8."""
     end_s = rows[-1]["time_s"] + BIN_S
     scale = alt.Scale(domain=[0, end_s], nice=False)
     axis = alt.Axis(values=list(range(0, end_s, 60)))
@@ -218,11 +219,11 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Figure 8, small, on a real Spark cluster.")
-    parser.add_argument("--json", action="store_true", help="print what came of it as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
     parser.add_argument(
         "--rise", type=float, default=RISE_S, help="seconds to the top (default: %(default)g)"
     )
-    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    parser.add_argument("--draw", action="store_true", help="only draw the results of an earlier run")
     options = parser.parse_args()
     if options.draw:
         draw(RESULTS.read(NAME))

@@ -1,4 +1,4 @@
-"""Figure 1: ticks a second of a day. New York stands in for Frankfurt, whose trace was not to be had."""
+"""Figure 1: ticks per second of a day. New York replaces Frankfurt, whose trace is not available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 DAY = 3
 MEAN_S = 180
 PEAK = 1200.0
-"""The top of the paper's axis, which its largest value reaches about."""
+"""The top of the paper's axis, which its largest value nearly reaches."""
 
 
 def measure(found: NDArray[np.int64]) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
-"""Figure 9: a day of the market in 40 minutes; and beyond it, an enforcer that knows yesterday.
+"""Figure 9: a day of the market in 40 minutes; and, beyond the paper, an enforcer that knows earlier days.
 
-New York's ticks of 10 October 2013 stand in for Frankfurt's, with the paper's peak: 190 publications per
-second as a mean over 30 s, which is what the paper plots. They are harder to follow: next to nothing until
-9:30, and then, within one second of the experiment, several times what one host can match. After the close
-there is next to nothing again, where Frankfurt's evening keeps the paper's system at 3 hosts.
+New York's ticks of 10 October 2013 replace Frankfurt's, scaled to the paper's peak: 190 publications per
+second as a mean over 30 s, which is what the paper plots. They are harder to follow: almost nothing until
+9:30, and then, within one second of the experiment, several times the load that one host can match. After the
+close there is almost nothing again, while Frankfurt's evening keeps the paper's system at 3 hosts.
 
-Each run is repeated with several seeds of the arrivals. Each day's predictive enforcer goes by the mean of
-the loads that its own runs of the days before have seen, with the same seed; that of the first day was a run
-of the paper's policy. Its constants were chosen on the days of `CHOSEN_ON`, with one seed and less than half
-of this load; the other days were looked at afterwards.
+Each run is repeated with several seeds of the arrivals. Each day's predictive enforcer uses the mean of
+the loads that its own runs of the earlier days have seen, with the same seed; the first day's is a run
+of the paper's policy. Its constants were chosen with the days of `CHOSEN_ON`, with one seed and less than
+half of this load; the other days were examined afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PREDICTIVE = "knows yesterday"
 MOMENTS = "the same, without yesterday"
 CHOSEN_ON = ("8 October", "9 October", "10 October")
 WAITING = "the paper's, and moves wait for the backlog"
-"""As the paper has it: a new place gets what comes from now on. On the drawn day only."""
+"""As in the paper: a new place receives only later items. Run for the drawn day only."""
 MARKET_SEEDS = 5
 DRAWN = 3
 """10 October."""
@@ -56,7 +56,7 @@ PAPER_HOSTS = [
 
 
 def seen(cluster: ElasticCluster) -> dict[int, float]:
-    """What a day's enforcer has seen: the CPU of all hosts, second by second."""
+    """The load that a day's enforcer has seen: the CPU of all hosts in each second."""
     total: dict[int, float] = defaultdict(float)
     for now_s, _, load in cluster.records.loads:
         total[round(now_s)] += load
@@ -70,7 +70,7 @@ def typical(days: Sequence[dict[int, float]]) -> Forecast:
 
 
 def enforcers(day: int, before: Sequence[dict[int, float]]) -> dict[str, Enforcer]:
-    """A day's policies, by what was seen before it."""
+    """A day's policies, given the loads seen before it."""
     found = {policy: Enforcer(POLICIES[policy]) for policy in (PAPERS, OURS)}
     if before:
         found |= {
@@ -81,7 +81,7 @@ def enforcers(day: int, before: Sequence[dict[int, float]]) -> dict[str, Enforce
 
 
 def week(found: NDArray[Any], seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All days in a row for each policy, and one of them over time."""
+    """All days in sequence for each policy, and one of them over time."""
     runs, rows = [], []
     before: list[dict[int, float]] = []
     for day, name in enumerate(MARKET_DAYS):

@@ -1,4 +1,4 @@
-"""Figure 7: delays while two access points, two matchers and an exit point move, one after the other."""
+"""Figure 7: delays while two access points, two matchers and an exit point move, one after another."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOVES = {
     178: ("EP:1", "host1"),
 }
 STEADY_MS, MS_MAX = 500, 2000
-"""What the paper says: steady state, and below which the largest delays stay."""
+"""The paper's figures: the steady state, and a bound on the largest delays."""
 
 
 def measure(seed: int) -> list[dict[str, Any]]:
-    """Delays second by second."""
+    """Delays in each second."""
     arrived_s = 1.0 + arrivals(
         [(0, PUBLICATIONS_PER_S), (LAST_S, PUBLICATIONS_PER_S)], np.random.default_rng(seed)
     )

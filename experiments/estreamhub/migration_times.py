@@ -1,9 +1,10 @@
-"""Table I: how long a slice takes to move, 25 moves for each operator and size of state, with several seeds.
+"""Table I: the time to move a slice, for 25 moves of each operator and size of state, with several seeds.
 
-4, 8 and 4 slices on 2, 4 and 2 hosts, as in the paper. With 100,000 subscriptions there are 100
-publications a second; with more, as many fewer as matching takes longer, as no more than 56 a second can be
-matched against 500,000 by 4 hosts (Figure 6). The paper's column of 50,000 is either 400,000 subscriptions
-in all or, as it says, 500,000, which makes 62,500; here are both.
+There are 4, 8 and 4 slices on 2, 4 and 2 hosts, as in the paper. With 100,000 subscriptions there are 100
+publications per second. With more subscriptions the rate is lower in proportion to the matching time, because
+4 hosts can match at most 56 per second against 500,000 (Figure 6). The paper's column of 50,000 subscriptions
+per slice means either 400,000 subscriptions in total or, as its text says, 500,000, which are 62,500 per
+slice; both are run.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ PAPER_MS = {("AP", 12_500): 232, ("M", 12_500): 1497, ("M", 50_000): 2533, ("EP"
 
 
 def large_slices(subscriptions: int) -> CostModel:
-    """The paper's few and large ones."""
+    """The paper's placement: few, large slices."""
     return CostModel(8 * subscriptions, access_points=4, matchers=8, exit_points=4)
 
 
 def places() -> list[list[str]]:
-    """Two slices a host."""
+    """Two slices per host."""
     names = [f"{name}:{i + 1}" for name, count in (("AP", 4), ("M", 8), ("EP", 4)) for i in range(count)]
     return [names[i : i + 2] for i in range(0, len(names), 2)]
 

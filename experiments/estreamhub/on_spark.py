@@ -1,46 +1,47 @@
-"""Table I and Figure 7 on a real Spark cluster: what a slice's move delays events by.
+"""Table I and Figure 7 on a real Spark cluster: the delay of events by a slice's move.
 
     python experiments/estreamhub/on_spark.py --json
     python experiments/estreamhub/on_spark.py --kind fetched --json
     python experiments/estreamhub/on_spark.py --kind encrypted --columns 12500 --json
 
-starts a standalone cluster of three workers of a core each, and ``fieldfare serve --elastic 3`` with eight
-matchers, all on this machine; then, for each column, stores subscriptions until every slice has so many,
-publishes an event every 50 ms, and asks for 25 moves of random slices to random other hosts, one after the
-other. Each column goes into results/table_1_on_spark.csv at once, where those that were not measured now
-stay; at the end it prints one JSON object with a row for each:
+starts a standalone cluster of three workers with one core each, and ``fieldfare serve --elastic 3`` with
+eight matchers, all on this machine. Then, for each column, it stores subscriptions until every slice has that
+number, publishes an event every 50 ms, and requests 25 moves of random slices to random other hosts, one
+after another. Each column is written to results/table_1_on_spark.csv at once; columns that were not measured
+now are kept there. Prints one JSON object with a row for each column at the end:
 
 kind
-    ``shared``: all executors read one folder, whose files the page cache holds, so a move costs no reading.
-    ``fetched``: with an index store, a cache of its own for each executor and moves only to executors that
-    never had the slice; the page cache forgets the index's files before each move. ``encrypted``: like
-    ``shared``, with ASPE's filters on four numbers (the paper's filtering).
+    ``shared``: all executors read one folder, whose files are in the page cache, so a move needs no reading.
+    ``fetched``: with an index store, a separate cache for each executor, and moves only to executors that
+    never had the slice; the index's files are evicted from the page cache before each move. ``encrypted``:
+    like ``shared``, with ASPE's filters on four numbers (the paper's filtering).
 subscriptions_a_slice, matchers, moves
-    Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right). ``--columns 500000
-    --matchers 3`` for the largest slices: so many subscriptions take minutes to be stored.
+    Parameters of the column: the paper has 12,500 and 50,000 (62,500, if a total of 500,000 is right). Use
+    ``--columns 500000 --matchers 3`` for the largest slices; storing this number of subscriptions takes
+    minutes.
 move_p50_ms, move_p99_ms
-    By how much events come later that were sent while a slice moved, from when the move was asked for until
-    half a second after its placement took effect: their delays at these percentiles, from sending an event
-    to having it, less those of the events that were sent in as long a time before each move.
+    The additional delay of events sent while a slice moved, that is, from the request for the move until
+    half a second after its placement took effect: their delays at these percentiles, from sending to
+    receiving, minus those of the events that were sent in an equally long time before each move.
 longest_p50_ms, longest_p99_ms
-    Of the longest delay of an event during each move, less the median delay at rest.
+    Percentiles of the longest delay of an event during each move, minus the median delay at rest.
 rest_longest_p50_ms, rest_longest_p99_ms
-    The same of as long a time just before each move, when nothing moved.
+    The same for an equally long time just before each move, when nothing moved.
 delay_p50_ms, delay_p99_ms
     The delays at rest.
 took_p50_ms
-    From when the manager was asked to when the new place was in effect: what the paper's Table I has. Its
-    spread: ``took_deviation_ms``.
+    Time from the request to the manager until the new place was in effect, as in the paper's Table I. Its
+    spread is ``took_deviation_ms``.
 lost, doubled
-    Events that did not come, or came more than once.
+    Events that did not arrive, or arrived more than once.
 granted
-    The share of tasks that ran on the executor that they asked for.
+    The share of tasks that ran on the executor that they requested.
 
 Figure 7 is drawn from the events of the shared column of 50,000, by seconds.
 
-Scaled: two cores for the paper's 64 to 96, an event every 50 ms for its 100 publications/s, and an event
-matches 0.01 % of the subscriptions for its 1 %. Of its three operators only M has slices here: what AP and EP
-do is done by tasks that have no place, nor state.
+Scaled down: two cores for the paper's 64 to 96, an event every 50 ms for its 100 publications/s, and an event
+matches 0.01 % of the subscriptions instead of 1 %. Of its three operators only M has slices here: the work of
+AP and EP is done by tasks without a place or state.
 """
 
 from __future__ import annotations
@@ -89,11 +90,11 @@ PAUSE_S, AFTER_S = 1.5, 0.5
 SHARED, FETCHED, ENCRYPTED = "shared", "fetched", "encrypted"
 NUMBERS = {f"data.a{i}": (0, DOMAIN, 1) for i in range(ATTRIBUTES)} | {"data.n": (0, 1_000_000, 1)}
 STEADY_MS, MS_MAX = 500, 2000
-"""Figure 7, as the paper's text has it: steady state, and below which the largest delays stay."""
+"""Figure 7 according to the paper's text: the steady state, and a bound on the largest delays."""
 
 
 class Scene(NamedTuple):
-    """A kind's service, who may publish there, and where its index store is."""
+    """The service of a kind, its publisher, and the place of its index store."""
 
     kind: str
     elastic: ElasticScene
@@ -105,7 +106,7 @@ class Scene(NamedTuple):
         return ENCRYPTED if self.kind == ENCRYPTED else "default"
 
     def forget_index(self) -> None:
-        """Have the page cache forget the index store's files."""
+        """Evict the index store's files from the page cache."""
         for path in self.index_store.rglob("*") if self.index_store else ():
             if path.is_file():
                 with path.open("rb") as file:
@@ -128,7 +129,7 @@ def scene_of(kind: str, matchers: int) -> Iterator[Scene]:
 
 
 def next_move(scene: Scene, random: Random, visited: set[tuple[str, str]]) -> tuple[str, str] | None:
-    """A random slice and a host to move it to; None when slices have been wherever they may go."""
+    """A random slice and a host to move it to; None when the slices have been at all allowed hosts."""
     configuration = scene.elastic.record.configuration
     assert configuration is not None
     visited |= {(name, place.host) for name, place in configuration.places.items()}
@@ -142,7 +143,7 @@ def next_move(scene: Scene, random: Random, visited: set[tuple[str, str]]) -> tu
 
 
 def column(scene: Scene, subscriptions: int, moves: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Moves under events, at a number of subscriptions per slice: the table's row, and the figure's rows."""
+    """Moves while events arrive, with a number of subscriptions per slice: rows of table and figure."""
     url, elastic = scene.elastic.service.url, scene.elastic
     publisher = Publisher(url, space=scene.space, encryption=scene.encryption)
     reader = Reader(url, "all", scene.space)
@@ -185,7 +186,7 @@ def column(scene: Scene, subscriptions: int, moves: int) -> tuple[dict[str, Any]
 
 
 def delays(events: list[tuple[float, float]], spans: list[tuple[float, float]]) -> dict[str, Any]:
-    """What came late while slices moved, and while they did not."""
+    """The delays of events while slices moved, and while they did not."""
     sent_s, delay_ms = np.array(events).T
 
     def within(spans: list[tuple[float, float]]) -> list[Any]:
@@ -212,7 +213,7 @@ def delays(events: list[tuple[float, float]], spans: list[tuple[float, float]]) 
 def by_seconds(
     events: list[tuple[float, float]], spans: list[tuple[float, float]], moves: list[Move]
 ) -> list[dict[str, Any]]:
-    """Figure 7: least, mean and most of each second's delays, and which slice began to move in it."""
+    """Figure 7: minimum, mean and maximum of each second's delays, and the slice that began to move in it."""
     sent_s, delay_ms = np.array(events).T
     first_s = spans[0][0] - 5.0
     moved = {int(start - first_s): move.slice for (start, _), move in zip(spans, moves, strict=True)}
@@ -229,7 +230,7 @@ def by_seconds(
 def measure(
     kind: str, columns: list[int], moves: int, matchers: int
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """For each column its row, and its events by seconds."""
+    """Return for each column its row, and its events by seconds."""
     with scene_of(kind, matchers) as scene:
         stored, elastic = 0, scene.elastic
         for subscriptions in columns:
@@ -243,7 +244,7 @@ def measure(
 
 
 def keep(row: dict[str, Any]) -> None:
-    """Put a column's row in the table, in place of the one that was there."""
+    """Put a column's row into the table, replacing an existing one."""
     kept = RESULTS.read(TABLE) if (RESULTS.path / f"{TABLE}.csv").exists() else []
 
     def key(each: dict[str, Any]) -> tuple[Any, ...]:
@@ -289,11 +290,11 @@ def draw(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Table I and Figure 7 on a real Spark cluster.")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
-    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="subscriptions a slice")
+    parser.add_argument("--draw", action="store_true", help="only draw the results of an earlier run")
+    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="subscriptions per slice")
     parser.add_argument("--kind", choices=(SHARED, FETCHED, ENCRYPTED), default=SHARED)
-    parser.add_argument("--moves", type=int, default=MOVES, help="moves for each")
-    parser.add_argument("--matchers", type=int, default=MATCHERS, help="slices in all")
+    parser.add_argument("--moves", type=int, default=MOVES, help="moves per column")
+    parser.add_argument("--matchers", type=int, default=MATCHERS, help="total number of slices")
     options = parser.parse_args()
     if options.draw:
         draw(RESULTS.read(FIGURE))

@@ -1,4 +1,4 @@
-"""Figure 5: what the enforcer decides for two hosts at 73 and 74 %."""
+"""Figure 5: the enforcer's decision for two hosts at 73 and 74 %."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU = {
     "host2": {"M:3": 26, "M:4": 23, "EP:1": 13, "EP:2": 12},
 }
 STATE_BYTES = {"AP": 10_000, "EP": 100_000, "M": 6_250_000}
-"""Not in the paper's figure but for its order: access points least, matchers most."""
+"""Not in the paper's figure, except for the order: access points have least, matchers most."""
 
 
 def load() -> ClusterLoad:

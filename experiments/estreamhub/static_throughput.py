@@ -1,9 +1,10 @@
-"""Figure 6: the highest rate of publications of 2 to 12 hosts, and delays at half of that.
+"""Figure 6: the highest rate of publications with 2 to 12 hosts, and delays at half of that rate.
 
-No enforcer. Half of the hosts match; a quarter each are access and exit points. Two numbers of slices: the
-paper's (8 access points, 16 matchers, 8 exit points, section VI.A) cannot be shared evenly by all its numbers
-of hosts, and the host with the most slices bounds the rate; 60 of each can. The second grows in proportion to
-the hosts by construction: hosts do not slow each other down in this model.
+There is no enforcer. Half of the hosts match; a quarter each are access and exit points. Two numbers of
+slices are used. The paper's (8 access points, 16 matchers, 8 exit points, section VI.A) cannot be distributed
+evenly over all its numbers of hosts, so the host with the most slices limits the rate; 60 slices of each kind
+can. With 60 the rate is proportional to the hosts by construction: hosts do not slow each other down in this
+model.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from fieldfare_lab.simulation.estreamhub.engine import CostModel, arrivals
 SLICES = {"the paper's 8, 16 and 8 slices": (8, 16, 8), "60 slices of each": (60, 60, 60)}
 HOSTS = (2, 4, 6, 8, 10, 12)
 PAPER_PER_S = {hosts: 422 * hosts / 12 for hosts in HOSTS}
-"""422 at 12 hosts, "perfectly linear"."""
+"""The paper: 422 at 12 hosts, "perfectly linear"."""
 PAPER_MS = {"delay_min_ms": 55, "delay_p75_ms": 247}
-"""Of 12 hosts, section VI.C."""
+"""The paper's delays with 12 hosts, section VI.C."""
 
 
 def places(hosts: int, slices: tuple[int, int, int]) -> list[list[str]]:
@@ -42,7 +43,7 @@ def places(hosts: int, slices: tuple[int, int, int]) -> list[list[str]]:
 def run(
     hosts: int, slices: tuple[int, int, int], per_s: float, until_s: float, seed: int = SEEDS[0]
 ) -> tuple[ElasticCluster, float]:
-    """A run at one rate; and how many publications per second were finished in its second half."""
+    """Run at one rate; also return the finished publications per second in the second half."""
     rng = np.random.default_rng([seed, hosts])
     arrived_s = 1.0 + arrivals([(0, per_s), (until_s, per_s)], rng)
     cluster = ElasticCluster(CostModel(100_000, *slices), arrived_s, places=places(hosts, slices))

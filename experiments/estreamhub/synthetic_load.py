@@ -1,4 +1,4 @@
-"""Figure 8: 0 to 350 publications a second and back in half an hour, from one host on.
+"""Figure 8: from 0 to 350 publications per second and back within half an hour, starting with one host.
 
 The caption says 20,000 encrypted subscriptions, the text 100,000; both are run. The paper does not say how
 long the rate rises and stays: here 700 s up, 400 s at the top, 650 s down.
@@ -27,7 +27,7 @@ PAPER_MIGRATIONS = 246
 
 
 def measure() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Each run with each seed in a row, and with the first seed over time."""
+    """A row for each run with each seed, and for the first seed also the course over time."""
     runs, rows = [], []
     for subscriptions, policy in RUNS:
         for seed in SEEDS:

@@ -1,9 +1,9 @@
-"""What an event costs, step by step, on one core: ``python experiments/scaling/calibrate.py``.
+"""The cost of an event, step by step, on one core: ``python experiments/scaling/calibrate.py``.
 
-Decoding JSON, searching an index, putting matches in order by subscription, for indexes of 10,000 to five
-million subscriptions of the two kinds of `workloads`. The processor's time counts, and of several rounds the
-least. Then what Spark takes for a task, whatever is in it. Writes ``calibration.json``, from which the curves
-are drawn.
+The steps are decoding JSON, searching an index, and sorting matches by subscription, for indexes of 10,000 to
+five million subscriptions of the two kinds in `workloads`. The figures are processor time, the minimum of
+several rounds. Then the fixed time that Spark needs per task is measured. Writes ``calibration.json``, from
+which the curves are drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCHES = 8
 
 
 def measured(kind: str, size: int, rounds: int) -> dict[str, Any]:
-    """One kind of subscriptions, so many of them."""
+    """A number of subscriptions of one kind."""
     paths, predicates, count = WORKLOADS[kind](size, 1)
     part = build_part_from_columns(paths, predicates, np.arange(count, dtype=np.uint32))
     index, offsets = Index((part,)), np.zeros(EVENTS, np.int64)
@@ -72,10 +72,10 @@ def measured(kind: str, size: int, rounds: int) -> dict[str, Any]:
 
 
 def send_us() -> float:
-    """What an event costs that is sent from one task to another, of BlueDove's workload on Spark.
+    """The cost of sending an event from one task to another, for BlueDove's workload on Spark.
 
     Two cores match it where the log is read, or at two matchers of the attribute space; the difference of the
-    medians (``experiments/bluedove/on_spark.py --part spread``) is taken for sending it.
+    medians (``experiments/bluedove/on_spark.py --part spread``) is used as the cost of sending it.
     """
     rates: dict[tuple[str, str], list[float]] = {}
     with SPREAD.open() as file:
@@ -87,12 +87,12 @@ def send_us() -> float:
 
 
 def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does whose time is to be its own; a worker that left rows would not be used again."""
+    """A task without work, to time the rest; it reads all rows, or its worker would not be reused."""
     yield from (batch.slice(0, 0) for batch in batches)
 
 
 def overheads(rounds: int) -> dict[str, float]:
-    """Seconds that the driver needs to launch a task, and that a Python task takes on its slot."""
+    """Seconds in which the driver launches a task, and in which a Python task runs on its slot."""
     with TemporaryDirectory() as folder:
         session = service_session(SparkSettings(cores=2), Path(folder))
         try:

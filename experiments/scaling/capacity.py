@@ -1,4 +1,4 @@
-"""How many cores and how much memory a pipeline needs, for so many subscriptions and events, by partitioning.
+"""Cores and memory that a pipeline needs, by subscriptions, events per second and partitioning.
 
 A matcher is one task slot, a core, as in ``runtimes/spark/spread``. Core microseconds of an event::
 
@@ -6,7 +6,7 @@ A matcher is one task slot, a core, as in ``runtimes/spark/spread``. Core micros
     attribute space   read + decode + send + search(a segment's) + order    it goes to one matcher
     hash              read + decode + matchers x (send + search(N / matchers)) + order
 
-and each machine holds the index of what its cores match with. Cores are used to 60 %, as the elastic rules
+and each machine holds the index that its cores match with. Cores are 60 % busy, since the elastic rules
 (E-StreamHub, section V) keep them between 30 and 70.
 """
 
@@ -25,17 +25,17 @@ from workloads import DOMAIN, NUMBERS, width
 
 HERE = Path(__file__).resolve().parent
 USED = 0.6
-"""The share of a core that work may take."""
+"""The share of a core that work may use."""
 READ_BYTES_PER_S = 1.02e9
-"""Of a log in Kafka, by one reader: ``benchmarks/logs.py``, records of 100 KB."""
+"""Reading rate of one reader of a log in Kafka: ``benchmarks/logs.py``, records of 100 KB."""
 INDEX_SHARE = 0.5
-"""Of a machine's memory that may be index: the rest is for the next snapshot and for tasks."""
+"""The share of a machine's memory for the index: the rest is for the next snapshot and for tasks."""
 MACHINES_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is rented."""
+    """The machine that is rented."""
 
     name: str
     cores: int
@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Costs:
-    """What ``calibrate.py`` measured for one kind of subscriptions."""
+    """The measurements of ``calibrate.py`` for one kind of subscriptions."""
 
     kind: str
     rows: tuple[dict[str, Any], ...]
@@ -53,7 +53,7 @@ class Costs:
 
     @cached_property
     def points(self) -> tuple[tuple[int, float], ...]:
-        """Subscriptions, and core microseconds to search them for an event and put its matches in order."""
+        """Numbers of subscriptions, with the core microseconds per event to search them and sort matches."""
         return tuple((row["subscriptions"], row["search_us"] + row["order_us"]) for row in self.rows)
 
     @property
@@ -62,13 +62,13 @@ class Costs:
 
     @property
     def order_share(self) -> float:
-        """What of a large index's time goes into putting matches in order, which exit points do."""
+        """The part of a large index's time for sorting matches, which exit points do."""
         row = self.rows[-1]
         return float(row["order_us"] / (row["search_us"] + row["order_us"]))
 
     @property
     def index_bytes(self) -> float:
-        """For one subscription, in a large index."""
+        """Bytes per subscription in a large index."""
         return float(self.rows[-1]["index_bytes"])
 
     @property
@@ -76,10 +76,10 @@ class Costs:
         return float(self.rows[-1]["event_bytes"])
 
     def search_us(self, subscriptions: float) -> float:
-        """For one event among so many subscriptions.
+        """Microseconds per event with a number of subscriptions.
 
-        Between measured sizes in a straight line of the logarithms; beyond the largest as from the last size
-        but one to the last: devices and boxes are looked up, and what grows is misses of caches.
+        Interpolated linearly between the logarithms of measured sizes. Beyond the largest, the slope of the
+        last two sizes is used: devices and boxes are looked up, and only the number of cache misses grows.
         """
         sizes, times = np.log([size for size, _ in self.points]), np.log([time for _, time in self.points])
         wanted = max(log(subscriptions), sizes[0])
@@ -90,7 +90,7 @@ class Costs:
 
 
 def calibrated() -> dict[str, Costs]:
-    """By kind of subscriptions."""
+    """Measurements by kind of subscriptions."""
     found = json.loads((HERE / "calibration.json").read_text())
     kinds = dict.fromkeys(row["workload"] for row in found["steps"])
     return {
@@ -101,7 +101,7 @@ def calibrated() -> dict[str, Costs]:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one partitioning needs.
+    """The requirements of one partitioning.
 
     Attributes
     ----------
@@ -110,9 +110,9 @@ class Need:
     matchers
         Task slots that match.
     machines
-        Rented; more than `MACHINES_MAX`: it cannot be done, whatever there is.
+        Rented machines; more than `MACHINES_MAX` means that it is impossible with any number.
     bound
-        What decides their number: ``cores``, ``memory``, or why there is no number.
+        What determines their number: ``cores``, ``memory``, or the reason why there is no number.
     """
 
     partitioning: str
@@ -127,7 +127,7 @@ class Need:
 
 
 def held(kind: str, subscriptions: int, matchers: int) -> tuple[float, int]:
-    """What the slice holds that an event visits in the attribute space; and copies of a subscription."""
+    """Subscriptions in the slice that an event visits in the attribute space, and copies per subscription."""
     if kind == "keys":
         return subscriptions / matchers, 1  # by the device alone: equality touches one segment
     overlap = width(subscriptions) / DOMAIN
@@ -153,12 +153,12 @@ PARTITIONINGS: dict[str, Callable[[Costs, int, int], tuple[float, float]]] = {
     "attribute_space": _attribute_space,
     "hash": _hash,
 }
-"""Each says what an event costs with so many matchers, and the bytes that a matcher's slices take; replicated
-slices are mapped once a machine."""
+"""For each partitioning, the cost of an event with a number of matchers, and the bytes of a matcher's slices;
+replicated slices are mapped once per machine."""
 
 
 def need(partitioning: str, costs: Costs, subscriptions: int, events_per_s: float, machine: Machine) -> Need:
-    """The fewest machines."""
+    """The minimum number of machines."""
     room = machine.memory_bytes * INDEX_SHARE
     event_us = PARTITIONINGS[partitioning]
     machines, by_memory = 1, False

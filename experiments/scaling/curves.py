@@ -1,9 +1,10 @@
-"""From a machine to the internet's scale: ``python experiments/scaling/curves.py``.
+"""From one machine to internet scale: ``python experiments/scaling/curves.py``.
 
-What a pipeline needs for 10,000 to ten million events a second and a million to a billion subscriptions, by
-partitioning; what a month of it costs beside the rest of the service, and beside a bus that is paid by the
-event; how long an event waits. Computed from ``calibration.json``, from figures that other benchmarks print,
-and from list prices; nothing here was run at such a scale. Writes CSVs and pictures into results/.
+Computes the requirements of a pipeline for 10,000 to ten million events per second and a million to a billion
+subscriptions, by partitioning; its monthly cost, compared with the rest of the service and with a bus that is
+paid per event; and the waiting time of an event. Computed from ``calibration.json``, from figures of other
+benchmarks, and from list prices; nothing here was run at such a scale. Writes CSVs and pictures into
+results/.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ BUS_DOLLARS = 1.0
 BATCH_S = 0.025
 """Spark's own time for a batch: docs/decisions/streaming-query.md."""
 PUBLISHED_PER_S = 157_000
-"""Events a second that one gateway of two cores takes in: ``benchmarks/service.py``, publishing alone."""
+"""Events per second that one gateway with two cores accepts: ``benchmarks/service.py``, publishing alone."""
 LOG_BYTES_PER_S = 72e6
-"""What a broker of two cores takes in: ``benchmarks/logs.py``, appends in groups."""
+"""Rate that a broker with two cores accepts: ``benchmarks/logs.py``, appends in groups."""
 REPLICAS = 3
 """Of each partition of the log."""
 DELIVERED_PER_S = 2_000
-"""Messages a second that one gateway of two cores pushes to 5,000 streams with p99 below a second:
+"""Messages per second that one gateway with two cores pushes to 5,000 streams with p99 below a second:
 ``benchmarks/service.py`` at 1,000 events/s, two deliveries each."""
 DELIVERIES = 2
 MACHINE_CORES = 2
 
 
 def pipelines(kinds: dict[str, Costs]) -> list[dict[str, Any]]:
-    """What each partitioning needs."""
+    """The requirements of each partitioning."""
     rows = []
     for kind, costs in kinds.items():
         for subscriptions in SUBSCRIPTIONS:
@@ -71,7 +72,7 @@ def pipeline_row(kind: str, subscriptions: int, rate: int, found: Need) -> dict[
 
 
 def months(kinds: dict[str, Costs]) -> list[dict[str, Any]]:
-    """What a month costs, part by part; the pipeline by the cheapest partitioning."""
+    """The monthly cost, part by part; the pipeline with the cheapest partitioning."""
     rows = []
     for kind, costs in kinds.items():
         for subscriptions in SUBSCRIPTIONS:
@@ -103,12 +104,12 @@ def months(kinds: dict[str, Costs]) -> list[dict[str, Any]]:
 
 
 def cores(per_s: float, per_machine_s: float) -> int:
-    """Of machines of two, used as much as the pipeline's."""
+    """Return the cores, in machines with two, if they are as busy as the pipeline's."""
     return MACHINE_CORES * math.ceil(per_s / (per_machine_s * USED))
 
 
 def delays(kinds: dict[str, Costs], overheads: Overheads) -> list[dict[str, Any]]:
-    """How long an event waits in the pipeline, in simulated time, on the machines that `need` names."""
+    """The waiting time of an event in the pipeline, in simulated time, on the machines of `need`."""
     rows = []
     for kind, costs in kinds.items():
         for subscriptions, rate in zip(SUBSCRIPTIONS, RATES, strict=True):
@@ -134,7 +135,7 @@ def delays(kinds: dict[str, Costs], overheads: Overheads) -> list[dict[str, Any]
 
 
 def stages_of(found: Need, costs: Costs) -> list[Stage]:
-    """Fused in one stage; or access points, matchers, exit points, a task a slot each."""
+    """One fused stage; or access points, matchers and exit points, each with one task per slot."""
     if found.partitioning == "replicated":
         return [Stage(found.matchers, found.event_us)]
     matched_us = found.event_us - costs.base_us

@@ -1,8 +1,8 @@
-"""How long an event waits: Spark's micro-batches in simulated time, half loaded.
+"""The waiting time of an event: Spark's micro-batches in simulated time, at half load.
 
-A batch takes the events that came while the one before it ran. Its stages follow one another; the driver
-launches the tasks of a stage one by one, each on the next slot that is free. A task takes what its share of
-the events costs, times a random factor, and a fixed time. ``calibrate.py`` measures the fixed times.
+A batch contains the events that arrived while the previous one ran. Its stages run one after another; the
+driver launches the tasks of a stage one by one, each on the next free slot. The time of a task is the cost of
+its share of the events, times a random factor, plus a fixed time. ``calibrate.py`` measures the fixed times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPREAD = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Tasks that share a batch's events; each event costs `event_us` at all of them together."""
+    """Tasks that share a batch's events; `event_us` is the total cost per event."""
 
     tasks: int
     event_us: float
@@ -28,16 +28,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What does not depend on events, in seconds.
+    """Times that do not depend on events, in seconds.
 
     Attributes
     ----------
     batch_s
-        Planning a batch, noting it in the checkpoint.
+        Planning a batch and recording it in the checkpoint.
     launch_s
-        The driver, for one task: one after the other.
+        The driver's time per task; tasks are launched one after another.
     task_s
-        A task, on its slot.
+        A task's fixed time on its slot.
     """
 
     batch_s: float
@@ -46,7 +46,7 @@ class Overheads:
 
 
 def stage_s(stage: Stage, events: float, slots: int, overheads: Overheads, rng: np.random.Generator) -> float:
-    """How long a stage takes."""
+    """The time of a stage."""
     work_s = events * stage.event_us / 1e6 / stage.tasks
     took = overheads.task_s + work_s * np.exp(rng.normal(0.0, SPREAD, stage.tasks))
     free = [0.0] * min(slots, stage.tasks)
@@ -69,7 +69,7 @@ def delays_s(
     sample: int = 200,
     seed: int = 1,
 ) -> NDArray[np.float64]:
-    """From an event's arrival to the end of its batch, of a sample of the events of each batch."""
+    """Times from arrival to the end of the batch, for a sample of the events of each batch."""
     rng = np.random.default_rng(seed)
     took_s, found = overheads.batch_s, []
     for number in range(batches):

@@ -25,7 +25,7 @@ def _number(text: str) -> str:
 
 
 def steps() -> Table:
-    """What an event costs on one core."""
+    """The cost of an event on one core."""
     rows: list[list[object]] = []
     found: list[dict[str, Any]] = json.loads((HERE / "calibration.json").read_text())["steps"]
     for row in found:
@@ -37,7 +37,7 @@ def steps() -> Table:
 
 
 def machines() -> Table:
-    """Of 16 cores and 64 GB, by partitioning."""
+    """Machines with 16 cores and 64 GB, by partitioning."""
     found: dict[tuple[str, str, str], list[object]] = {}
     for row in _read("pipelines"):
         if row["subscriptions"] not in SHOWN or row["events_per_s"] not in SHOWN_RATES:
@@ -50,7 +50,7 @@ def machines() -> Table:
 
 
 def months() -> Table:
-    """Dollars a month, of a billion subscriptions or the most that can be."""
+    """Dollars per month, for a billion subscriptions or the maximum possible."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     parts: list[str] = []
     for row in _read("months"):

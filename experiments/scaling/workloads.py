@@ -1,10 +1,11 @@
-"""Two kinds of alerts whose events match two subscriptions each, however many subscriptions there are.
+"""Two kinds of alerts; each event matches two subscriptions on average, for any number of subscriptions.
 
-* *keys*: a device by name and a threshold, ``data.device = 'd00000017' AND data.value > 731205``. There
-  are more devices the more subscriptions, four of which watch each.
-* *boxes*: four ranges of numbers and no name; the more subscriptions, the narrower.
+* *keys*: a device by name and a threshold, ``data.device = 'd00000017' AND data.value > 731205``. The number
+  of
+  devices grows with the number of subscriptions: four subscriptions watch each device.
+* *boxes*: four ranges of numbers and no name; they become narrower as the number of subscriptions grows.
 
-An event is the same for both: a CloudEvent of about 210 bytes with a device and five numbers.
+Both use the same events: CloudEvents of about 210 bytes with a device and five numbers.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ DEVICE, VALUE = ("data", "device"), ("data", "value")
 
 
 def devices(subscriptions: int) -> int:
-    """How many there are to watch."""
+    """The number of devices."""
     return max(1, subscriptions // WATCHED_BY)
 
 
 def width(subscriptions: int) -> int:
-    """Of a box: where an event lies in one of so many with four such sides twice, on the mean."""
+    """The width of a box's sides, such that an event is in two of the boxes on average."""
     return int(DOMAIN * min(0.5, MATCHES_AN_EVENT / max(1, subscriptions)) ** 0.25)
 
 
@@ -70,7 +71,7 @@ PATHS: dict[str, list[Path]] = {"keys": [DEVICE, VALUE], "boxes": [("data", name
 
 
 def event_lines(size: int, subscriptions: int, seed: int) -> bytes:
-    """Events, one JSON object a line."""
+    """Events, one JSON object per line."""
     rng = np.random.default_rng([seed, size])
     device = rng.integers(0, devices(subscriptions), size).tolist()
     numbers = rng.integers(0, DOMAIN, (size, 1 + len(NUMBERS))).tolist()

@@ -1,8 +1,8 @@
-"""Floods: what one space can do to a service, as hard as it can, minding no answer.
+"""Floods: ways in which one space can load a service at the highest rate it can, ignoring answers.
 
-Each runs in a process of its own, at the lowest priority, in the space ``flood``, and never ends by itself:
-`flooding` starts and kills it. ``benchmarks/neighbours.py`` measures what another space feels of each;
-``python -m tests.faults --attacks`` runs them beside its accidents.
+Each runs in a separate process, at the lowest priority, in the space ``flood``, and never ends on its own:
+`flooding` starts and kills it. ``benchmarks/neighbours.py`` measures the effect of each on another space;
+``python -m tests.faults --attacks`` runs them together with its faults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUOTAS = {
     "filter_cost": 10_000.0,
     "connections": 200.0,
 }
-"""What an operator would give a space that is not trusted."""
+"""Quotas that an operator would set for a space that is not trusted."""
 JSON = {"content-type": "application/json"}
 BATCH = {"content-type": "application/cloudevents-batch+json"}
 
@@ -43,7 +43,7 @@ def event(data: Any) -> dict[str, Any]:
 
 
 class Asker:
-    """One connection on which is asked for one thing after the other; it is made again when it breaks."""
+    """A connection for one request after another; it is opened again when it breaks."""
 
     def __init__(self, address: Address) -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=120)
@@ -167,7 +167,7 @@ def flood_pattern(address: Address) -> None:
 
 
 def flood_levels(address: Address) -> None:
-    """Patterns of many members inside one another, whose cost is a product, and texts of deep parentheses."""
+    """Nested patterns with many members, whose costs multiply, and filters with deeply nested parentheses."""
     asker = Asker(address)
     for number in itertools.count():
         pattern: Any = [{"prefix": "a"}]
@@ -180,7 +180,7 @@ def flood_levels(address: Address) -> None:
 
 
 def flood_tests(address: Address) -> None:
-    """Filters tested against a thousand events each, by clients that go away before the answer."""
+    """Tests of filters against a thousand events each, by clients that disconnect before the answer."""
     filter = "ANY x IN data.a SATISFIES (ANY y IN data.a SATISFIES (x + y = 5000))"
     events = [event({"a": list(range(100))})] * 1_000
     body = json.dumps({"filter": filter, "events": events}).encode()
@@ -193,7 +193,7 @@ def flood_tests(address: Address) -> None:
 
 
 def flood_unfinished(address: Address) -> None:
-    """Hundreds of connections with requests that have begun and do not end, made again as they are closed."""
+    """Hundreds of connections with incomplete requests, opened again when they are closed."""
     held: list[socket.socket] = []
     beginnings = (
         b"POST /v1/spaces/flood/events HTTP/1.1\r\nHost: local",
@@ -219,7 +219,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 def flood_push(address: Address) -> None:
-    """A thousand subscriptions are pushed to one server that refuses all, at different queries."""
+    """A thousand subscriptions pushed to one server that refuses everything, with different queries."""
     asker = Asker(address)
     server = HTTPServer(("127.0.0.1", 0), _Refusing)
     port = server.server_port
@@ -255,7 +255,7 @@ FLOODS: dict[str, tuple[Callable[[Address], None], ...]] = {
     "unfinished": (flood_unfinished,),
     "push": (flood_push,),
 }
-"""What each does, on a connection each."""
+"""The floods by name; each function runs on its own connection."""
 
 
 def flood(kind: str, address: Address) -> None:

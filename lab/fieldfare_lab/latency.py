@@ -77,7 +77,7 @@ async def _connect(client: AsyncClient, followers: Followers, text: bytes) -> No
 async def _publish_steadily(
     client: AsyncClient, followers: Followers, texts: list[bytes]
 ) -> tuple[list[float], list[Position], Deliveries]:
-    # An event is not delayed for others here, nor for the answer to the previous one.
+    # Here an event waits neither for other events nor for the answer to the previous one.
     settings = BatchSettings(linger_ms=0, max_in_flight=16)
     sent_s, futures = [], []
     async with client.publisher(settings) as publisher:

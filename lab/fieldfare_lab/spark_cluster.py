@@ -1,12 +1,12 @@
-"""A standalone Spark cluster on loopback: a master and workers, processes of their own, from PySpark's jars.
+"""A standalone Spark cluster on loopback: a master and workers, as separate processes, from PySpark's jars.
 
     python -m fieldfare_lab.spark_cluster fieldfare demo --master spark://
 
-runs a command with a cluster that lasts as long as it does: ``spark://`` among its arguments becomes the
+runs a command with a cluster that lasts as long as the command: the argument ``spark://`` is replaced by the
 cluster's address.
 
-Workers have the Python that this environment was made from, none of its packages, and a home of their own:
-what a task needs beyond Python and Spark must be brought to them.
+Workers have the Python that this environment was created from, without its packages, and their own home
+directory: everything that a task needs beyond Python and Spark must be sent to them.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class _Process:
     Parameters
     ----------
     name
-        What its log is called.
+        Name of its log.
     folder
-        Where it works.
+        Its working directory.
     cores
-        How many cores' time it may have; None: what there is.
+        CPU time that it may use, in cores; None: no limit.
     """
 
     def __init__(self, name: str, folder: Path, cores: float | None) -> None:
@@ -115,12 +115,13 @@ class SparkCluster:
 
     Parameters
     ----------
-    workers
-        How many.
+        workers
+        Number of workers.
     worker_cores
-        Tasks that each runs at once.
+        Concurrent tasks per worker.
     cpu_limit
-        How many cores' time each may have with all that it starts, where control groups can be made.
+        CPU time, in cores, that each worker may use with its child processes, if control groups can be
+        created.
     """
 
     def __init__(self, workers: int = 3, worker_cores: int = 1, cpu_limit: float | None = None) -> None:
@@ -203,7 +204,7 @@ class SparkCluster:
             if all("Successfully registered" in _tail(each.log) for each in self.workers if each.is_running):
                 return
             time.sleep(0.1)
-        raise RuntimeError("the workers did not come to the master:\n" + _tail(self.workers[-1].log))
+        raise RuntimeError("the workers did not register with the master:\n" + _tail(self.workers[-1].log))
 
     def close(self) -> None:
         """Kill all processes, and remove their files."""

@@ -1,4 +1,4 @@
-"""What a step of a filter's work (``fieldfare.filters.work``) costs, for each kind of operation.
+"""The cost of a step of a filter's work (``fieldfare.filters.work``), for each kind of operation.
 
 Each case is a condition on an event's attributes, evaluated by columns in a quantifier over an array, with
 values that make it slow: long texts that nearly fit, characters of several bytes, long numbers.

@@ -1,4 +1,4 @@
-"""A match log without files, and a frontier whose looks go in two steps, as those of a thread do."""
+"""A match log without files, and a read scheduler whose reads have two steps, as on a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fieldfare.effects import Ask, Effect, Tell, Timer
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What some records of a partition matched: keys by subscription."""
+    """The matches of some records of a partition: keys by subscription."""
 
     partition: int
     start: int
@@ -36,7 +36,7 @@ class Block:
 
 @dataclass(slots=True)
 class Seen:
-    """A look that has read who waits, and what for, and has not answered yet."""
+    """A read that has begun, for the deliveries that waited then, and has not answered yet."""
 
     look: ReadMatches
     joined: int
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class Readers:
-    """A frontier and those who read: what a pump is, moved by hand."""
+    """A read scheduler and its readers: like the delivery service, but moved by hand."""
 
     blocks: list[Block] = field(default_factory=list)
     deliveries: dict[int, Delivery] = field(default_factory=dict)
@@ -80,19 +80,19 @@ class Readers:
                 self.ready(effect.news.delivery)
 
     def ready(self, delivery: Delivery) -> None:
-        """Somebody who waits is woken."""
+        """Wake a waiting reader."""
 
     # What happens
 
     def end(self, partition: int = 0) -> int:
-        """Up to where a partition is matched."""
+        """The end of the matched part of a partition."""
         return max((block.end for block in self.blocks if block.partition == partition), default=0)
 
     def matched(self, end: int, keys: dict[int, list[int]], partition: int = 0) -> None:
         self.blocks.append(Block(partition, self.end(partition), end, keys))
 
     def wait(self, number: int, *offsets: int) -> None:
-        """Somebody waits, who begins at these offsets the first time: at 0 where nothing is said."""
+        """Let a reader wait, which begins at these offsets the first time, or at 0 by default."""
         if number not in self.deliveries:
             begins = (*offsets, *(0,) * self.partitions)[: self.partitions]
             self.deliveries[number] = Delivery(number, keys_at(begins))
@@ -119,7 +119,7 @@ class Readers:
     # Looks, in two steps
 
     def see(self) -> bool:
-        """Looks that can be had are had: nobody hears of it yet."""
+        """Do all possible reads, without passing on their results yet."""
         left = []
         for look in self.looks:
             group = look.group
@@ -139,7 +139,7 @@ class Readers:
         return len(left) < had
 
     def answer(self) -> None:
-        """The frontier hears what was seen."""
+        """Pass the results of a read to the scheduler."""
         seen, self.seen = self.seen, []
         for each in seen:
             group = each.look.group
@@ -150,7 +150,7 @@ class Readers:
             self.hand_in(ReadDone(group, each.joined, each.end))
 
     def look(self) -> None:
-        """All looks that can be had, to their end."""
+        """Do all possible reads, and pass on their results."""
         self.answer()
         while self.see():
             self.answer()

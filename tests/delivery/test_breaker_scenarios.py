@@ -1,11 +1,11 @@
-"""A circuit breaker as text: ``breaking/*.txt`` hold what happens; below ``----`` what comes of it.
+"""A circuit breaker as text scenarios: ``breaking/*.txt`` hold the commands, and below ``----`` the trace.
 
 ``want WHO ...``, ``leave WHO``, ``well WHO``, ``fail WHO [WAIT]``, ``down WHO [WAIT]``
-    somebody wants to call; does not any more; it went well; it failed; nobody needs to try any more
+    a caller wants to call; cancels; its call succeeded; failed; showed that no other caller needs to try
 ``pace SPACING``, ``pass SECONDS``
-    an address allows a call in so many seconds; time goes by
+    an address allows one call per SPACING seconds; time passes
 
-To record the traces anew after a change that was meant:
+To record the traces again after an intended change:
 ``PYTHONPATH=src:tests/stories python tests/delivery/test_breaker_scenarios.py``; review the diff.
 """
 
@@ -36,7 +36,7 @@ SCENARIOS = sorted((Path(__file__).parent / "breaking").glob("*.txt"))
 
 
 class Callers:
-    """A breaker, its timers, and who may call."""
+    """A breaker, its timers, and the callers that may call."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.now = 0.0
@@ -95,14 +95,14 @@ class Callers:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_story_goes_as_it_was_told(path: Path) -> None:
+def test_the_scenario_gives_the_recorded_trace(path: Path) -> None:
     script, trace = stories.parts(path)
     assert stories.told(Callers, script) == trace
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_happens_nobody_calls_what_is_broken_and_nobody_waits_for_ever(seed: int) -> None:
-    """A thousand things by chance, beside what a reader of the docstring would expect of each."""
+def test_random_events_never_call_a_broken_address_and_no_caller_waits_for_ever(seed: int) -> None:
+    """A thousand random events, each compared with the behaviour that the docstring describes."""
     rng = random.Random(seed)
     callers = Callers(seed)
     breaker = callers.breaker
@@ -132,7 +132,7 @@ def test_whatever_happens_nobody_calls_what_is_broken_and_nobody_waits_for_ever(
         if breaker.state is BreakerState.TRYING:
             assert not callers.wanting or breaker._trier in callers.calling or callers.timers
         if callers.wanting and not callers.calling:
-            assert callers.timers, "who waits is looked at again"
+            assert callers.timers, "a waiting caller is tried again later"
         assert not (breaker.state is BreakerState.CLOSED and breaker.failures >= FAILURES_MAX)
         if breaker.state is BreakerState.OPEN:
             assert breaker.until_s <= callers.now + OPEN_MAX_S

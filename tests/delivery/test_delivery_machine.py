@@ -88,7 +88,7 @@ def test_a_nack_gives_again_before_what_is_new_and_only_once():
     assert delivery.take(session, 10, 0.0, 30.0) == [2, 3]
 
 
-def test_a_session_that_ends_gives_back_what_it_held_and_no_more():
+def test_a_session_that_ends_returns_exactly_the_messages_it_held():
     delivery, first, second = fed(1, 2, 3, 4), Session(10), Session(10)
     assert delivery.take(first, 2, 0.0, 30.0) == [1, 2]
     assert delivery.take(second, 1, 0.0, 30.0) == [3]
@@ -120,7 +120,7 @@ def test_after_a_restart_what_was_acked_beyond_the_cursor_does_not_come():
     assert (again.cursor_keys[0], again.cursor().acked) == (5, ())
 
 
-def test_an_ack_from_before_a_restart_counts_although_nobody_was_given_the_message_since():
+def test_an_ack_of_a_message_delivered_before_a_restart_counts():
     delivery, session = Delivery(1, [0]), Session(10)
     assert delivery.ack([2])
     delivery.feed(keys(1, 2, 3), 5)
@@ -134,7 +134,7 @@ def test_a_cursor_that_meets_nothing_but_non_matches_moves_on():
     assert delivery.wants_feed
 
 
-def test_what_was_read_and_not_given_may_be_forgotten_and_is_read_again():
+def test_messages_read_but_not_delivered_may_be_forgotten_and_are_read_again():
     delivery, session = fed(1, 2, 3, read_to=10), Session(2)
     delivery.take(session, 2, 0.0, 30.0)
     delivery.forget_unread()
@@ -160,21 +160,22 @@ def test_partitions_take_turns_and_each_has_its_own_cursor():
     assert delivery.ack([key_at(7, 3)]) == delivery.ack_up_to(key_at(7, 3)) == 0, "there is no such partition"
 
 
-def test_what_retention_took_of_one_partition_is_passed_over_in_no_other():
-    """A partition that still begins at its first record must not be taken for the end of the one before."""
+def test_retention_in_one_partition_skips_nothing_in_another():
+    """A partition that still begins at its first record must not be mistaken for the end of the one
+    before."""
     delivery = Delivery(1, keys_at((0, 0, 0)))
     delivery.skip_to((0, 4, 0))
     assert delivery.cursor_keys == (key_at(0, 0), key_at(1, 4), key_at(2, 0))
 
 
-def test_a_partition_that_a_cursor_has_no_place_for_is_read_from_where_the_subscription_began():
+def test_a_partition_missing_in_the_cursor_is_read_from_the_start_of_the_subscription():
     cursor = Cursor((Position(0, 5, 2), Position(9, 1, 0)))
     delivery = Delivery.from_cursor(1, cursor, (0, 7))
     assert delivery.cursor_keys == (key_of(Position(0, 5, 2)), key_at(1, 7))
     assert Delivery.from_cursor(1, None, (3, 7)).cursor_keys == (key_at(0, 3), key_at(1, 7))
 
 
-def test_attempts_are_counted_and_what_was_not_sent_was_none():
+def test_attempts_are_counted_and_an_unsent_message_is_no_attempt():
     delivery, session = fed(1, 2, 3), Session(10)
     assert delivery.take(session, 3, 0.0, 30.0) == [1, 2, 3]
     delivery.give_back(session, [3])
@@ -187,7 +188,7 @@ def test_attempts_are_counted_and_what_was_not_sent_was_none():
     assert delivery.tries.counts == {}, "nothing is remembered of what is settled"
 
 
-def test_delays_hold_up_nobody_but_the_message_that_failed():
+def test_delays_only_affect_the_message_that_failed():
     delivery, session = fed(1, 2, 3), Session(10)
     delivery.configure(DeliverySettings(retry_delays_s=(1.0, 5.0)))
     delivery.take(session, 1, 0.0, 30.0)
@@ -204,7 +205,7 @@ def test_delays_hold_up_nobody_but_the_message_that_failed():
     assert not delivery.is_idle
 
 
-def test_one_that_waits_for_its_time_and_is_acked_meanwhile_does_not_come():
+def test_a_delayed_message_that_is_acked_meanwhile_is_not_delivered():
     delivery, session = fed(1, 2), Session(10)
     delivery.take(session, 1, 0.0, 30.0)
     delivery.nack([1], 0.0, 5.0)
@@ -224,7 +225,7 @@ def test_settings_bound_what_all_sessions_hold_but_for_those_that_settle_by_orde
     assert delivery.take(first, 2, 0.0, 30.0) == [5, 6]
 
 
-def test_an_extended_lease_ends_later_and_only_for_who_has_one():
+def test_an_extended_lease_ends_later_and_only_leased_messages_are_extended():
     delivery, session = fed(1, 2), Session(10)
     delivery.take(session, 2, 0.0, 10.0)
     assert delivery.extend([1, 1, 7], 5.0, 10.0) == 1
@@ -233,7 +234,7 @@ def test_an_extended_lease_ends_later_and_only_for_who_has_one():
     assert session.held == 2
 
 
-def test_while_very_many_that_were_given_up_are_not_saved_nothing_is_given(monkeypatch):
+def test_nothing_is_delivered_while_too_many_given_up_messages_are_unsaved(monkeypatch):
     monkeypatch.setattr(delivery_module, "LETTERS_MAX", 2)
     delivery, session = fed(1, 2, 3), Session(10)
     delivery.take(session, 2, 0.0, 30.0)
@@ -244,7 +245,7 @@ def test_while_very_many_that_were_given_up_are_not_saved_nothing_is_given(monke
 
 
 class DeliveryAgainstModel(RuleBasedStateMachine):
-    """Random feeds, takes, acks, nacks, lapses of time and restarts, held against plain sets."""
+    """Random feeds, takes, acks, nacks, passing time and restarts, compared with plain sets."""
 
     partitions = 1
 
@@ -353,7 +354,7 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
         assert self.delivery.in_flight == sum(session.held for session in self.sessions)
 
     def teardown(self) -> None:
-        """In the end everything comes that was not acked."""
+        """At the end every message that was not acked is delivered."""
         self.restart()
         given = self.delivery.take(Session(1 << 20), 1 << 20, self.now_s, 1.0)
         assert set(given) == self.matches - self.acked
@@ -364,10 +365,10 @@ class PartitionsAgainstModel(DeliveryAgainstModel):
 
 
 class AttemptsAgainstModel(RuleBasedStateMachine):
-    """Attempts, delays, what is given up and tried again, with saves and crashes between any two steps.
+    """Attempts, delays, given up and retried messages, with saves and crashes between any two steps.
 
-    A message is due now or at a time, held, acked, or in the list. What is on disk is what the registry would
-    hold: a cursor, and letters. A crash takes the machine back to it.
+    A message is due now or at a time, held, acked, or in the list. The state on disk is that of the registry:
+    a cursor, and dead letters. A crash returns the machine to that state.
     """
 
     settings = DeliverySettings(max_attempts=2, retry_delays_s=(0.0, 3.0), max_in_flight=5)
@@ -436,7 +437,8 @@ class AttemptsAgainstModel(RuleBasedStateMachine):
             self.later[key] = self.now_s + after_s
 
     def _note_dead(self) -> None:
-        """What was given as often as it may be before a crash is given up when its turn comes."""
+        """A message that had used all its attempts before a crash is given up when it would be delivered
+        next."""
         for key in self.delivery.tries.letters.keys() - self.dead:
             assert key not in self.held and key not in self.acked
             assert self.delivery.tries.letters[key].attempts >= 2
@@ -454,7 +456,7 @@ class AttemptsAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        """One that is held is acked, terminated, extended, or could not be sent."""
+        """A held message is acked, terminated, extended, or could not be sent."""
         self._lapse()
         if not self.held:
             return
@@ -503,7 +505,7 @@ class AttemptsAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Nothing acked on disk comes again, nothing in the list is lost, no count is too high."""
+        """No message acked on disk is delivered again, none in the list is lost, and no count is too high."""
         saved = replace(self.disk_cursor, retried=tuple(map(position_of, sorted(self.disk_retried))))
         self.delivery = Delivery.from_cursor(1, saved, (0,))
         self.delivery.configure(self.settings)
@@ -530,7 +532,7 @@ class AttemptsAgainstModel(RuleBasedStateMachine):
         assert self.delivery.in_flight == len(self.held) == self.session.held
 
     def teardown(self) -> None:
-        """In the end everything that was not acked comes, or is in the list."""
+        """At the end every message that was not acked is delivered, or is in the list."""
         self.settings = DeliverySettings()
         self.delivery.configure(self.settings)
         self.now_s += 1_000
@@ -549,11 +551,11 @@ for case in (TestDeliveryAgainstModel, TestPartitionsAgainstModel, TestAttemptsA
 del case  # or pytest collects it, too
 
 
-def test_bytes_in_flight_hold_messages_back_and_one_that_is_larger_is_given_alone():
+def test_bytes_in_flight_are_limited_and_a_larger_message_is_delivered_alone():
     delivery, session = fed(*range(1, 40)), Session(100)
     delivery.configure(DeliverySettings(max_in_flight_bytes=1_000))
     first = delivery.take(session, 50, 0.0, 30.0)
-    assert first == [1], "nobody knows yet how large they are"
+    assert first == [1], "their sizes are not known yet"
     assert delivery.take(session, 50, 0.0, 30.0) == []
     assert delivery.weigh(1, 100)
     some = delivery.take(session, 50, 0.0, 30.0)

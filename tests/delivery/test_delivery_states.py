@@ -51,7 +51,7 @@ def state_of(delivery: Delivery, key: int, listed: set[int]) -> str:
 
 
 class Watched(Walk):
-    """A walk that notes every move of every message, by the method that made it."""
+    """A walk that records every move of every message, with the method that caused it."""
 
     moves: set[Move]
 
@@ -68,7 +68,7 @@ class Watched(Walk):
 
 
 class Noted:
-    """A delivery whose methods are watched from outside: what they call of each other is not."""
+    """A delivery whose methods are recorded when they are called from outside, but not by each other."""
 
     def __init__(self, delivery: Delivery, walk: Watched) -> None:
         self.delivery, self.walk = delivery, walk

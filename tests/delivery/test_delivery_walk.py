@@ -1,7 +1,7 @@
-"""Walks of the delivery's machine at random, against a naive state of each message, with kills between saves.
+"""Random walks of the delivery's machine, with kills between saves, against a naive state of each message.
 
-Whatever comes in whatever order: nothing owed is lost, nothing settled is given, no message is given twice at
-once, too early or too often, and the list of dead letters says what is dead.
+For any order of calls: no pending message is lost, no settled message is delivered, no message is delivered
+twice at the same time, too early or too often, and the list of dead letters is correct.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = 12
 
 
 class Registry:
-    """What the registry keeps of one delivery."""
+    """The registry's state of one delivery."""
 
     def __init__(self) -> None:
         self.cursor: Cursor | None = None
@@ -51,7 +51,7 @@ class Registry:
 
 
 class Walk:
-    """One walk: a machine, its registry, and what should be true of each message."""
+    """One walk: a machine, its registry, and the expected state of each message."""
 
     def __init__(self, seed: int, *, crashes: bool) -> None:
         self.rng = rng = random.Random(seed)
@@ -128,7 +128,8 @@ class Walk:
                 self.failed(key, None)
 
     def given_up_at_their_turn(self) -> None:
-        """What was given as often as it may be, and not failed, dies when the machine meets it."""
+        """A message that has used its attempts without failing is given up when it would be delivered
+        next."""
         most, tries = self.settings.max_attempts, self.delivery.tries
         for key, state in self.state.items():
             if most is None or state != OWED or key in self.leases or self.told[key] < most:
@@ -203,14 +204,14 @@ class Walk:
             assert sum(leased) <= limit or len(leased) == 1, leased
 
     def name(self, session: Session) -> None:
-        """What is asked for is told, sometimes late or by two at once."""
+        """Requested keys are reported, sometimes late or by two readers at once."""
         unread = self.delivery.to_name(session, self.rng.choice([3, 100]))
         assert (self.settings.order_by is not None) or not unread
         for _ in range(self.rng.choice([1, 1, 2])):
             self.delivery.name(unread, [self.names[key] for key in unread])
 
     def check_order(self, key: int) -> None:
-        """One of an ordering key at a time, and the oldest that was given or lies before."""
+        """Only one message of an ordering key is in flight at a time, and it is the oldest one."""
         name = self.names[key]
         if self.settings.order_by is None or name in self.mixed:
             return
@@ -223,7 +224,7 @@ class Walk:
         assert not owed, "before an older of its key"
 
     def order(self) -> None:
-        """It is ordered from now on, or no more."""
+        """Turn ordering on or off."""
         if self.rng.random() < 0.5:
             self.settings = replace(self.settings, order_by=self.rng.choice([None, "key", "other"]))
             self.mixed |= {self.names[key] for key in (*self.leases, *self.due)}
@@ -243,7 +244,7 @@ class Walk:
         self.answered()
 
     def late(self, key: int) -> None:
-        """It was acked after it had been given up: no retry brings it back, and no restart lists it."""
+        """Ack a message after it was given up: no retry delivers it again, and no restart lists it."""
         self.state[key] = ACKED
         if self.delivery.is_saved:
             assert key not in self.registry.listed()
@@ -338,7 +339,7 @@ class Walk:
         self.saved(len(self.marks))
 
     def look(self) -> None:
-        """What every route does before it reads or changes the list."""
+        """The step that every route does before it reads or changes the list."""
         self.delivery.expire(self.now)
         self.expired()
         self.save()
@@ -400,7 +401,7 @@ class Walk:
                 assert self.state[key] != OWED, "lost"
 
     def finish(self) -> None:
-        """Read to the end, ack all: what is left is what was given up."""
+        """Read to the end and ack everything: only messages that were given up remain."""
         self.settings = replace(self.settings, paused=False, max_in_flight=None, max_in_flight_bytes=None)
         self.delivery.configure(self.settings)
         for _ in range(200):
@@ -428,7 +429,7 @@ class Walk:
 
 @pytest.mark.parametrize("crashes", [False, True])
 @pytest.mark.parametrize("kept", [0, 1, sessions.KEPT_SESSIONS])
-def test_no_order_of_verbs_and_kills_loses_doubles_or_brings_back_a_message(kept, crashes, monkeypatch):
+def test_no_order_of_calls_and_kills_loses_doubles_or_revives_a_message(kept, crashes, monkeypatch):
     monkeypatch.setattr(sessions, "KEPT_SESSIONS", kept)
     for seed in range(drawn(100)):
         walk = Walk(seed, crashes=crashes)

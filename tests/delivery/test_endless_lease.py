@@ -1,4 +1,4 @@
-"""What a stream holds that settles its messages itself: a lease without an end."""
+"""The messages of a stream that settles them automatically: a lease without an end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_an_automatic_stream_has_settled_leaves_it_and_the_rest_comes_again
 
 
 @pytest.mark.parametrize("kept", [0, KEPT_SESSIONS])
-def test_an_automatic_stream_that_has_settled_everything_begins_anew(kept, monkeypatch):
+def test_an_automatic_stream_starts_empty_after_everything_is_settled(kept, monkeypatch):
     monkeypatch.setattr("fieldfare.delivery.sessions.KEPT_SESSIONS", kept)
     delivery, session = fed(1, 2, 3), Session(10, is_auto=True)
     first = delivery.take(session, 1, 0.0, math.inf)
@@ -74,7 +74,7 @@ def test_an_automatic_stream_that_has_settled_everything_begins_anew(kept, monke
 
 
 @pytest.mark.parametrize("kept", [0, KEPT_SESSIONS])
-def test_what_an_automatic_stream_was_given_twice_comes_again_once_when_it_ends(kept, monkeypatch):
+def test_a_message_delivered_twice_to_an_automatic_stream_is_redelivered_once(kept, monkeypatch):
     monkeypatch.setattr("fieldfare.delivery.sessions.KEPT_SESSIONS", kept)
     delivery, session = fed(1, 2, 3), Session(10, is_auto=True)
     assert delivery.take(session, 3, 0.0, math.inf) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Messages of one ordering key: one at a time, each held up by its own key only, and where it was last."""
+"""Messages of one ordering key: one at a time, delayed only by their own key, and sticky to a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERED = DeliverySettings(order_by="subject")
 
 
 def name(key: int) -> int | None:
-    """The ordering key is what is left of a division by four; where that is 0, there is none."""
+    """The ordering key is the remainder of a division by four; for 0 there is no key."""
     return key % 4 or None
 
 
@@ -55,7 +55,7 @@ def test_a_message_that_fails_holds_only_its_key():
     assert delivery.tries.count_of(5) == 1
 
 
-def test_what_is_given_up_holds_nothing():
+def test_a_given_up_message_does_not_hold_its_key():
     delivery, session = ordered(1, 5, 9, max_attempts=1), Session(100)
     assert take(delivery, session) == [1]
     delivery.nack([1], 0.0)
@@ -88,7 +88,7 @@ def test_a_key_stays_with_the_stream_that_had_it_while_that_has_room():
     assert take(delivery, second) == [9], "it has gone"
 
 
-def test_a_stream_without_room_holds_up_nobody():
+def test_a_stream_without_room_does_not_delay_others():
     delivery, first, second = ordered(1, 2, 5), Session(2), Session(100)
     assert take(delivery, first) == [1, 2]
     delivery.ack([1])
@@ -106,7 +106,7 @@ def test_pulls_keep_no_key():
     assert take(delivery, stream) == [5]
 
 
-def test_behind_as_many_of_a_key_as_may_wait_all_wait(monkeypatch):
+def test_when_too_many_messages_of_a_key_wait_all_others_wait(monkeypatch):
     for module in (key_ordering, delivery_machine):
         monkeypatch.setattr(module, "ORDERED_MAX", 6)
     delivery, session = ordered(1, 5, 9, 13, 17, 21, 22), Session(100)
@@ -117,7 +117,7 @@ def test_behind_as_many_of_a_key_as_may_wait_all_wait(monkeypatch):
     assert delivery.has_message(session) and take(delivery, session) == [22]
 
 
-def test_an_automatic_stream_is_given_all_in_order():
+def test_an_automatic_stream_gets_all_messages_in_order():
     delivery, session = ordered(1, 2, 5, 6), Session(100, is_auto=True)
     assert take(delivery, session) == [1, 2, 5, 6]
     delivery.release(session)
@@ -126,7 +126,7 @@ def test_an_automatic_stream_is_given_all_in_order():
 
 @pytest.mark.parametrize("given", [1, 3])
 def test_an_attempt_is_counted_when_a_message_is_given_and_not_when_its_key_is_read(given):
-    """What waited behind its key when the gateway was killed was never given."""
+    """A message that waited behind its key when the gateway was killed was never delivered."""
     delivery = ordered(1, 5, 9, max_attempts=1)
     session = Session(100)
     for _ in range(given):
@@ -142,13 +142,13 @@ def test_an_attempt_is_counted_when_a_message_is_given_and_not_when_its_key_is_r
     assert [again.tries.count_of(key) for key in take(again, session)] == ([1] if given == 1 else [])
 
 
-def test_it_can_be_ordered_from_now_on_and_no_more():
+def test_ordering_can_be_turned_on_and_off():
     delivery, session = fed(1, 2, 5, 6, 9), Session(100)
     assert delivery.take(session, 3, 0.0, 30.0) == [1, 2, 5]
     delivery.nack([1], 0.0)
     delivery.nack([2], 0.0, 60.0)
     delivery.configure(ORDERED)
-    assert take(delivery, session) == [], "somebody has 5, which is of the same key as 1; 2 waits"
+    assert take(delivery, session) == [], "5, which has the same key as 1, is in flight; 2 waits"
     delivery.ack([5])
     assert take(delivery, session) == [1]
     assert delivery.tries.count_of(1) == 2
@@ -160,7 +160,7 @@ def test_it_can_be_ordered_from_now_on_and_no_more():
     assert delivery.cursor().positions == (position_of(10),)
 
 
-def test_what_has_no_key_drives_out_no_memory_of_who_had_one(monkeypatch):
+def test_messages_without_a_key_do_not_evict_the_last_reader_of_a_key(monkeypatch):
     monkeypatch.setattr(key_ordering, "HOMES_MAX", 1)
     delivery, first, second = ordered(1, 4, 8, 12, 5), Session(2), Session(100)
     assert take(delivery, first, 2) == [1, 4]

@@ -1,4 +1,4 @@
-"""Who waits for matches, moved by hand: nobody misses one, and who is not matched costs nothing."""
+"""Deliveries that wait for matches, moved by hand: none misses a match, and unmatched ones cost nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def key(offset: int) -> int:
     return key_at(0, offset)
 
 
-def test_ten_thousand_who_wait_are_not_touched_by_what_does_not_match_them(monkeypatch):
-    """With 10,000 open streams each block was a tenth of a second of the event loop, whomever it matched."""
+def test_a_block_does_not_touch_waiting_deliveries_that_it_does_not_match(monkeypatch):
+    """With 10,000 open streams each block took a tenth of a second of the event loop, for any matches."""
     readers = Readers()
     for number in range(10_000):
         readers.wait(number)
@@ -60,8 +60,8 @@ def test_a_look_that_fails_is_repeated_after_a_moment() -> None:
     assert again == Ask(ReadMatches(scheduler.groups[0].leader, follow=True))
 
 
-def test_all_come_back_to_the_same_place_and_are_looked_for_together():
-    """After a restart 10,000 browsers connect again: every block that they missed is looked at once."""
+def test_deliveries_at_the_same_position_share_one_read():
+    """After a restart 10,000 browsers reconnect: every block that they missed is read once."""
     readers = Readers()
     for end in range(1, 51):
         readers.matched(end, {})
@@ -75,8 +75,9 @@ def test_all_come_back_to_the_same_place_and_are_looked_for_together():
     assert len(readers.scheduler.groups[0].leader.members) == 10_000
 
 
-def test_very_many_deadlines_that_are_given_up_leave_memory():
-    """A client that waits and leaves again and again, with a lease of a day, left a deadline each time."""
+def test_cancelled_deadlines_leave_memory():
+    """A client that repeatedly waits and leaves, with a lease of a day, left a deadline in memory each
+    time."""
     readers = Readers()
     readers.matched(1, {1: [0]})
     readers.wait(1)
@@ -107,9 +108,9 @@ def test_a_backlog_of_one_partition_keeps_no_message_of_another_waiting():
 
 
 class FrontierAgainstModel(RuleBasedStateMachine):
-    """Readers come and go between the two steps of a look; all they read is held against what was matched.
+    """Readers come and go between the two steps of a read; all they read is compared with the matches.
 
-    Of the records of a block some are none: whoever reads steps over the holes.
+    Some offsets of a block are holes, which readers skip.
     """
 
     partitions = 1

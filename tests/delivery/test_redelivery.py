@@ -1,4 +1,4 @@
-"""What is given again by the machine of a delivery: once, when it is due, and to whom it costs nothing."""
+"""Redelivery in the delivery's machine: once, when it is due, and without cost for others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fieldfare.delivery.delivery import Session
 from fieldfare.delivery.keys import position_of
 
 
-def test_a_message_that_is_retried_while_somebody_has_it_does_not_come_again_after_its_ack():
-    """Its letter is from before a seek: it was kept as one that is owed, and so it was after a restart."""
+def test_a_dead_letter_retried_while_in_flight_does_not_come_again_after_its_ack():
+    """Its dead letter is from before a seek: it was kept as pending, also after a restart."""
     delivery, session = fed(1), Session(10)
     assert delivery.take(session, 1, 0.0, 30.0) == [1]
     delivery.terminate([1], "why")
@@ -23,7 +23,7 @@ def test_a_message_that_is_retried_while_somebody_has_it_does_not_come_again_aft
     assert not delivery.tries.retried and delivery.take(session, 1, 0.0, 30.0) == []
 
 
-def test_a_message_given_up_while_it_waits_and_retried_is_taken_once_and_waits_as_it_is_told():
+def test_a_waiting_message_given_up_and_retried_is_taken_once_after_its_delay():
     delivery, session = fed(1), Session(10)
     for _ in range(3):
         assert delivery.take(session, 5, 0.0, 30.0) == [1], "it is in one answer once"
@@ -41,8 +41,8 @@ def test_a_message_given_up_while_it_waits_and_retried_is_taken_once_and_waits_a
     assert delivery.take(session, 5, 60.0, 30.0) == [1]
 
 
-def test_a_session_that_ends_looks_at_nothing_that_others_hold():
-    """Each stream that was closed cost as much as all had in their hands."""
+def test_a_session_that_ends_does_not_examine_messages_of_others():
+    """Closing a stream cost time in proportion to the messages held by all streams."""
     delivery, holder = fed(*range(1, 2_001)), Session(2_000)
     delivery.take(holder, 2_000, 0.0, 30.0)
     looked = 0
@@ -61,7 +61,7 @@ def test_a_session_that_ends_looks_at_nothing_that_others_hold():
     assert holder.held == 0 and len(delivery.take(Session(2_000), 2_000, 0.0, 30.0)) == 2_000
 
 
-def test_delays_of_what_was_settled_meanwhile_leave_memory():
+def test_delays_of_settled_messages_leave_memory():
     delivery, session = fed(*range(1, 10_001)), Session(10)
     for key in range(1, 10_001):
         assert delivery.take(session, 1, 0.0, 30.0) == [key]

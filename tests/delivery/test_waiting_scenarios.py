@@ -1,28 +1,29 @@
-"""Waiting for matches as text: ``scenarios/*.txt`` hold what happens; below ``----`` what comes of it.
+"""Waiting for matches as text scenarios: ``scenarios/*.txt`` hold commands, and below ``----`` the trace.
 
-A story is commands, one a line:
+A scenario has one command per line:
 
 ``partitions COUNT``
-    first of all: the log has so many; then offsets are said with their partition, as in ``1:7``
+    optional first line: the number of partitions; then offsets include their partition, as in ``1:7``
 ``block END NUMBER=OFFSET,... ...``
-    the records up to END are matched, and these of them by these subscriptions
+    the records up to END are matched, and these subscriptions match these offsets
 ``wait NUMBER [OFFSET]``, ``leave NUMBER``
-    somebody waits for a subscription, which the first time begins there; nobody does any more
+    a reader waits for a subscription, which begins at OFFSET the first time; the reader leaves
 ``see``, ``look``
-    looks read who waits, and nobody hears of it yet; looks come to their end
+    reads begin for the waiting readers, without results yet; reads complete
 ``take NUMBER COUNT [LEASE]``, ``ack NUMBER OFFSET ...``, ``nack NUMBER OFFSET ...``, ``pass SECONDS``
-    what readers do, and time
+    actions of readers, and passing time
 ``set NUMBER NAME=VALUE ...``
-    settings of a delivery, in JSON, and no others
+    settings of a delivery, in JSON, replacing all earlier ones
 ``terminate NUMBER OFFSET ...``, ``retry NUMBER OFFSET ...``, ``seek NUMBER OFFSET``, ``letters NUMBER``
-    a reader gives messages up; a person has them given all the same, sets the delivery to another place, or
-    looks at what was given up (which nobody saves here)
+    a reader gives messages up; a person retries them, sets the delivery to another position, or
+    lists the dead letters (which are not saved here)
 ``break OFFSET``, ``mend``, ``keep OFFSET``
-    the block that begins there cannot be read; it can again; retention takes what lies before
+    the block that begins there becomes unreadable; it becomes readable again; retention removes earlier
+    blocks
 ``groups``
-    who waits where
+    show the read groups
 
-To record the traces anew after a change that was meant:
+To record the traces again after an intended change:
 ``PYTHONPATH=src:tests/stories python tests/delivery/test_waiting_scenarios.py``;
 review the diff.
 """
@@ -51,7 +52,7 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 class Story(Readers):
-    """Readers of whom it is written down what becomes of them; an event is a record here."""
+    """Readers whose results are recorded; each event is a record of its own."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -136,7 +137,7 @@ class Story(Readers):
 
 
 def key_said(text: str) -> int:
-    """The key of an offset, or of a partition and an offset in it."""
+    """The key of an offset, or of an offset in a partition."""
     *partition, offset = map(int, text.split(":"))
     return key_at(*partition, offset) if partition else key_at(0, offset)
 
@@ -145,7 +146,7 @@ BEGIN = Story
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_story_goes_as_it_was_told(path: Path) -> None:
+def test_the_scenario_gives_the_recorded_trace(path: Path) -> None:
     script, trace = stories.parts(path)
     assert stories.told(BEGIN, script) == trace
 

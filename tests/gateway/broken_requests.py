@@ -1,7 +1,7 @@
-"""Requests drawn from the description of the API, as it says and otherwise; and bytes that are hardly any.
+"""Requests generated from the API's description, valid and invalid; and bytes that are nearly requests.
 
-Whatever comes: no answer says that the service has failed, each is one that the description names, with a
-body as it says, and the service goes on.
+For all of them: no answer reports a failure of the service, each has a documented status and
+body, and the service continues to work.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 KNOWN = {"space": "default", "id": "known"}
-"""What most requests are about: there is such a subscription, with events and dead letters."""
+"""The object of most requests: an existing subscription, with events and dead letters."""
 KNOWN_SHARE = 0.7
 OTHERS = ("401", "403", "408", "421", "431", "503")
-"""What may be answered to any request; that the service has failed (500) is not among it."""
+"""Allowed statuses for any request; 500, a failure of the service, is not among them."""
 ENDLESS = ("/stream", "/websocket")
 """Paths whose answers do not end; `nonsense` asks there."""
 ANSWERED_S = 20.0
@@ -42,7 +42,7 @@ EVERYTHING = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.dat
 
 @dataclass
 class Findings:
-    """What was found, by what is wrong, with an example of each."""
+    """The errors that were found, grouped by kind, with an example of each."""
 
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Findings:
 
 
 def prepare(client: httpx.Client) -> None:
-    """Have what requests are about be there."""
+    """Create the objects that requests refer to."""
     client.put(f"{SUBSCRIPTIONS}/known", json={"filter": "data.x >= 0", "delivery": {"max_attempts": 2}})
     lines = b"".join(json.dumps(event(n, {"x": n})).encode() + b"\n" for n in range(5))
     client.post("/v1/spaces/default/events", content=lines, headers=LINES)
@@ -81,7 +81,7 @@ def ask_by_description(
     findings: Findings,
     paths: tuple[str, ...] = ("",),
 ) -> None:
-    """Draw so many requests for each operation that is described, half of them as it says.
+    """Generate a number of requests for each documented operation, half of them valid.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _note(findings: Findings, place: str, status: int, failure: Any, text: str, 
 def ask_nonsense(
     url: str, most: int, draw: Callable[[Random], bytes], number: int, findings: Findings
 ) -> None:
-    """Send bytes that are nearly requests, each on a connection of its own, and read what comes."""
+    """Send bytes that are nearly requests, each on a separate connection, and read the answers."""
     random = Random(number)
     address = httpx.URL(url)
     for _ in range(most):

@@ -1,4 +1,4 @@
-"""Sites that are joined by links over loopback, for the tests of brokers."""
+"""Sites linked over loopback, for the tests of brokers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Site:
         return all(self.of(name).get("counts_through", -1) >= revision for name in origins)
 
     def is_quiet(self) -> bool:
-        """Whether all that this site has to tell others is told, and they count its filters as of now."""
+        """Whether all messages of this site to others are delivered, and they use its current filters."""
         state, revision = self.brokers(), self.gateway.registry.revision()
         others = [each for each in state["brokers"] if each["name"] != self.name]
         return not any(each["outbox_entries"] for each in state["links"]) and all(
@@ -138,7 +138,7 @@ def sites(root: Path, names: str, links: str) -> Iterator[list[Site]]:
 
 
 class Wire:
-    """A way from one site to another that can be cut: it passes bytes between a port and the site's."""
+    """A connection from one site to another that can be cut: it forwards bytes between two ports."""
 
     def __init__(self, to: int) -> None:
         self.to = to

@@ -1,4 +1,4 @@
-"""What the gateway's tests share: a running gateway, and a pipeline that matches with the evaluator."""
+"""Helpers of the gateway's tests: a running gateway, and a pipeline that matches with the evaluator."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
-    """Open a gateway on a data directory and close it in the end."""
+    """Open a gateway on a data directory and close it at the end."""
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
     app = create_app(gateway)
     async with app.router.lifespan_context(app):

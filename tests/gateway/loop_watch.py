@@ -28,12 +28,12 @@ STEP_MAX_MS = 5.0
 """No step whose length a client decides may take longer."""
 
 SHARED_PROCESSOR = 2.0
-"""A step may take so many times as long while another program has the other half of the core."""
+"""Factor by which a step may be longer, because another program may use half of the core."""
 
 
 @dataclass(slots=True)
 class LoopWatch:
-    """The longest step so far, in milliseconds, and what it was.
+    """The longest step so far, in milliseconds, and its code.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def watch_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopWatch]:
         if threading.get_ident() == caller:
             run(handle)
             return
-        # What ran is told later, and only of the longest: its representation takes time itself.
+        # Only the longest step is described, and later, because its representation takes time itself.
         callback = handle._callback
         started_s, cpu_s = time.perf_counter(), time.thread_time()
         run(handle)

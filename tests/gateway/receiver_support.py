@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine, which answers as a test says; and signatures checked anew."""
+"""A webhook receiver on this machine with configurable answers, and an independent check of signatures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class Got:
-    """A request, and its events however they were written."""
+    """A request, and its events in any mode."""
 
     method: str
     path: str
@@ -135,13 +135,13 @@ class Receiver:
             return lambda got: (204, {}, b"")
 
     def answer(self, *statuses: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
-        """Answer the next requests so."""
+        """Set the answers to the next requests."""
         for status in statuses:
             self.answers.put(lambda got, status=status: (status, headers or {}, body))
 
     @property
     def ids(self) -> list[str]:
-        """Of all events that came, in order."""
+        """The ids of all received events, in order."""
         return [id for got in list(self.got) for id in got.ids]
 
     def close(self) -> None:
@@ -159,7 +159,8 @@ def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
 
 
 def verify(got: Got, secret: str) -> None:
-    """What the Standard Webhooks specification tells a receiver to do, from its text alone."""
+    """Verify a signature as the Standard Webhooks specification tells a receiver, written from its text
+    alone."""
     key = base64.b64decode(secret.split("_", 1)[1])
     id, at = got.headers["webhook-id"], got.headers["webhook-timestamp"]
     assert abs(time.time() - int(at)) < 300
@@ -172,7 +173,7 @@ def verify(got: Got, secret: str) -> None:
 async def pushed(
     r: Running, url: str, id: str = "a", *, push: dict[str, Any] | None = None, **delivery: Any
 ) -> dict:
-    """A subscription for whatever has x = 1, sent to an address."""
+    """A subscription for events with x = 1, pushed to an address."""
     settings = {"push": {"url": url} | (push or {}), **delivery}
     answer = await r.client.put(f"{SUBSCRIPTIONS}/{id}", json={"filter": "data.x = 1", "delivery": settings})
     assert answer.status_code in (200, 201), answer.text
@@ -200,7 +201,7 @@ def is_broken(r: Running, id: str = "a") -> bool:
 
 
 async def some(r: Running, count: int, first: int = 0) -> list[str]:
-    """So many events that match, published and matched; where they stand."""
+    """Publish and match a number of matching events; return their positions."""
     offset = (await r.publish(*(event(first + i, {"x": 1}) for i in range(count))))["offset"]
     r.pipeline.step()
     return [f"0-{offset}-{i}" for i in range(count)]

@@ -16,7 +16,7 @@ class ReplayPipeline:
         self._planner = ReplayPlanner(self._folder)
 
     def round(self, most: int = 1) -> int:
-        """One round of so many pieces; how many there were."""
+        """Match one round with a limited number of pieces; return their number."""
         pieces = self._planner.next_round(most)
         for piece in pieces:
             ReplayMatcher(self._folder, piece.replay).match(
@@ -25,6 +25,6 @@ class ReplayPipeline:
         return len(pieces)
 
     def finish(self) -> None:
-        """All that there is."""
+        """Match everything."""
         while self.round():
             pass

@@ -21,7 +21,7 @@ AUDIENCE = "fieldfare"
 
 @cache
 def private_key(kind: str) -> Any:
-    """A key of a kind, or another one of it: ``RSA``, ``RSA other``."""
+    """A private key of a kind, or another one of the same kind: ``RSA``, ``RSA other``."""
     name = kind.split()[0]
     if name == "RSA":
         return rsa.generate_private_key(65537, 2048)
@@ -35,7 +35,7 @@ def private_key(kind: str) -> Any:
 
 
 def public_jwk(kind: str, kid: str | None = None, **more: Any) -> dict[str, Any]:
-    """A key as a set shows it."""
+    """A public key in the form of a key set."""
     key = private_key(kind).public_key()
     if isinstance(key, rsa.RSAPublicKey):
         form = jwt.algorithms.RSAAlgorithm.to_jwk(key, as_dict=True)
@@ -60,7 +60,7 @@ def sign(
     header: dict[str, Any] | None = None,
     **claims: Any,
 ) -> str:
-    """A token; a claim that is None stays away."""
+    """A signed token; claims that are None are omitted."""
     now = int(time.time())
     said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "gate-17", "iat": now, "exp": now + 600, "scope": scope}
     said = {name: value for name, value in {**said, **claims}.items() if value is not None}
@@ -102,7 +102,7 @@ def serving_keys(*keys: dict[str, Any]) -> Iterator[KeyServer]:
             self.end_headers()
             try:
                 self.wfile.write(shown.body)
-            except OSError:  # nobody reads so much
+            except OSError:  # the client closed the connection
                 pass
 
         def log_message(self, *arguments: Any) -> None:

@@ -141,7 +141,7 @@ BEGIN = partial(Story, seed=1)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_story_goes_as_it_was_told(path: Path) -> None:
+def test_the_scenario_gives_the_recorded_trace(path: Path) -> None:
     script, trace = stories.parts(path)
     assert stories.told(BEGIN, script) == trace
 

@@ -1,4 +1,4 @@
-"""What storage's tests open again and again, and how to run a program that gets killed."""
+"""Fixtures of the storage tests: stores that are opened repeatedly, and programs that are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = str(Path(fieldfare.__file__).parents[1])
 
 @pytest.fixture(scope="session", autouse=True)
 def no_broker_stays() -> Iterator[None]:
-    """Ends the Kafka broker, if one was started, with the tests."""
+    """Stops the Kafka broker, if one was started, after the tests."""
     yield
     kafka_rig.stop()
 
@@ -56,7 +56,7 @@ def registry(open_the_registry: Callable[[], Registry]) -> Registry:
 
 @pytest.fixture
 def stored_registry(tmp_path: Path) -> Registry:
-    """One in a file, for what only such a one can do."""
+    """A registry in a file, for features that only files have."""
     registry = open_registry(f"sqlite:///{tmp_path}/registry.db")
     registry.create_space("birds")
     return registry

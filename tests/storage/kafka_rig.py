@@ -1,4 +1,4 @@
-"""One Kafka broker for all tests of a process that want one, and topics of their own on it."""
+"""One Kafka broker for all tests of a process that need one, with separate topics for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _the_broker() -> KafkaBroker:
 
 
 def broker() -> KafkaBroker:
-    """The broker, started when it is first wanted; skips the test where there can be none."""
+    """The broker, started when it is first needed; skips the test if it cannot be started."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     if not _the_broker().is_running:  # by itself, or killed for lack of memory
@@ -36,7 +36,7 @@ def broker() -> KafkaBroker:
 
 
 def own_broker() -> KafkaBroker:
-    """One that a test may kill, and closes; skips the test where there can be none."""
+    """A separate broker that a test may kill; skips the test if it cannot be started."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     return KafkaBroker()
@@ -49,7 +49,7 @@ def topic(partitions: int, of: KafkaBroker | None = None) -> str:
 
 
 def remove_before(url: str, partition: int, offset: int) -> None:
-    """What a topic's retention does, at a moment that the test chooses."""
+    """Remove records as a topic's retention does, at a moment that the test chooses."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 

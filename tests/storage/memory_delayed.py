@@ -1,4 +1,4 @@
-"""Records that wait for their time, in memory: a naive twin, which a test opens again and again."""
+"""Delayed records in memory: a naive implementation, which tests open repeatedly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row:
 
 @dataclass
 class Disk:
-    """What is left when a process ends."""
+    """The data that is left when a process ends."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     seen: dict[tuple[str, str, int], tuple[StoredDelayed, bytes, int]] = field(default_factory=dict)

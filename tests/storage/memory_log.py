@@ -1,7 +1,7 @@
-"""An event log in memory, with several partitions and holes anywhere, that knows as little as Kafka would.
+"""An event log in memory, with several partitions and holes anywhere, as limited as a log in Kafka.
 
-It numbers records as a broker with transactions and compaction does. Of the size of what was not read it has
-an idea only, and of stamps what it noted from time to time.
+It numbers records like a broker with transactions and compaction. It only estimates the size of unread
+records, and only knows stamps that it recorded from time to time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import FIRST, Appended, NewRecord, OutOfOrder, Record, RetentionPolicy
 
 NOTED_EVERY = 5
-"""The lowest stamp to come is noted after so many records."""
+"""Number of records after which the lowest stamp to come is recorded."""
 
 
 class MemoryPartition:
-    """One partition: its records by offset, of which some are jumped over."""
+    """One partition: its records by offset, with holes."""
 
     def __init__(self, number: int, url: str, chance: random.Random, holes: float) -> None:
         self.number = number
@@ -125,7 +125,7 @@ class MemoryPartition:
 
 
 class MemoryEventLog:
-    """An `EventLog` of this process, whose partition a record's producer, or chance, decides."""
+    """An `EventLog` of this process; a record's producer, or chance, determines its partition."""
 
     look_every_s = 0.0
 
@@ -183,7 +183,7 @@ class MemoryEventLog:
         return kept
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _older_than(self, partition: MemoryPartition, age_ms: int) -> int:
         return max((end for at_ms, end in partition.grown if at_ms <= self._grown_ms - age_ms), default=0)

@@ -1,4 +1,4 @@
-"""A match log and an index store in memory, as somebody keeps them who has no folder of files."""
+"""A match log and an index store in memory, as for an implementation without a folder of files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MemoryBlock:
         return lengths, np.array([n for found in self._found for n in sorted(found)], np.uint32)
 
     def check(self) -> None:
-        """Nothing of it can break."""
+        """Do nothing: blocks in memory cannot be damaged."""
 
 
 class MemoryMatchPartition:
@@ -130,7 +130,7 @@ class MemoryMatchPartition:
         raise AssertionError("nothing of it can break")
 
     def forget(self, block: tuple[int, int]) -> None:
-        """Nothing is remembered."""
+        """Do nothing: nothing is cached."""
 
 
 class MemoryMatchLog:
@@ -157,7 +157,7 @@ class MemoryMatchLog:
 
 
 class MemoryIndexStore:
-    """An `IndexStore` whose files are fetched to a folder of this machine when they are wanted."""
+    """An `IndexStore` whose files are fetched to a folder of this machine when they are needed."""
 
     url = "memory:"
 

@@ -1,4 +1,4 @@
-"""A registry in memory, as somebody keeps it who has no database: each verb is a transaction of its own."""
+"""A registry in memory, without a database: each method is a transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Run = tuple[Position, Position]
 
 @dataclass(frozen=True)
 class _Place:
-    """What a cursor says of one partition."""
+    """A cursor's state of one partition."""
 
     position: Position
     acked: tuple[_Run, ...] = ()
@@ -331,7 +331,7 @@ class MemoryRegistry:
         self._revision, self._purged = max(self._revision, to), max(self._purged, to)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _check_kept(self, revision: int) -> None:
         if revision < self._purged:

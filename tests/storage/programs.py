@@ -1,4 +1,4 @@
-"""Programs in processes of their own, forked from one that has storage loaded: that saves each a second."""
+"""Programs in separate processes, forked from one that has storage loaded, which saves a second for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the match log share: a naive match log, and blocks made of it."""
+"""Helpers of the match log's tests: a naive match log, and blocks built from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.match_log import MatchReader, MatchWriter
 
 Matches = dict[tuple[int, int], list[int]]
-"""What each event (offset, index) matched: the naive match log."""
+"""The matches of each event (offset, index): the naive match log."""
 
 
 WITHOUT_CHECKSUMS = "".join(
@@ -51,7 +51,7 @@ def of_number(matches: Matches, number: int, from_offset: int = 0) -> list[tuple
 
 
 def read_on(log: MatchReader, number: int, at: int = 0) -> tuple[list[tuple[int, int]], int]:
-    """What a reader meets who steps from position to position, and where it stops."""
+    """The matches that a reader finds who steps from position to position, and where it stops."""
     met: list[tuple[int, int]] = []
     while (block := log.block_at(at)) is not None:
         assert block.start <= at < block.end

@@ -1,4 +1,4 @@
-"""What writers that were killed leave behind is found and removed, and nothing else."""
+"""Files left behind by killed writers are found and removed, and no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 
 
 @pytest.mark.parametrize("kind", ["part", "closings", "file"])
-def test_what_a_killed_writer_of_an_index_file_leaves_is_removed(tmp_path: Path, kind: str) -> None:
+def test_index_files_of_a_killed_writer_are_removed(tmp_path: Path, kind: str) -> None:
     """Each kill of the planning process left a part as large as the index: the disk filled up in the end."""
     store = FileIndexStore(tmp_path)
     store.write_manifest(Manifest(1, 0, {}))

@@ -16,7 +16,7 @@ from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
 
 
-def test_who_says_nothing_has_the_logs_in_the_directory(tmp_path: Path) -> None:
+def test_without_an_address_the_logs_are_in_the_directory(tmp_path: Path) -> None:
     assert settle(tmp_path, None) == DataFolder(tmp_path)
     assert DataFolder(tmp_path).log_url == f"sqlite:///{tmp_path / 'log.db'}"
     assert list(tmp_path.iterdir()) == []
@@ -33,9 +33,7 @@ def test_who_says_nothing_has_the_logs_in_the_directory(tmp_path: Path) -> None:
         ("kafka://127.0.0.1:9092/t?config=/nowhere/at-all", "/nowhere/at-all cannot be read"),
     ],
 )
-def test_an_address_that_is_none_is_refused_and_nothing_noted(
-    tmp_path: Path, address: str, said: str
-) -> None:
+def test_an_invalid_address_is_refused_and_not_recorded(tmp_path: Path, address: str, said: str) -> None:
     pytest.importorskip("confluent_kafka")
     with pytest.raises(AddressError) as refused:
         settle(tmp_path, address)
@@ -83,15 +81,15 @@ def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_said(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_is_one_directorys_and_who_else_names_it_hears_whose(tmp_path: Path) -> None:
-    """Somebody copied the line that starts a service, and gave it another directory."""
+def test_a_log_belongs_to_one_directory_and_others_are_told_the_owner(tmp_path: Path) -> None:
+    """The command that starts a service was copied, with another directory."""
     url = kafka_rig.topic(2)
     first, second = tmp_path / "first", tmp_path / "second"
     folder = settle(first, url)
     with pytest.raises(AddressError, match=f"belongs to another service, in {first} on .*topic"):
         settle(second, url)
     assert not (second / "logs.json").exists()
-    # Or it has been told so before, when nobody looked.
+    # Even if its logs.json already names the topic.
     settle(second, kafka_rig.topic(2))
     replace(folder, root=second, service="another").note()
     with pytest.raises(AddressError, match="belongs to another service"):

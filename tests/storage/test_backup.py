@@ -1,4 +1,4 @@
-"""Backups of a running service: what a backup promises, whatever goes on while it is made."""
+"""Backups of a running service: the guarantees of a backup hold during any activity."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_changed_or_missing_file_is_named_and_nothing_is_restored(small: Path,
         shutil.rmtree(copy)
 
 
-def test_what_is_no_backup_is_refused(small: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_backup_is_refused(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BackupError, match=r"empty is not a backup: it has no backup\.json"):
         restore_backup(tmp_path / "empty", tmp_path / "to")

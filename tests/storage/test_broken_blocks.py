@@ -1,4 +1,4 @@
-"""The match log when a file is torn, has rotted or is missing: nobody waits for it, nobody loses more."""
+"""The match log when a file is torn, corrupt or missing: no reader waits for it, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def without(matches: Matches, number: int, start: int, end: int) -> list[tuple[i
     return [place for place in of_number(matches, number) if not start <= place[0] < end]
 
 
-def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: FileMatchLog) -> None:
+def test_a_corrupt_block_is_set_aside_and_later_blocks_are_read(log: FileMatchLog) -> None:
     """A disk lost a sector under a block of last week; its matches are gone, those after it are not."""
     matches = some_matches(40)
     write_in_blocks(log, matches, [0, 10, 20, 30, 40])
@@ -89,7 +89,8 @@ def test_a_block_of_a_later_format_is_left_alone(log: FileMatchLog, monkeypatch:
 
 
 def test_setting_aside_takes_nothing_that_another_block_holds_too(log: FileMatchLog) -> None:
-    """A batch was cut in two ways around a crash, so the rotten block's records lie elsewhere in part."""
+    """A batch was cut in two ways around a crash, so some of the corrupt block's records are in other blocks,
+    too."""
     matches = some_matches(60)
     write_in_blocks(log, matches, [0, 10, 50, 60])
     write_in_blocks(log, matches, [12, 20])
@@ -247,7 +248,8 @@ def test_a_jump_of_the_clock_takes_no_file_from_under_a_writer(tmp_path: Path) -
 def test_a_look_for_the_next_block_costs_a_few_calls_however_much_lies_before(
     log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made every few milliseconds while somebody waits; 66 folders may hold a block that reaches so far."""
+    """It is done every few milliseconds while a reader waits; 66 folders may hold a block that reaches so
+    far."""
     for start in range(0, 70_000, 1_000):
         log.write(NewMatchBlock.gap(start, start + 1_000))
     looks: list[str] = []

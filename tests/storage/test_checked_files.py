@@ -1,4 +1,5 @@
-"""Small files with a checksum: a flipped bit is put back, other changes are found, older files are read."""
+"""Small files with a checksum: a flipped bit is restored, other changes are detected, older files are
+read."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_a_file_with_more_changes_is_found_and_one_of_an_older_version_is_read(t
 def test_a_record_set_aside_whose_file_has_changed_is_shown_to_no_other_space(
     tmp_path: Path, old: bytes, new: bytes
 ) -> None:
-    """A letter made it another space's, whose manager could see it and publish it again."""
+    """With one changed letter it belonged to another space, whose manager could see it and publish it
+    again."""
     quarantine = Quarantine(tmp_path / "quarantine")
     quarantine.add(QuarantinedRecord(7, "birds", 2, "odd", 5))
     [path] = quarantine.folder.glob("*.json")

@@ -1,4 +1,4 @@
-"""The event log on a disk that returns other bytes than were written: none is delivered, no reader waits."""
+"""The event log on a disk that returns changed bytes: no changed event is delivered, and no reader waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record(number: int, stamp: int = 0) -> NewRecord:
 
 
 def tamper(log: SqliteEventLog, statement: str) -> None:
-    """Change what is in the file, as a disk would."""
+    """Change the contents of the file, as a faulty disk would."""
     log.close()
     with sqlite3.connect(log.path) as connection:
         connection.execute(statement)
@@ -86,7 +86,7 @@ def test_a_lost_row_is_damage_and_a_hole_is_not(log: SqliteEventLog, open_log: O
 
 
 def test_a_page_that_cannot_be_read_holds_up_no_other_record(log: SqliteEventLog, open_log: OpenLog) -> None:
-    """One bad page answered 503 to whoever read on from before it, again and again."""
+    """Because of one bad page, readers that came from before it repeatedly got 503."""
     for first in range(0, 3_000, 100):
         log.append([record(number, stamp=1) for number in range(first, first + 100)])
     overwrite_leaf(log, b'"number":1500,')
@@ -134,7 +134,7 @@ def test_a_changed_sum_does_not_have_retention_remove_everything(
 
 
 def test_records_without_a_checksum_are_read_as_they_are(log: SqliteEventLog, open_log: OpenLog) -> None:
-    """Those of a log of the format before: nothing is known of what was written."""
+    """They are from a log of an older format: it is unknown what was written."""
     log.append([record(number) for number in range(3)])
     log.close()
     with sqlite3.connect(log.path) as connection:
@@ -150,7 +150,7 @@ def test_records_without_a_checksum_are_read_as_they_are(log: SqliteEventLog, op
 
 
 def test_a_log_that_is_closed_leaves_nothing_in_its_wal(log: SqliteEventLog, open_log: OpenLog) -> None:
-    """SQLite reads a WAL up to the first frame that is damaged, and says nothing of what lies behind."""
+    """SQLite reads a WAL up to the first damaged frame, and does not report the frames after it."""
     log.append([record(1)])
     assert list(log.read(0, 1))
     wal = Path(f"{log.path}-wal")
@@ -159,7 +159,7 @@ def test_a_log_that_is_closed_leaves_nothing_in_its_wal(log: SqliteEventLog, ope
     assert offsets(open_log()) == [0]
 
 
-def test_where_the_log_ends_cannot_be_read_says_so(log: SqliteEventLog, open_log: OpenLog) -> None:
+def test_an_unreadable_end_of_the_log_is_an_error(log: SqliteEventLog, open_log: OpenLog) -> None:
     log.append([record(number) for number in range(100)])
     overwrite_leaf(log, b'"number":99,')
     with pytest.raises(CorruptLogError, match=r"log\.db"):
@@ -236,7 +236,7 @@ def test_a_changed_hole_moves_the_end_of_the_log_nowhere(log: SqliteEventLog, op
     assert log.append([record(2)])[0].offset == 4  # type: ignore[union-attr]
 
 
-def test_what_a_space_has_is_counted_again_where_its_sum_has_changed(
+def test_a_spaces_bytes_are_counted_again_if_their_sum_has_changed(
     log: SqliteEventLog, open_log: OpenLog
 ) -> None:
     """Its quota said that the space was full, for ever."""

@@ -1,4 +1,4 @@
-"""The registry when a disk gives back other bytes than were written."""
+"""The registry on a disk that returns changed bytes."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_space_that_has_vanished_is_made_again_for_its_subscriptions(path: Pat
     "change",
     ["rights = 'publish subscribe'", "space = NULL", "digest = zeroblob(32)", "revoked_ms = NULL"],
 )
-def test_a_changed_api_key_lets_nobody_in(path: Path, change: str) -> None:
+def test_a_changed_api_key_is_rejected(path: Path, change: str) -> None:
     """It had rights that it was not given, or was valid again after it had been revoked."""
     keys = open_keys(f"sqlite:///{path}")
     for id in ("a" * 12, "b" * 12, "c" * 12):
@@ -290,7 +290,7 @@ def test_a_bit_of_a_deleted_space_that_flips_is_put_back(path: Path, change: str
 
 @pytest.mark.parametrize("change", ["key = 'fish'", "name = 'fish'", "key = 'fish', name = 'fish'"])
 def test_the_key_of_a_deleted_space_whose_row_has_changed_is_not_used_again(path: Path, change: str) -> None:
-    """A later space of its name got what the log and the index still held of it."""
+    """A later space of the same name got data of the deleted one that was still in the log and the index."""
     deleted_space(path)
     registry = tamper(path, f"UPDATE gone_spaces SET {change}")
     [notice] = corruption_notices(path.parent)

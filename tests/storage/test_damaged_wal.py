@@ -44,7 +44,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 def mended(path: Path) -> list[str]:
-    """What a start says of a file."""
+    """Return what a start reports about a file."""
     said: list[str] = []
     mend_databases([path], said.append)
     return said

@@ -1,4 +1,4 @@
-"""What waits for its time: the contract, for whoever keeps it; and both beside each other, step by step."""
+"""The contract of delayed records, for every implementation, and a comparison of both, step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Open = Callable[[], DelayedRecords]
 
 @pytest.fixture(params=["sqlite", "memory"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens the same records, again with every call, as the next process does."""
+    """Opens the same records again with every call, like the next process."""
     if request.param == "sqlite":
         return lambda: open_delayed(f"sqlite:///{tmp_path}/delayed.db")
     disk = Disk()
@@ -61,7 +61,7 @@ def test_what_is_due_is_taken_in_the_order_of_its_time_until_it_is_done(open_sto
     assert again.next_due_ms() is None and again.held() == {}
 
 
-def test_no_more_is_taken_than_may_and_one_at_least(open_store: Open) -> None:
+def test_at_most_the_limit_and_at_least_one_is_taken(open_store: Open) -> None:
     store = open_store()
     store.keep([(record(f"{n:04}"), 5) for n in range(TAKEN_MAX_RECORDS + 7)], 0)
     found = store.take(5, ALL)
@@ -146,8 +146,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_by_chance_it_is_as_the_naive_twin_says(tmp_path: Path, seed: int) -> None:
-    """Kept, taken, done, cancelled, forgotten and opened again, in any order."""
+def test_random_steps_give_the_same_results_as_the_naive_implementation(tmp_path: Path, seed: int) -> None:
+    """Records are stored, taken, done, cancelled and forgotten, and the store is reopened, in any order."""
     rng = random.Random(seed)
     disk = Disk()
     real, twin = open_delayed(f"sqlite:///{tmp_path}/delayed.db"), MemoryDelayed(disk)

@@ -41,7 +41,7 @@ def _can_mount() -> bool:
 
 @pytest.mark.long
 @pytest.mark.skipif(not _can_mount(), reason="needs unshare, and mounts of its own")
-def test_a_full_disk_is_called_so_whatever_sqlite_calls_it(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_as_full_whatever_error_sqlite_raises(tmp_path: Path) -> None:
     """SQLite says "disk I/O error" where the index of a WAL finds no room."""
     mounted = 'mount -t tmpfs -o size=1m tmpfs "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(

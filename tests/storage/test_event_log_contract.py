@@ -189,8 +189,8 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
     assert repeats == [replace(each, duplicate=True) for each in done[1_000:]]
 
 
-def test_a_record_is_appended_only_behind_the_one_that_it_follows(log: EventLog) -> None:
-    """Requests that are under way together arrive in any order, and some do not arrive at all."""
+def test_a_record_is_appended_only_after_the_one_that_it_follows(log: EventLog) -> None:
+    """Concurrent requests arrive in any order, and some do not arrive at all."""
     early = record(producer="p", sequence=20, follows=10, stamp=3)
     assert log.append([early]) == [OutOfOrder(FIRST)]
     first, second = log.append([record(producer="p", sequence=10, follows=FIRST, stamp=3), early])
@@ -225,7 +225,7 @@ def test_records_that_are_not_in_order_take_none_of_their_neighbours_with_them(l
     assert read_all(log).keys() == {*taken, place(found[1])}  # type: ignore[arg-type]
 
 
-def test_who_says_nothing_of_order_is_taken_as_before_and_can_be_followed(log: EventLog) -> None:
+def test_a_record_without_a_predecessor_is_appended_and_can_be_followed(log: EventLog) -> None:
     log.append([record(producer="p", sequence=7), record(producer="p", sequence=5)])
     assert log.append([record(producer="p", sequence=9, follows=5)]) == [OutOfOrder(7)]
     (found,) = log.append([record(producer="p", sequence=9, follows=7)])
@@ -233,7 +233,7 @@ def test_who_says_nothing_of_order_is_taken_as_before_and_can_be_followed(log: E
 
 
 @pytest.mark.parametrize("log", ["sqlite", "kafka-1"], indirect=True)
-def test_the_newest_of_a_producer_is_known_to_who_opens_the_log_again(log: EventLog) -> None:
+def test_the_newest_sequence_of_a_producer_is_known_after_reopening(log: EventLog) -> None:
     log.append([record(producer="p", sequence=5, follows=FIRST)])
     log.close()
     again = open_event_log(log.url)
@@ -242,8 +242,8 @@ def test_the_newest_of_a_producer_is_known_to_who_opens_the_log_again(log: Event
     again.close()
 
 
-def test_a_producer_that_was_forgotten_begins_anew(log: EventLog) -> None:
-    """It was silent for a week, and nobody knows its numbers: the next one may follow nothing."""
+def test_a_forgotten_producer_starts_again(log: EventLog) -> None:
+    """It was silent for a week, and its sequences are forgotten: its next record may follow none."""
     policy = RetentionPolicy(producers_ms=10 * HOUR_MS)
     log.append([record(producer="p", sequence=5, follows=FIRST)])
     for _ in range(12):
@@ -253,7 +253,7 @@ def test_a_producer_that_was_forgotten_begins_anew(log: EventLog) -> None:
     assert isinstance(log.append([record(producer="p", sequence=6, follows=FIRST)])[0], Appended)
 
 
-def test_whoever_goes_on_from_bound_to_bound_meets_every_record_once(log: EventLog) -> None:
+def test_a_reader_stepping_from_bound_to_bound_gets_every_record_once(log: EventLog) -> None:
     chance = random.Random(3)
     log.append([record(chance.randint(1, 9), width=chance.randint(1, 50)) for _ in range(300)])
     everything = read_all(log)
@@ -294,8 +294,8 @@ def test_a_time_leads_to_the_first_record_since(log: EventLog) -> None:
             assert partition.start() <= since <= partition.end()
 
 
-def test_figures_are_near_enough_to_go_by(log: EventLog) -> None:
-    """Some go by how far matching is behind; others by which history no record can need any more."""
+def test_estimates_are_close_enough(log: EventLog) -> None:
+    """Back-pressure uses the lag of matching, and purging uses the history that no record needs any more."""
     chance = random.Random(5)
     stamp = 0
     for _ in range(100):
@@ -408,7 +408,7 @@ def test_no_offset_below_a_raised_end_is_given_to_a_record(log: EventLog) -> Non
 
 
 class LogAgainstModel(RuleBasedStateMachine):
-    """Whatever is appended, removed and raised, what is kept reads as a dict says that was told all of it."""
+    """After any appends, removals and raised ends, the log reads like a dict with the same operations."""
 
     kind = ""
     keeps_itself = True
@@ -443,7 +443,7 @@ class LogAgainstModel(RuleBasedStateMachine):
 
     @rule(producer=st.sampled_from("pq"), steps=st.lists(st.integers(-2, 2), min_size=1, max_size=4))
     def follow(self, producer: str, steps: list[int]) -> None:
-        """One follows the newest, or one that is a few before or ahead of it."""
+        """A record follows the newest one, or one a few places before or after it."""
         newest = max((number for name, number in self.firsts if name == producer), default=FIRST)
         new, expected = [], []
         for step in steps:
@@ -527,7 +527,7 @@ class MemoryAgainstModel(LogAgainstModel):
 
 
 class KafkaAgainstModel(LogAgainstModel):
-    """The broker trims, and starts anew with what it has; so does who appends."""
+    """The broker trims its topics and is restarted, and so is the writer."""
 
     kind = "kafka-3"
     keeps_itself = False

@@ -189,7 +189,7 @@ def test_compaction_leaves_blocks_alone_that_end_after_the_bound_or_have_no_neig
 
 
 def test_a_reader_misses_nothing_while_blocks_are_compacted_and_trimmed(log: FileMatchLog) -> None:
-    """A reader holds a block, and has listed others, that are gone when it goes on."""
+    """A reader holds a block, and has listed others, which are removed before it continues."""
     matches = some_matches(120)
     write_in_blocks(log, matches, list(range(0, 121, 3)))
     other = FileMatchLog(log.folder)
@@ -307,11 +307,11 @@ def test_a_broken_block_is_an_error_that_names_the_file(log: FileMatchLog) -> No
 
 
 def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> None:
-    """Nobody could have so much memory: whoever waited for it stood before that block for ever."""
+    """No machine has that much memory, so a reader that waited for it never got past the block."""
     log.write(block_of(some_matches(30), 0, 30))
     [path] = files_of(log)
     whole = path.read_bytes()
-    # What Arrow compresses stands behind its length, 8 bytes: zstd's frames begin so.
+    # Arrow stores compressed data after its length, 8 bytes: zstd's frames begin with these bytes.
     frames = [found.start() for found in re.finditer(rb"\x28\xb5\x2f\xfd", whole)]
     assert frames
     for frame in frames:
@@ -326,7 +326,7 @@ def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> Non
     "error",
     [pa.ArrowMemoryError("malloc of size 65536 failed"), OSError(errno.EMFILE, "full")],
 )
-def test_what_this_process_lacks_says_nothing_of_a_block(
+def test_a_lack_of_resources_does_not_condemn_a_block(
     log: FileMatchLog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     log.write(block_of(some_matches(4), 0, 4))

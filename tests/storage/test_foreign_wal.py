@@ -113,7 +113,7 @@ def test_a_wal_whose_database_is_missing_is_not_deleted(made: Path, content: byt
 
 
 def test_no_wal_of_its_own_database_is_refused(tmp_path: Path) -> None:
-    """Several connections write and checkpoint; each moment is one at which a kill may come."""
+    """Several connections write and checkpoint; a kill may happen at any moment."""
     for seed in range(drawn(6)):
         chance = random.Random(seed)
         path = tmp_path / str(seed) / "log.db"

@@ -1,4 +1,4 @@
-"""The index's copy on a shared place: what a machine without the store finds there, and keeps on its disk."""
+"""The shared copy of the index: what a machine without the store finds there, and caches on its disk."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of an empty bucket of an S3 server: moto's, which wants an environment of its own.
+    """The address of an empty bucket of an S3 server: moto's, which needs a separate environment.
 
     Its packages do not agree with those that tests need, so it is no dependency: ``MOTO_SERVER`` names its
     program. Version 5.2.5 does; an older one could not put together what is uploaded in parts.
@@ -97,7 +97,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def check_a_copy(place: Place) -> None:
-    """All that is done with a copy, where it is elsewhere."""
+    """Do everything that is done with a copy, for a copy on another system."""
     assert place.machine.newest() is None
     place.publish(1, a=b"one")
     second = place.publish(2, a=b"one", b=b"two" * 3_000_000)
@@ -181,7 +181,7 @@ def test_a_file_is_fetched_once_by_all_processes_of_a_machine(place: Place) -> N
 def test_a_manifest_counts_only_when_its_files_are_copied(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who plans with the store's newest manifest plans for machines that have the copy only."""
+    """A planner that uses the store's newest manifest plans for machines that only have the copy."""
     place.publish(1, a=b"one")
 
     def fail(*_: object) -> None:
@@ -209,7 +209,7 @@ def test_what_is_removed_from_the_store_goes_from_the_copy(place: Place) -> None
     assert place.machine.newest() == place.store.newest()
 
 
-def test_an_index_that_was_lost_and_built_anew_is_not_taken_for_the_old_one(place: Place) -> None:
+def test_a_rebuilt_index_is_not_mistaken_for_the_lost_one(place: Place) -> None:
     """Manifests and files are numbered from 1 on again, and machines have files of the same names."""
     place.publish(1, a=b"one")
     place.machine.newest()
@@ -223,7 +223,7 @@ def test_an_index_that_was_lost_and_built_anew_is_not_taken_for_the_old_one(plac
     assert place.machine.path("a").read_bytes() == b"another"
 
 
-def test_what_somebody_removed_is_copied_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_files_are_copied_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.publish(1, a=b"one", b=b"two")
     for gone in ("files", "manifests"):
         shutil.rmtree(place.folder / "shared" / gone)
@@ -253,7 +253,7 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path: Path) -> None
         path = place.machine.path(name)
         os.utime(path, (number, number))
     assert place.cached() == {"c", "d"}
-    # What one manifest names is never too much.
+    # The files of one manifest are never too many for the cache.
     place.publish(5, e=b"e" * 200, f=b"f" * 200)
     place.machine.manifest(5)
     assert [len(place.machine.path(name).read_bytes()) for name in "ef"] == [200, 200]
@@ -313,7 +313,7 @@ def test_the_copy_is_where_it_can_be_written_and_not_in_the_data_directory(tmp_p
 def test_a_task_on_another_machine_opens_no_file_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An SQLite log on a network's folder looks like one, and is torn: it is refused, not read."""
+    """An SQLite log in a network folder seems to work, but gets corrupted: it is refused, not read."""
     here = DataFolder(tmp_path).for_tasks()
     assert here.log_url == DataFolder(tmp_path).log_url
     monkeypatch.setattr("fieldfare.storage.folder._this_machine", lambda: "another")

@@ -1,4 +1,4 @@
-"""What is particular to an event log in Kafka: restarts, brokers that die, records in pieces, retention."""
+"""Properties specific to an event log in Kafka: restarts, dying brokers, records in pieces, retention."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_sequences_that_were_forgotten_stay_so_after_a_restart(url: str) -> None
     assert [each.duplicate for each in done] == [True, False]
 
 
-def test_who_appends_takes_over_from_another_and_nothing_is_lost_or_doubled(url: str) -> None:
+def test_a_new_writer_takes_over_and_nothing_is_lost_or_doubled(url: str) -> None:
     """A gateway hung, another was started in its place, and then it went on."""
     one, other = open_event_log(url), open_event_log(url)
     kept: dict[int, Appended] = {}
@@ -170,7 +170,7 @@ def test_a_record_whose_beginning_retention_has_cut_is_no_record(
         partition.bound(first.offset, 100, 100)
 
 
-def test_what_others_write_to_the_topic_is_a_hole(url: str) -> None:
+def test_messages_of_others_in_the_topic_are_holes(url: str) -> None:
     log = open_event_log(url)
     (before,) = log.append([record(1)])
     foreign = connections.KafkaConnections(KafkaAddress.parse(url, "log"), {}, EventLogError).producer()
@@ -196,7 +196,7 @@ def test_what_others_write_to_the_topic_is_a_hole(url: str) -> None:
         {"stamp": -1},
     ],
 )
-def test_what_others_write_as_if_it_were_ours_hides_no_record(url: str, said: dict[str, int]) -> None:
+def test_forged_records_in_the_topic_hide_no_record(url: str, said: dict[str, int]) -> None:
     """A mirror copied some of another service's messages, and not all of them."""
     log = open_event_log(url)
     (before,) = log.append([record(1)])
@@ -235,8 +235,8 @@ def test_many_records_behind_one_that_does_not_go_on_are_read_all_the_same(url: 
     assert sorted(payloads(log)) == sorted(each.payload for each in wanted)
 
 
-def test_a_topic_that_is_made_anew_under_a_log_takes_nothing_that_nobody_would_meet(url: str) -> None:
-    """Somebody emptied the topic by deleting it; brokers or scripts made it again at once."""
+def test_nothing_is_acknowledged_in_a_recreated_topic(url: str) -> None:
+    """The topic was emptied by deleting it, and brokers or scripts created it again at once."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     log = open_event_log(url)
@@ -258,7 +258,7 @@ def test_a_topic_that_is_made_anew_under_a_log_takes_nothing_that_nobody_would_m
 
 
 def test_a_topic_that_forgets_by_keys_is_no_log() -> None:
-    """Made by hand, with the policy of the other topics of a cluster."""
+    """It was created by hand, with the policy of the other topics of a cluster."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     url = kafka_rig.topic(1)
@@ -360,7 +360,7 @@ def test_properties_come_from_a_file_and_secrets_from_the_environment(
 def test_properties_that_do_not_fit_the_brokers_are_said_and_no_secret_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    """Whoever sets up TLS the first time reads this error, and nothing else."""
+    """This error is the only help for a user who sets up TLS for the first time."""
     monkeypatch.setattr(connections, "ANSWER_S", 2.0)
     path = tmp_path / "kafka.properties"
     path.write_text(text)
@@ -384,7 +384,7 @@ def test_properties_that_cannot_be_read_any_more_are_a_fault_of_storage(tmp_path
 def test_a_fatal_error_of_the_client_is_an_error_of_the_log(
     own_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library sets it, calls who waits for a message, and Python calls that a fault of its own."""
+    """The library sets the error in a message callback, and Python raises it as a SystemError."""
     log = open_event_log(kafka_rig.topic(1, own_broker))
     log.append([record(0)])
 
@@ -401,10 +401,10 @@ def test_a_fatal_error_of_the_client_is_an_error_of_the_log(
 
 
 @pytest.mark.slow
-def test_who_cannot_see_what_was_committed_appends_nothing_again(
+def test_nothing_is_appended_again_while_a_commit_is_invisible(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else's transaction is open in the topic: nobody sees what stands behind it until it ends."""
+    """Another producer's transaction is open in the topic: later records are invisible until it ends."""
     log = open_event_log(url)
     (first,) = log.append([record(1)])
     monkeypatch.setattr(writer, "ANSWER_S", 3.0)
@@ -427,8 +427,8 @@ def test_who_cannot_see_what_was_committed_appends_nothing_again(
     assert payloads(log) == [record(1).payload, record(2).payload]
 
 
-def test_what_could_not_be_remembered_is_read_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk was full that the table of repeats goes to; the records were committed before."""
+def test_records_missing_in_the_saved_table_are_read_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk for the saved table of repeats was full; the records had been committed before."""
     log = open_event_log(url)
     log.append([record(0)])
     add = writer.Repeats.add
@@ -448,7 +448,7 @@ def test_what_could_not_be_remembered_is_read_again(url: str, monkeypatch: pytes
 
 
 def test_the_table_of_repeats_is_taken_in_a_message_at_a_time() -> None:
-    """Of many producers it is larger than memory, and holds what each was before."""
+    """For many producers the table is larger than memory, and also contains their earlier states."""
     kept, again = Repeats(2), Repeats(2)
     messages: list[tuple[bytes, bytes | None]] = []
     for stamp in range(3):
@@ -498,7 +498,7 @@ def test_names_of_records_are_of_one_process_also_where_it_was_forked() -> None:
 
 
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:
-    """As a client does that repeats what was not answered, until it is."""
+    """Append like a client that repeats an unanswered request until it is answered."""
     for number in sequences:
         give_up_s = time.monotonic() + 90
         while True:

@@ -1,4 +1,4 @@
-"""What is particular to a match log in Kafka: readers that begin anywhere, blocks in pieces, torn ones."""
+"""Properties specific to a match log in Kafka: readers that begin anywhere, blocks in pieces, torn blocks."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def own_broker() -> Iterator[KafkaBroker]:
 
 
 def opened(url: str) -> MatchPartition:
-    """A reader that has met nothing yet."""
+    """A reader that has not read anything yet."""
     return open_match_log(url).partition(0)
 
 
 def test_a_reader_that_begins_later_looks_back_as_far_as_it_must(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway starts: of a week of blocks it needs the last minutes, until a slow subscriber comes."""
+    """After a start a gateway needs only the last minutes of a week of blocks, until a slow subscriber
+    connects."""
     monkeypatch.setattr(match_log, "PAGE_MESSAGES", 20)
     matches = some_matches(300)
     cuts = list(range(0, 301, 2))
@@ -61,7 +62,7 @@ def test_a_reader_that_begins_later_looks_back_as_far_as_it_must(
 
 
 def test_blocks_that_came_in_another_order_are_all_found(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks of a batch end as they end, and after a crash the last batch is cut otherwise."""
+    """Tasks of a batch end in any order, and after a crash the last batch is cut differently."""
     monkeypatch.setattr(match_log, "PAGE_MESSAGES", 30)
     chance = random.Random(2)
     matches = some_matches(400)
@@ -78,7 +79,7 @@ def test_blocks_that_came_in_another_order_are_all_found(url: str, monkeypatch: 
             assert read_on(reader, 7, at) == (of_number(matches, 7, at), 400)
 
 
-def test_a_gap_stays_a_gap_however_often_it_is_asked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_stays_a_gap_when_it_is_read_repeatedly(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_log, "PAGE_MESSAGES", 10)
     matches = some_matches(100)
     log = opened(url)
@@ -110,7 +111,7 @@ def test_a_block_larger_than_a_message_may_be_is_one_block(
         block.check()
 
 
-def test_a_block_that_was_not_written_to_its_end_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_block_does_not_count(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task was killed between two pieces; the batch is matched again, and then the block is there."""
     monkeypatch.setattr(connections, "_DEFAULT_PIECE_BYTES", 300)
     matches = some_matches(300)
@@ -182,7 +183,7 @@ def test_a_reader_that_begins_while_a_block_is_written_meets_it(
         assert read_on(reader, 3) == (of_number(matches, 3), 300)
 
 
-def test_what_is_trimmed_is_gone_for_all_and_what_stands_behind_it_is_not(url: str) -> None:
+def test_trimmed_blocks_are_removed_for_all_readers_and_later_ones_stay(url: str) -> None:
     matches = some_matches(100)
     log = opened(url)
     write_in_blocks(log, matches, [0, 10, 20, 30, 60, 100])
@@ -194,16 +195,14 @@ def test_what_is_trimmed_is_gone_for_all_and_what_stands_behind_it_is_not(url: s
     reader = opened(url)
     assert reader.end(30) == 100 and reader.block_at(99) is not None
     kafka_rig.remove_before(url, 0, 5)
-    assert reader.block_at(99) is not None, "who has read a block has it"
+    assert reader.block_at(99) is not None, "a reader that has read a block keeps it"
     assert opened(url).block_at(99) is None
     log.write(block_of(matches, 0, 100))
     assert read_on(reader, 4) == (of_number(matches, 4), 100)
 
 
-def test_a_broken_block_is_covered_by_one_that_says_nothing(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker's checksums hold; what a task with a fault wrote does not."""
+def test_a_corrupt_block_is_replaced_by_an_empty_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's checksums are right, but a task with a bug wrote a corrupt block."""
     log = opened(url)
 
     def nonsense(block: NewMatchBlock, file: object) -> None:
@@ -217,8 +216,8 @@ def test_a_broken_block_is_covered_by_one_that_says_nothing(
     assert (log.trouble((0, 5)), log.end()) == (None, 5)
 
 
-def test_a_producer_that_takes_nothing_any_more_is_let_go(url: str) -> None:
-    """A client that has met a fatal error says so for ever; it may come between two blocks."""
+def test_a_failed_producer_is_replaced(url: str) -> None:
+    """A client that had a fatal error reports it for ever; the error may happen between two blocks."""
     log = open_match_log(url)
     partition = log.partition(0)
     partition.write(NewMatchBlock.gap(0, 3))
@@ -234,8 +233,8 @@ def test_a_producer_that_takes_nothing_any_more_is_let_go(url: str) -> None:
     assert partition.end() == 5
 
 
-def test_a_topic_that_is_shorter_than_it_was_is_looked_through_anew(url: str) -> None:
-    """Somebody emptied it by making it anew; the gateway runs on, and waits for what comes now."""
+def test_a_topic_that_became_shorter_is_read_from_its_beginning(url: str) -> None:
+    """The topic was emptied by creating it again; the gateway keeps running, and waits for new blocks."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     matches = some_matches(100)

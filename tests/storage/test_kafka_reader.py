@@ -1,4 +1,4 @@
-"""How a reader of Kafka's goes from place to place: with clients that are none, so no broker is needed."""
+"""How a reader of a Kafka log moves between positions, tested with fake clients and without a broker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ADDRESS = KafkaAddress.parse("kafka://127.0.0.1:9092/events", "event log")
 
 
 class Told:
-    """A message of a client's, as far as a reader looks at it."""
+    """A client's message, with the parts that a reader uses."""
 
     def __init__(self, offset: int, problem: KafkaError | None = None) -> None:
         self._offset = offset
         self._problem = problem
 
     def __len__(self) -> int:
-        """That of its value, as of a client's."""
+        """Return the length of its value, like a client's message."""
         return 0
 
     def offset(self) -> int:
@@ -38,7 +38,8 @@ class Told:
 
 
 class Repeating:
-    """A client that fetches again what it has given already, as one may where a leader has changed."""
+    """A client that fetches messages again that it has returned already, as may happen after a change of
+    leader."""
 
     def __init__(self, offsets: list[int]) -> None:
         self._messages = [Told(offset) for offset in offsets]
@@ -68,9 +69,9 @@ def test_a_message_without_a_value_that_was_met_too_early_is_kept() -> None:
 
 
 class Holey:
-    """A client that has some offsets of many; what lies before ``low`` retention has taken meanwhile.
+    """A client with holes; retention has removed the offsets before ``low``.
 
-    Once it has said so it fetches no more, until it is told from where.
+    After it has reported that, it fetches nothing until it is assigned a position.
     """
 
     def __init__(self, offsets: list[int]) -> None:
@@ -101,7 +102,7 @@ class Holey:
 
 
 def test_a_reader_reads_on_over_the_marks_between_two_records() -> None:
-    """Two offsets farther on it began anew, and what it had fetched ahead was fetched again."""
+    """Two offsets farther it started again, and fetched its prefetched data a second time."""
     client = Holey([0, 2, 4, 6, 40])
     reader = connections.Reader(client, ADDRESS)  # type: ignore[arg-type]
     for start, end, found in ((0, 1, [0]), (2, 3, [2]), (6, 7, [6]), (6, 7, [6]), (40, 41, [40])):
@@ -137,7 +138,7 @@ def test_a_reader_of_which_retention_took_all_reads_what_comes_then(monkeypatch:
 
 
 class Shrinking(KafkaPartition):
-    """A partition of records at all offsets, of which retention takes some when one is first read."""
+    """A partition without holes; retention removes some records when the first one is read."""
 
     def __init__(self, end: int, taken: int) -> None:
         self._low, self._high, self._taken = 0, end, taken
@@ -158,5 +159,5 @@ class Shrinking(KafkaPartition):
 @pytest.mark.parametrize("taken", [0, 40, 51, 99, 100])
 @pytest.mark.parametrize("wanted", [0, 30, 70, 100])
 def test_what_retention_takes_while_a_place_is_looked_for_is_passed_over(taken: int, wanted: int) -> None:
-    """Whoever asked for a time or a stamp got an error."""
+    """Looking up a time or a stamp raised an error."""
     assert Shrinking(100, taken).first_since(wanted) == max(taken, wanted)

@@ -36,7 +36,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> MatchPartition:
 
 
 def test_a_block_reads_back_by_subscription_and_by_event(log: MatchPartition) -> None:
-    """There is no record 8, and record 9 has no events that anybody knows of."""
+    """There is no record 8, and record 9 has no known events."""
     matches = {(7, 0): [3, 5], (7, 1): [], (10, 0): [5], (11, 0): [5, 4_294_967_295], (11, 1): [3]}
     log.write(block_of(matches, 7, 12, matched_ms=12.5, appended_ms=1_700_000_000_000))
     block = log.block_at(8)
@@ -177,7 +177,8 @@ def test_partitions_do_not_see_each_others_blocks(kind: str, tmp_path: Path) -> 
 
 
 class MatchesAgainstModel(RuleBasedStateMachine):
-    """Blocks are cut anyhow, come twice, are merged and trimmed: who steps on meets what matched."""
+    """Blocks are cut at any offsets, repeated, merged and trimmed; a stepping reader still finds all
+    matches."""
 
     kind = ""
 
@@ -210,7 +211,7 @@ class MatchesAgainstModel(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 1), back=st.integers(1, 12))
     def match_again(self, partition: int, back: int) -> None:
-        """The pipeline was killed before it said how far it had come."""
+        """The pipeline was killed before it reported its progress."""
         end = self.ends[partition]
         start = max(self.starts[partition], end - back)
         if start < end:

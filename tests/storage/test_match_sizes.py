@@ -1,4 +1,4 @@
-"""Bytes of matches by space: what blocks say of themselves, through all that happens to a log."""
+"""Bytes of matches by space, as blocks report them, through all operations on a log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def log(tmp_path: Path) -> FileMatchLog:
 
 
 def write(log: FileMatchLog, start: int, end: int, of_others: int = 0, *, is_old: bool = False) -> None:
-    """A block whose matches are the space `mine`'s, but for some; one of before says nothing of that."""
+    """A block whose matches belong to the space `mine`, except for some; an older block has no such
+    counts."""
     block = block_of(some_matches(end), start, end)
     matches = len(block.lists.ordinals)
     spaces = {"mine": matches - of_others} | ({"theirs": of_others} if of_others else {})
@@ -39,7 +40,7 @@ def write(log: FileMatchLog, start: int, end: int, of_others: int = 0, *, is_old
 
 
 def naive(log: FileMatchLog) -> Counter[str]:
-    """The same, from all blocks read whole."""
+    """Compute the sizes naively, by reading all blocks completely."""
     total = Counter[str]()
     for path in files_of(log):
         found = range_of(path)
@@ -50,7 +51,7 @@ def naive(log: FileMatchLog) -> Counter[str]:
     return total
 
 
-def test_a_block_is_shared_by_its_matches_and_says_whose_they_are(log: FileMatchLog) -> None:
+def test_a_blocks_bytes_are_divided_by_the_matches_of_each_space(log: FileMatchLog) -> None:
     write(log, 0, 50, of_others=30)
     block = log.block_at(0)
     assert block is not None and dict(block.spaces) == {"mine": block.matches - 30, "theirs": 30}
@@ -59,8 +60,8 @@ def test_a_block_is_shared_by_its_matches_and_says_whose_they_are(log: FileMatch
     assert log.size_bytes() - 1 <= sum(sizes.values()) <= log.size_bytes()
 
 
-def test_a_block_of_before_is_read_and_is_nobodys(log: FileMatchLog) -> None:
-    """Its header has no word of spaces; it has matches all the same."""
+def test_a_block_of_an_older_format_is_read_and_counts_for_no_space(log: FileMatchLog) -> None:
+    """Its header does not count matches by space, although it has matches."""
     write(log, 0, 50, is_old=True)
     path = files_of(log)[0]
     with pa.OSFile(str(path)) as file:
@@ -92,7 +93,7 @@ def test_a_block_of_before_is_read_and_is_nobodys(log: FileMatchLog) -> None:
 def test_whatever_happens_sizes_are_the_sum_of_what_blocks_say(
     steps: list[tuple[str, int]], opened_at_once: int, newest_folders: int
 ) -> None:
-    """One log is asked all the time; what it keeps never differs from what is found anew."""
+    """The sizes kept by a log that is asked repeatedly never differ from those computed from scratch."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(match_sizes, "OPENED_BATCH_SIZE", opened_at_once)
         patch.setattr(match_sizes, "NEWEST_FOLDERS", newest_folders)
@@ -136,7 +137,7 @@ def test_whatever_happens_sizes_are_the_sum_of_what_blocks_say(
         assert sizes == naive(log)
 
 
-def test_a_torn_block_counts_for_nobody_until_it_is_matched_again(log: FileMatchLog) -> None:
+def test_a_torn_block_counts_for_no_space_until_it_is_matched_again(log: FileMatchLog) -> None:
     write(log, 0, 20)
     whole = files_of(log)[0].read_bytes()
     files_of(log)[0].write_bytes(whole[:100])
@@ -148,8 +149,8 @@ def test_a_torn_block_counts_for_nobody_until_it_is_matched_again(log: FileMatch
     assert log.sizes() == {"mine": other + len(whole)}
 
 
-def test_a_header_that_has_rotted_harms_nobody_but_its_block(log: FileMatchLog) -> None:
-    """Whatever bit of it: the file is no block any more, or is shared as a whole at most."""
+def test_a_corrupt_header_affects_only_its_block(log: FileMatchLog) -> None:
+    """For any changed bit: the file is no longer a block, or at most its whole size is assigned wrongly."""
     write(log, 0, 20, of_others=9)
     path, block = files_of(log)[0], BlockFile(0, 20)
     whole = path.read_bytes()
@@ -168,9 +169,7 @@ def test_a_header_that_has_rotted_harms_nobody_but_its_block(log: FileMatchLog) 
 
 
 @pytest.mark.parametrize("said", [{"mine": -5}, {"mine": -(10**30)}, {"mine": 10**30, "theirs": 1}])
-def test_a_header_that_cannot_be_true_takes_nothing_from_anybody(
-    log: FileMatchLog, said: dict[str, int]
-) -> None:
+def test_an_impossible_header_changes_no_spaces_sum(log: FileMatchLog, said: dict[str, int]) -> None:
     write(log, 0, 20)
     block = block_of(some_matches(40), 20, 40)
     log.write(replace(block, spaces=said))
@@ -179,7 +178,7 @@ def test_a_header_that_cannot_be_true_takes_nothing_from_anybody(
 
 
 def test_compaction_keeps_whose_matches_are_and_retention_takes_them(log: FileMatchLog) -> None:
-    """Of an old block merged with others nobody is said to have the matches."""
+    """The matches of an old block that was merged with others count for no space."""
     for start in range(0, 60, 10):
         write(log, start, start + 10, of_others=5, is_old=start == 50)
     said = sum(
@@ -201,10 +200,10 @@ def test_blocks_that_overlap_are_not_counted_twice_once_they_are_merged(log: Fil
     assert block is not None and block.end == 40 and block.spaces == {"mine": block.matches}
 
 
-def test_one_look_opens_so_many_and_the_newest_first(
+def test_a_round_opens_a_limited_number_of_files_newest_first(
     log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start on a week's log holds maintenance up for no longer; and nothing is opened twice."""
+    """After a start with a week's log maintenance takes no longer, and no file is opened twice."""
     opened: list[str] = []
     shares_of = match_sizes.shares_of
     monkeypatch.setattr(match_sizes, "shares_of", lambda path: opened.append(path.name) or shares_of(path))
@@ -218,10 +217,8 @@ def test_one_look_opens_so_many_and_the_newest_first(
     assert log.sizes() == naive(log)
 
 
-def test_a_look_adds_up_what_has_changed_and_nothing_else(
-    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A week's folders times a hundred spaces are seconds of Python, while everybody waits."""
+def test_a_round_only_adds_up_changes(log: FileMatchLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adding up a week's folders for a hundred spaces takes seconds of Python, while all others wait."""
     counted: list[int] = []
     count = MatchSizes._count
 

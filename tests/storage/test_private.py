@@ -1,4 +1,4 @@
-"""Nobody else reads a data directory: what an older service left open is closed, and no more is touched."""
+"""A data directory is private: permissions left open by an older service are tightened, and no others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_an_older_service_left_open_is_closed(older: DataFolder) -> None:
     tighten(older)
 
 
-def test_what_others_have_there_stays_theirs(older: DataFolder, tmp_path: Path) -> None:
+def test_unrelated_files_keep_their_permissions(older: DataFolder, tmp_path: Path) -> None:
     """`--data .` in a folder of sources, and Spark's folder with links to the jars it is installed with."""
     theirs = [make(older.root / name) for name in ("notes.txt", "run.sh", "index.html", ".log.db", "web/a")]
     jars = make(tmp_path / "installed" / "bin" / "spark", 0o755)
@@ -62,7 +62,7 @@ def test_what_others_have_there_stays_theirs(older: DataFolder, tmp_path: Path) 
 
 
 def test_one_that_was_interrupted_is_done_again(older: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between any two changes leaves the folder open that is not done, and so it is found again."""
+    """A kill between any two changes leaves the unfinished folder open, so the next start finds it."""
     done = 0
     change = Path.chmod
 
@@ -80,7 +80,7 @@ def test_one_that_was_interrupted_is_done_again(older: DataFolder, monkeypatch: 
     assert all(mode(path) & 0o077 == 0 for path in older.root.rglob("*"))
 
 
-def test_a_new_directory_may_lack_anything(tmp_path: Path) -> None:
+def test_a_new_directory_may_be_incomplete(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "new")
     data.root.mkdir()
     tighten(data)

@@ -1,4 +1,4 @@
-"""A database whose structure a disk has changed: the next start copies what can be read, and goes on."""
+"""A database with a damaged structure: the next start copies the readable rows, and continues."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mended(path: Path) -> list[str]:
-    """What a start says of a file."""
+    """Return what a start reports about a file."""
     said: list[str] = []
     mend_databases([path], said.append)
     return said
@@ -110,7 +110,7 @@ def test_a_damaged_page_takes_only_its_own_rows(whole: Path, tmp_path: Path, nam
 
 
 def test_an_append_that_damage_ends_succeeds_after_the_next_start(whole: Path, tmp_path: Path) -> None:
-    """It answered 503 for ever: SQLite goes through the last page of the table for each."""
+    """It was answered with 503 for ever, because SQLite reads the last page of the table for each append."""
     path = Path(shutil.copy(whole / "log.db", tmp_path))
     with closing(sqlite3.connect(path)) as connection:
         [root] = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").fetchone()

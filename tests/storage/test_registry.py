@@ -286,7 +286,7 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
 
 
 def test_cursors_of_many_are_read_together_each_with_what_is_its_own(registry: Registry) -> None:
-    """A gateway that starts with thousands of pushed subscriptions asks for all of them."""
+    """A starting gateway with thousands of pushed subscriptions asks for all of them."""
     saved = {
         number: Cursor((Position(0, number, 0),), attempts=((Position(0, number, 1), 7),) * (number % 3 == 0))
         for number in range(1, 1_202)
@@ -302,7 +302,7 @@ def test_cursors_of_many_are_read_together_each_with_what_is_its_own(registry: R
     assert registry.load_cursors([]) == registry.count_letters([]) == {}
 
 
-def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_anybody_has_read(
+def test_delivery_begins_at_the_subscriptions_start_if_it_is_replaced_before_the_first_read(
     registry: Registry,
 ) -> None:
     registry.apply([put("x"), put("y")], (3,), 0)
@@ -315,7 +315,8 @@ def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_a
 
 
 def test_those_with_a_push_address_are_found_in_pages(registry: Registry) -> None:
-    """A gateway that starts has to know them; a filter or an address that speaks of one makes none."""
+    """A starting gateway needs them; the word "push" in a filter or an address does not make a push
+    subscription."""
     registry.create_space("ants")
     pushed = DeliverySettings(push=PushSettings("https://example.com/", secrets=("whsec_x",)), paused=True)
     other = DeliverySettings(paused_because='"push":')

@@ -14,12 +14,12 @@ DEADLINE_S = 60.0
 
 
 def open_files(path: Path) -> int:
-    """How often this process has a file open."""
+    """Return how many times this process has a file open."""
     found = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
     return sum(each.exists() and each.resolve() == path for each in found)
 
 
-def test_a_connection_is_not_closed_under_the_hands_of_who_reads_with_it(tmp_path: Path) -> None:
+def test_a_connection_is_not_closed_while_a_reader_uses_it(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
     connections = SqliteConnections(path, ())
     with connections.writing() as writer:

@@ -180,7 +180,7 @@ def test_stamps_are_right_after_a_trim_and_across_a_hole(log: SqliteEventLog, op
 
 
 def test_stamps_may_fall_and_the_lowest_is_found(log: SqliteEventLog) -> None:
-    """Several gateways write one log, each as far as it has read."""
+    """Several gateways write one log, each with the last stamp that it has read."""
     log.append([record(stamp=stamp) for stamp in (4, 9, 2, 2, 6)])
     assert [log.lowest_stamp(start) for start in range(5)] == [2, 2, 2, 2, 6]
     assert [log.first_stamped(stamp) for stamp in (1, 3, 6, 7)] == [0, 4, 4, None]

@@ -1,4 +1,4 @@
-"""What a log remembers over weeks, upgrades and restored copies: repeats, ages, offsets."""
+"""The state that a log keeps over weeks, upgrades and restored copies: repeats, ages, offsets."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ HOUR_MS = 3_600_000
 
 
 def test_records_grow_older_by_the_time_that_the_service_ran(log: SqliteEventLog, open_log: OpenLog) -> None:
-    """Whatever the clock said when they were appended: it may have been in the year 2100."""
+    """Independently of the clock when they were appended, which may have been in the year 2100."""
     for hour in range(100):
         log.append([record(appended_ms=4_102_444_800_000 if hour < 50 else 0)])
         log.observe(HOUR_MS, every_ms=HOUR_MS, keep_ms=20 * HOUR_MS)
@@ -140,14 +140,14 @@ def test_records_grow_older_by_the_time_that_the_service_ran(log: SqliteEventLog
     file.close()
 
 
-def test_a_log_that_nobody_observed_has_no_age(log: SqliteEventLog) -> None:
+def test_records_of_an_unobserved_log_have_no_age(log: SqliteEventLog) -> None:
     log.append([record()])
     assert log.older_than(0) == 0
     log.observe(-HOUR_MS, every_ms=1, keep_ms=HOUR_MS)
     assert (log.older_than(0), log.older_than(1)) == (1, 0)
 
 
-def test_ages_are_noted_seldom_and_are_never_too_great(log: SqliteEventLog) -> None:
+def test_ages_are_recorded_rarely_and_are_never_too_great(log: SqliteEventLog) -> None:
     chance = random.Random(1)
     ran_ms, ends = 0, []
     for _ in range(300):

@@ -1,7 +1,7 @@
-"""E-StreamHub's hosts as the paper has them: slices with states of their own, and a predictive enforcer.
+"""E-StreamHub's hosts as described in the paper: slices with their own states, and a predictive enforcer.
 
-The service's hosts are executors (``fieldfare.elasticity.executor_hosts``), whose slices are files; manager
-and enforcer are the same.
+The service's hosts are executors (``fieldfare.elasticity.executor_hosts``), whose slices are files; both use
+the manager and the enforcer of ``fieldfare.elasticity``.
 
     operators.py  III   access points, matchers and exit points: how a slice processes its inputs
     slices.py     IV.A  a slice: queues by origin, processed numbers, unacknowledged outputs

@@ -1,14 +1,15 @@
 """A predictive enforcer, beyond the paper: it decides by the last seconds and by earlier days.
 
-    hosts, at least    for the load of the last seconds with hosts nearly full, and for the load of the next
-                       half minute on earlier days, times today so far over those days so far
-    hosts, at most     that, or for the load of the last ten seconds with a quarter of each host free
+    minimum of hosts   enough for the load of the last seconds with hosts nearly full, and for the load of the
+                       next half minute on earlier days, scaled by the ratio of today's load so far to theirs
+    maximum of hosts   the minimum, or enough for the load of the last ten seconds with a quarter of each host
+                       free, whichever is more
 
 Between the two nothing changes. A policy that must be ready for a peak at any moment keeps half of each host
 free, like the paper's. Here an additional host is ready within seconds, so less is kept free. That is too
-slow only for a load that exceeds the hosts' capacity within a second, such as a market's opening; but that
-comes every day: hosts are added before it, and kept as long as it is imminent. A change balances the load,
-because a publication waits for the fullest host. Only earlier days and today so far are used, never the
+slow only for a load that exceeds the hosts' capacity within a second, such as a market's opening. But the
+opening comes every day, so hosts are added before it, and kept while it is imminent. A change balances the
+load, because a publication waits for the fullest host. Only earlier days and today so far are used, never the
 future.
 """
 
@@ -130,7 +131,7 @@ class PredictiveEnforcer(Enforcer):
         self._shares: dict[str, float] = {}
 
     def note(self, probes: ClusterProbes, now: float) -> None:
-        """Record today's total load, for as long as it is compared."""
+        """Record today's total load, and forget values older than the comparison needs."""
         self._today.append((now, sum(probe.cpu for probe in probes.slices.values())))
         while self._today[0][0] < now - self.forecast.compared_s:
             del self._today[0]

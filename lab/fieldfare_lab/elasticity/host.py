@@ -237,8 +237,8 @@ class SliceHost:
     def _wire(self, sender: str, message: Wiring, now: float) -> list[Effect]:
         """Follow a newer wiring.
 
-        A slice's second place receives the unacknowledged items, too, so its queues reach back to what is
-        processed at the first.
+        A slice's second place also receives the unacknowledged items, so its queues begin no later than the
+        items that the first place has not processed yet.
         """
         if message.version < self.wiring.version:
             return []

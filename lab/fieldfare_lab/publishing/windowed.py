@@ -97,7 +97,7 @@ class WindowedPublisher:
         self.knobs = knobs if knobs is not None else WindowedKnobs()
         self._load = MovingAverage(self.knobs.gain)
         self._bandwidth = MovingAverage(self.knobs.gain)
-        # The last transfers of a batch run beside few others: the average is low, the peak is the capacity.
+        # The last transfers of a batch run with few others, so the average is low: the peak is the capacity.
         self._peak_bandwidth = RecentExtreme(self.knobs.memory_s, most=True)
         self._round = MovingAverage(self.knobs.gain)
         self._least_delay = RecentExtreme(self.knobs.least_delay_memory_s)

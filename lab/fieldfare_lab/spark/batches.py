@@ -57,10 +57,10 @@ class LogBatches:
         The folder of the log, the index and the match log.
     forwarding : str, optional
         One of ``forwarding.POLICIES``: events are sent to the matchers that hold their slices. None: they are
-        matched where the log is read, in one task, which is the thing to do on one machine, where every
+        matched where the log is read, in one task, which is best on one machine, where every
         worker can map all slices.
     seed : int
-        Of the policy `random`.
+        Seed of the policy `random`.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Two ways of reading an event log in Kafka in tasks, with timing, for benchmarks/spark_readers.py.
 
-A module of its own, so that a Python worker keeps its connections from one task to the next.
+It is a separate module so that a Python worker keeps its connections from one task to the next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Note:
 
 
 class ReadRows:
-    """A task of the connector's: rows of value and header."""
+    """A task of Spark's connector: rows of value and header."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class ReadRows:
 
 
 class ReadRanges:
-    """A task of ours: ranges of the log, read with this worker's open log."""
+    """A task of fieldfare's reader: ranges of the log, read with this worker's open log."""
 
     def __init__(self, path: Path, url: str) -> None:
         self._path, self._url = path, url

@@ -1,7 +1,7 @@
 """From predicates in columns to `Gathered`: counted and sorted by row, then written to their places.
 
 A row's predicates are sorted by attribute, so that a predicate finds its place by row and attribute in
-every pass, and no permutation is kept: memory is that of the outcome.
+every pass, and no permutation is stored: no memory is needed beyond that of the result.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def write_ranges(
     odd: Any,
     dead: Any,
 ) -> Any:
-    """Write the ends of ranges of numbers; how many numbers no float64 stands for.
+    """Write the ends of ranges of numbers; return the count of numbers that no float64 represents.
 
-    `block` is (subscription, path, low, high, low_closed, high_closed). Of a number that Python must read
-    `odd`, if it has room, gets the end's place, which predicate it is of, and which bound.
+    `block` is (subscription, path, low, high, low_closed, high_closed). For each number that Python must
+    read, the end's place, its predicate and which bound it is are written to `odd`, if there is space.
     """
     subscription, path, low, high, low_closed, high_closed = block
     kind, value = ends

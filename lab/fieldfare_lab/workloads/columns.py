@@ -79,7 +79,7 @@ def _points(ranges: Ranges) -> list[str]:
 
 
 def text_of(form: NormalForm) -> str:
-    """A filter of the ``sql`` dialect that has this normal form, if `columns_of` can say it."""
+    """Return a filter of the ``sql`` dialect with this normal form, if `columns_of` can express it."""
     (conjunction,) = form.conjunctions
     return " AND ".join(_predicate(format_path(path), values) for path, values in conjunction.constraints)
 

@@ -1,6 +1,6 @@
-"""Seeded workloads of filters as people write them, each hard on an index in a way of its own.
+"""Seeded workloads of filters as people write them, each difficult for an index in a different way.
 
-* `sparse`: 500 attributes, of which a filter names a few and an event has five;
+* `sparse`: 500 attributes; a filter names a few of them, and an event has five;
 * `strings`: prefixes, suffixes, parts, patterns, with and without regard to case;
 * `negated`: NOT, unequal, and attributes that are missing or null;
 * `skewed`: symbols by Zipf's law, and prices near the symbol's own, most of them at a few round limits;
@@ -48,7 +48,7 @@ def _pick(rng: Random, choices: list[str]) -> str:
 
 
 def _zipf(rng: Random, count: int) -> int:
-    """Return a random rank, from 0 to `count` - 1; the k-th is as likely as about 1 / k."""
+    """Return a random rank, from 0 to `count` - 1; the k-th has a probability of about 1 / k."""
     return int(count ** rng.random()) - 1
 
 

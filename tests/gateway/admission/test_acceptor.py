@@ -1,4 +1,4 @@
-"""Connections that are opened faster than one in a turn of the event loop."""
+"""Connections that are opened faster than one per round of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ten thousand broken requests, from the description of the API and as raw bytes; some of them too."""
+"""Broken requests, from the description of the API and as raw bytes: some in each run, ten thousand in a long
+one."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def service(tmp_path: Path) -> Iterator[tuple[Gateway, httpx.Client]]:
 
 
 def is_well(client: httpx.Client) -> bool:
-    """Whether the service does what it is for."""
+    """Whether the service works."""
     prepare(client)
     return client.get("/healthz").status_code == 200 and client.get("/v1/stats").status_code == 200
 

@@ -116,7 +116,7 @@ def test_white_space_around_a_headers_value_is_not_part_of_it(tmp_path):
 
 
 def test_a_trailer_does_not_pass_for_a_header(tmp_path):
-    """What comes after a chunked body came too late for every check of the head."""
+    """Trailers after a chunked body arrive too late for the checks of the head."""
     request = POST + BINARY + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nce-subject: late\r\n\r\n"
     with served(tmp_path) as (gateway, client):
         assert ask(client, request)[0] == 200
@@ -124,7 +124,7 @@ def test_a_trailer_does_not_pass_for_a_header(tmp_path):
 
 
 def test_a_body_that_is_asked_for_first_is_sent_only_where_it_is_wanted(tmp_path):
-    """curl asks before it sends more than a megabyte: of a refused 60 MB not a byte need be sent."""
+    """curl asks before it sends more than a megabyte: for a refused body of 60 MB no byte need be sent."""
     asking = POST + BINARY + b"Expect: 100-continue\r\nContent-Length: "
     with served(tmp_path) as (gateway, client):
         with connect(client) as connection:
@@ -169,7 +169,7 @@ def test_what_is_no_http_is_told_so_as_a_problem(tmp_path, request_bytes):
 
 
 def test_a_broken_request_does_not_cut_off_the_answer_to_the_one_before_it(tmp_path):
-    """A proxy shares a connection between its users: one's nonsense is not another's error."""
+    """A proxy shares a connection between its users: one user's invalid request must not affect another."""
     with served(tmp_path) as (_, client), connect(client) as connection:
         connection.sendall(GET + b"nonsense\r\n\r\n")
         status, _, body = read_answer(connection)
@@ -232,7 +232,7 @@ def test_many_chunks_in_small_writes_are_no_large_head(tmp_path):
         assert stored(gateway)[0]["data"] == "x" * 80
 
 
-def test_who_sends_a_request_a_byte_at_a_time_is_cut_off(tmp_path):
+def test_a_client_sending_one_byte_at_a_time_is_disconnected(tmp_path):
     """Slowloris: a few thousand connections, each sending a header now and then, held a server for ever."""
     with served(tmp_path, head_timeout_s=0.3, body_timeout_s=0.3) as (gateway, client):
         with connect(client) as silent, connect(client) as head, connect(client) as body:
@@ -278,9 +278,9 @@ def test_bodies_that_are_held_back_do_not_fill_the_memory(tmp_path):
         assert client.get("/healthz").status_code == 200
 
 
-def test_who_holds_all_bodies_back_stops_no_other_space(tmp_path):
-    """Forty bodies that trickle, by who may publish in one space only, and nobody could publish, pull or ack
-    in any other for a minute.
+def test_incomplete_bodies_of_one_space_do_not_block_others(tmp_path):
+    """With forty slow bodies, from a client that may publish in one space only, no client of any other space
+    could publish, pull or ack for a minute.
     """
     most = 1 << 20
     lines = {"content-type": "application/x-ndjson"}
@@ -337,7 +337,7 @@ UNFINISHED = {
 @pytest.mark.parametrize("begun", UNFINISHED.values(), ids=UNFINISHED.keys())
 @pytest.mark.parametrize("loop", ["auto", "asyncio"])
 def test_requests_that_do_not_end_give_way_to_those_that_do(tmp_path, begun, loop):
-    """As many as there may be, made again now and then, answered everybody else with 503 for ever."""
+    """With the maximum number of them, reopened from time to time, all other clients got 503 for ever."""
     with served(tmp_path, connections_max=3, loop=loop) as (gateway, client):
         client.close()
         held = [connect(client) for _ in range(3)]
@@ -387,7 +387,7 @@ def _refused(client: httpx.Client) -> bool:
     return True
 
 
-def test_who_does_not_read_its_answers_is_cut_off(tmp_path):
+def test_a_client_that_does_not_read_answers_is_disconnected(tmp_path):
     """A stopped program at the other end held its stream's messages, and a connection, for ever."""
     with served(tmp_path, send_timeout_s=0.3) as (_, client), connect(client) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""A space learns nothing of another: not by a status, body, header, socket or figure of any route."""
+"""A space learns nothing about another: not from a status, body, header, socket or statistic of any route."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Told = tuple[int, dict[str, str], str]
 
 
 def told(answer: httpx.Response, *names: tuple[str, str]) -> Told:
-    """All that an answer says, with the names of one space and of what is in it for another's."""
+    """An answer's complete content, with the names of one space and its objects replaced by those of
+    another."""
     text = answer.text
     headers = {name: value for name, value in answer.headers.items() if name != "date"}
     for one, other in names:
@@ -38,7 +39,7 @@ def told(answer: httpx.Response, *names: tuple[str, str]) -> Told:
 
 
 async def fill(r: Running, space: str) -> str:
-    """All that a space can have; the id of a key of it."""
+    """Create everything that a space can have; return the id of one of its keys."""
     await set_up(r, space)
     many = [{"id": f"s{n}", "filter": f"data.secret = {n}"} for n in range(30)]
     await r.client.post(f"/v1/spaces/{space}/subscriptions", json={"subscriptions": many})
@@ -54,7 +55,7 @@ async def fill(r: Running, space: str) -> str:
     return id_of(await make(r, space, "publish", "subscribe", "manage"))
 
 
-def test_a_space_that_is_not_ones_own_is_as_one_that_there_is_not(tmp_path):
+def test_a_foreign_space_is_answered_like_a_missing_one(tmp_path):
     """Word for word, header for header; also one that was deleted."""
 
     async def work() -> None:
@@ -86,8 +87,8 @@ def test_a_space_that_is_not_ones_own_is_as_one_that_there_is_not(tmp_path):
     run(work)
 
 
-def test_what_one_space_has_changes_nothing_that_another_hears(tmp_path):
-    """Its lists, quotas, figures, explanations and errors are the same however much there is beside it."""
+def test_answers_for_one_space_do_not_depend_on_another(tmp_path):
+    """Its lists, quotas, statistics, explanations and errors do not depend on other spaces."""
 
     async def work() -> None:
         async with locked(tmp_path) as r:

@@ -1,4 +1,4 @@
-"""What HTTP allows beside the usual request: older versions, half-closed connections, absolute targets."""
+"""Unusual forms of HTTP: older versions, half-closed connections, absolute targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENT = POST + BINARY + b"Content-Length: 2\r\n\r\n{}"
 
 
 def read_to_end(connection: socket.socket) -> tuple[bytes, bytes]:
-    """All that comes until the connection ends: head and body."""
+    """Read until the connection ends: head and body."""
     data = b""
     while more := connection.recv(65536):
         data += more
@@ -36,7 +36,7 @@ def half_closed(client: httpx.Client, request: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("loop", ["auto", "asyncio"])
 def test_a_client_that_has_closed_its_writing_side_is_answered(tmp_path, loop):
-    """``nc -N`` stored its event and heard nothing, and stored it again."""
+    """``nc -N`` stored its event, got no answer, and stored it again."""
     with served(tmp_path, loop=loop) as (gateway, client):
         head, body = half_closed(client, EVENT)
         assert head.startswith(b"HTTP/1.1 200 ") and json.loads(body)["count"] == 1

@@ -1,4 +1,4 @@
-"""API keys: who may what, what a foreign key is told (nothing), and when a key ends."""
+"""API keys: their rights, the answers to foreign keys (nothing is revealed), and their end."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def set_up(r: Running, space: str) -> None:
 
 
 def requests(space: str, id: str, position: str, key: str) -> list[tuple[str, str, bytes, Headers]]:
-    """Each operation of the API's description, once, about something that is there."""
+    """Each operation of the API's description, once, for an existing object."""
     found = []
     for path, item in DOCUMENT["paths"].items():
         for method in item:
@@ -116,7 +116,7 @@ async def ask(r: Running, request: tuple[str, str, bytes, Headers], key: str | N
 
 
 def test_a_foreign_key_learns_nothing_from_any_route(tmp_path):
-    """Of a space that exists and one that does not, somebody else's key hears the same, word for word."""
+    """For an existing and a missing space, another space's key gets the same answer, word for word."""
 
     async def work() -> None:
         async with locked(tmp_path) as r:
@@ -181,7 +181,7 @@ def test_without_a_key_or_with_a_wrong_one_nothing_is_done(tmp_path):
 
 
 RIGHTS = {
-    # What each right lets one do in its space, by a word of the path and the method.
+    # The operations that each right allows in its space, by a word of the path and the method.
     "publish": {("POST", "events"), ("GET", "delayed"), ("DELETE", "12")},
     "subscribe": {
         *(("GET", "subscriptions"), ("POST", "subscriptions"), ("PUT", "wanted"), ("GET", "wanted")),
@@ -228,7 +228,7 @@ def test_a_key_may_what_its_rights_say_and_no_more(tmp_path, right):
     run(work)
 
 
-def test_who_manages_a_space_gives_rights_in_it_and_nowhere_else(tmp_path):
+def test_the_manage_right_creates_keys_in_its_space_only(tmp_path):
     async def work() -> None:
         async with locked(tmp_path) as r:
             await set_up(r, "mine")
@@ -400,7 +400,7 @@ def test_a_public_address_needs_keys_or_to_be_meant(monkeypatch, tmp_path, host)
 
 
 def test_events_of_one_space_do_not_come_with_anothers_key(tmp_path):
-    """What a key may see of the service is a proof by example, too: pulls, samples and acks."""
+    """Events of other spaces do not appear in pulls, samples or acks."""
 
     async def work() -> None:
         async with locked(tmp_path) as r:
@@ -415,9 +415,7 @@ def test_events_of_one_space_do_not_come_with_anothers_key(tmp_path):
             answer = await r.client.post(
                 "/v1/spaces/mine/subscriptions/wanted/ack", json=far, headers=bearer(key)
             )
-            assert answer.status_code == 400 and "0-2-0" not in answer.text, (
-                "the log's end is nobody's business"
-            )
+            assert answer.status_code == 400 and "0-2-0" not in answer.text, "the log's end is not revealed"
             batch = await r.client.post(
                 "/v1/spaces/mine/events", content=json.dumps([event(2)]), headers=BATCH | bearer(key)
             )
@@ -427,7 +425,7 @@ def test_events_of_one_space_do_not_come_with_anothers_key(tmp_path):
     run(work)
 
 
-def test_who_changed_what_is_written_down_without_what_is_secret(tmp_path):
+def test_the_audit_log_records_changes_without_secrets(tmp_path):
     """An operator wants to know who took a subscription away, and who tried to."""
 
     async def work() -> None:

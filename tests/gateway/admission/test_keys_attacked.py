@@ -1,4 +1,4 @@
-"""What those tried who were to be kept out: keys that go on after their end, changes that nobody hears of."""
+"""Attempts to evade access control: using revoked keys, and making changes that are not logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fieldfare.gateway.admission import keyring as keyring_module
 MINE = "/v1/spaces/mine"
 
 
-def test_a_body_that_trickles_lets_nobody_in_after_his_key_was_revoked(tmp_path):
+def test_a_slow_body_is_refused_after_its_key_was_revoked(tmp_path):
     async def work() -> None:
         async with locked(tmp_path) as r:
             await set_up(r, "mine")
@@ -45,7 +45,7 @@ def test_a_body_that_trickles_lets_nobody_in_after_his_key_was_revoked(tmp_path)
     run(work)
 
 
-def test_a_revoked_key_makes_no_heir_while_its_end_is_written(tmp_path, monkeypatch):
+def test_a_key_cannot_create_another_while_it_is_being_revoked(tmp_path, monkeypatch):
     async def work() -> None:
         async with locked(tmp_path) as r:
             await set_up(r, "mine")
@@ -103,7 +103,7 @@ def test_no_name_of_a_subscription_hides_a_change_of_it_from_the_audit_log(tmp_p
     run(work)
 
 
-def test_who_manages_a_space_cannot_take_all_the_keys_there_may_be(tmp_path, monkeypatch):
+def test_one_space_cannot_use_up_all_keys_of_the_service(tmp_path, monkeypatch):
     monkeypatch.setattr(keyring_module, "KEYS_OF_SPACE_MAX", 3)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Who may ask: web pages as attackers, names that lead here, heads that can be read in two ways."""
+"""The request guard: hostile web pages, foreign host names, ambiguous request heads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGES = {
 
 @pytest.mark.parametrize("headers", PAGES.values(), ids=PAGES.keys())
 def test_no_web_page_may_use_a_service_that_was_not_told_of_it(tmp_path, headers):
-    """A user reads a page of somebody else's; the page acks, replaces and pulls at the service beside it."""
+    """A user reads a hostile page, which acks, replaces and pulls at the local service."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -68,7 +68,8 @@ def test_no_web_page_may_use_a_service_that_was_not_told_of_it(tmp_path, headers
 
 @pytest.mark.parametrize("content_type", [None, "", "text/plain;charset=UTF-8"])
 def test_a_body_is_json_only_when_it_says_so(tmp_path, content_type):
-    """What a page may send anywhere without asking has no JSON content type: it acked all the same."""
+    """Requests that a page may send without preflight have no JSON content type, but were accepted as
+    acks."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -108,7 +109,7 @@ def test_the_services_own_names_and_every_address_are_answered_to(tmp_path, host
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:7737", "127.0.0.1.evil.example", "localhost.evil"]
 )
-def test_a_name_that_a_stranger_made_lead_here_is_not_answered_to(tmp_path, host):
+def test_requests_with_a_rebound_host_name_are_rejected(tmp_path, host):
     """DNS rebinding: a page's own name comes to mean 127.0.0.1, and the browser lets the page read all."""
 
     async def work() -> None:
@@ -165,7 +166,7 @@ def test_pages_of_the_services_own_and_of_named_origins_may_use_it(tmp_path):
 def test_a_page_of_another_origin_hears_that_the_service_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without these headers its browser says that the network failed, and nobody looks at a log."""
+    """Without these headers its browser says that the network failed, and its user does not look at a log."""
 
     async def work() -> None:
         origin = "https://app.example.com"
@@ -335,7 +336,8 @@ def test_a_request_without_host_is_refused_unless_it_is_old(tmp_path):
     ["", "0", "-1", "+5", "1_0", " 5", "5 ", "5.5.5", "9" * 30, "1e400", "nan", "inf", "٥", "0x10", "1&{}=2"],
 )
 def test_numbers_of_a_query_are_digits_within_their_bounds(tmp_path, value):
-    """What Python reads as a number is more than a client can mean: 1_0 was ten, and the last of two won."""
+    """Python reads more texts as numbers than a client can mean: 1_0 was ten, and the last of two values
+    won."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

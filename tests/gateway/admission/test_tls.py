@@ -1,4 +1,4 @@
-"""TLS of the service: who is let in, who is believed, and files that are wrong."""
+"""TLS of the service: accepted clients, trusted services, and wrong files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gateway(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
-    """One that asks its clients for a certificate."""
+    """A gateway that requires client certificates."""
     settings = {
         "tls_cert": files / "server.pem",
         "tls_key": files / "server.key",
@@ -91,7 +91,7 @@ def gateway(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield running
 
 
-def test_who_has_a_certificate_publishes_and_subscribes(gateway: RealGateway, files: Path) -> None:
+def test_a_client_with_a_certificate_publishes_and_subscribes(gateway: RealGateway, files: Path) -> None:
     assert gateway.url.startswith("https://")
     own = (files / "client.pem", files / "client.key")
     with Client(gateway.url, ca_file=files / "ca.pem", certificate=own) as client:
@@ -104,7 +104,7 @@ def test_who_has_a_certificate_publishes_and_subscribes(gateway: RealGateway, fi
         assert len(client.publish_many([large] * 5)) == 5
 
 
-def test_who_has_none_or_a_strangers_hears_nothing(gateway: RealGateway, files: Path) -> None:
+def test_clients_without_a_valid_certificate_are_rejected(gateway: RealGateway, files: Path) -> None:
     for certificate in (None, files / "stranger.both"):
         with (
             Client(gateway.url, ca_file=files / "ca.pem", certificate=certificate) as client,
@@ -116,8 +116,10 @@ def test_who_has_none_or_a_strangers_hears_nothing(gateway: RealGateway, files: 
         httpx.get(f"{plain}/healthz")
 
 
-def test_a_service_of_another_authority_is_not_believed(gateway: RealGateway, files: Path) -> None:
-    """Somebody in between shows a certificate of his own: the client says so, and sends nothing."""
+def test_a_service_with_a_certificate_of_another_authority_is_rejected(
+    gateway: RealGateway, files: Path
+) -> None:
+    """A man in the middle presents another certificate: the client reports this, and sends nothing."""
     for ca_file in (files / "other-ca.pem", None):
         with (
             Client(gateway.url, ca_file=ca_file, certificate=files / "client.both", key="k" * 40) as client,
@@ -141,7 +143,7 @@ def test_the_command_line_and_the_environment_name_the_files(
 
 
 def test_the_supervisor_sees_that_it_answers(gateway: RealGateway, files: Path) -> None:
-    """Though it has no certificate to show."""
+    """Even without a client certificate."""
     port = int(gateway.url.rsplit(":", 1)[1])
     assert gateway_ready("127.0.0.1", port, is_tls=True)(0)
     assert not gateway_ready("127.0.0.1", 1, is_tls=True)(0)
@@ -183,7 +185,7 @@ def test_files_that_are_wrong_are_named_at_the_start(
 
 
 def shown_by(gateway: RealGateway) -> str:
-    """The certificate that who connects now is shown."""
+    """Return the certificate that a new connection gets."""
     to = urlsplit(gateway.url)
     return ssl.get_server_certificate((str(to.hostname), int(to.port or 0)), timeout=10)
 
@@ -210,7 +212,7 @@ def test_a_renewed_certificate_is_shown_without_a_new_start(files: Path, tmp_pat
             assert later.spaces() == ["default"]
 
 
-def test_an_authority_that_is_trusted_no_more_lets_nobody_in(files: Path, tmp_path: Path) -> None:
+def test_certificates_of_a_removed_authority_are_rejected(files: Path, tmp_path: Path) -> None:
     shutil.copy(files / "ca.pem", tmp_path / "clients.pem")
     named = {"tls_cert": files / "server.both", "tls_client_ca": tmp_path / "clients.pem"}
     certificates = Certificates.open(GatewaySettings.model_validate(named))
@@ -236,7 +238,7 @@ def test_a_client_names_the_file_that_is_wrong(files: Path) -> None:
             AsyncClient("https://localhost:1", **wrong)
 
 
-def test_handshakes_that_are_not_ended_keep_nobody_out(files: Path, tmp_path: Path) -> None:
+def test_unfinished_handshakes_do_not_block_other_clients(files: Path, tmp_path: Path) -> None:
     """They were counted nowhere: some thousands took every file that the gateway may open, and storage failed
     with them. No certificate and no key was needed for it."""
     tls = {"tls_cert": str(files / "server.pem"), "tls_key": str(files / "server.key")}

@@ -1,4 +1,4 @@
-"""Tokens (JWT): who is let in, with which rights, for how long, and who is not, whatever he sends."""
+"""Tokens (JWT): which are accepted, with which rights and for how long, and which are rejected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def web_tokens(*keys: dict[str, Any], clock: Clock | None = None, **settings: An
 
 
 def found(tokens: WebTokens, token: str) -> Caller | str:
-    """Who sends it, or what he is told."""
+    """The caller that a token identifies, or the error."""
     try:
         return tokens.find(token.encode())
     except HttpProblem as problem:
@@ -63,7 +63,7 @@ def found(tokens: WebTokens, token: str) -> Caller | str:
         *(("P-256", "ES256"), ("P-384", "ES384"), ("P-521", "ES512"), ("Ed25519", "EdDSA")),
     ],
 )
-def test_each_kind_of_key_lets_in_who_it_signed_for_and_nobody_else(kind: str, alg: str) -> None:
+def test_tokens_signed_by_each_kind_of_key_are_accepted_and_no_others(kind: str, alg: str) -> None:
     mine, other = public_jwk(kind, "one"), public_jwk(f"{kind} other", "one")
     token = sign(kind=kind, alg=alg)
     caller = found(web_tokens(mine), token)
@@ -83,7 +83,7 @@ def raw_token(header: Any, claims: Any, signature: bytes = b"x" * 64) -> str:
 
 
 def shared_secret(secret: bytes) -> str:
-    """Signed with what everybody knows, as if that were a secret."""
+    """A token signed with the public key as a shared secret."""
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "x", "exp": 1 << 34, "scope": "admin"}
     unsigned = raw_token({"alg": "HS256", "kid": "one"}, claims).rsplit(".", 1)[0]
     mac = hmac.new(secret, unsigned.encode(), hashlib.sha256).digest()
@@ -158,7 +158,7 @@ ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
 
 
 @pytest.mark.parametrize(("token", "said"), ATTACKS.values(), ids=ATTACKS.keys())
-def test_whatever_is_wrong_with_a_token_nobody_gets_in(token: Callable[[], str], said: str) -> None:
+def test_invalid_tokens_are_rejected(token: Callable[[], str], said: str) -> None:
     tokens = web_tokens()
     for _ in range(2):  # what was refused is not remembered as something else
         told = found(tokens, token())
@@ -229,7 +229,7 @@ def test_the_claim_says_which_rights_and_where(said: Any, grants: dict[str | Non
 
 def test_a_token_lasts_until_it_expires_whatever_the_clock_does() -> None:
     """A clock that is set back would have it last for ever; one that was wrong and is put right must not
-    keep out who has a good one."""
+    keep out the holder of a valid one."""
     for wall_s, now_s, lasts in (
         (629, 629, True),
         (631, 0, False),
@@ -263,7 +263,7 @@ def test_what_is_remembered_is_bounded_and_what_is_open_ends_all_the_same(
     assert not tokens._known
 
 
-def test_tokens_travel_nowhere() -> None:
+def test_tokens_cannot_be_pickled() -> None:
     with pytest.raises(TypeError):
         pickle.dumps(web_tokens())
 

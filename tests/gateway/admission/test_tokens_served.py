@@ -1,4 +1,4 @@
-"""Tokens (JWT) at a gateway: every route, what is open when one ends, and where the keys come from."""
+"""Tokens (JWT) at a gateway: every route, open streams when a token expires, and the source of the keys."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_a_token_has_its_rights_and_a_foreign_one_learns_nothing(tmp_path: Path)
                 assert (told.status_code, known) == (same.status_code, same.text), one
                 assert told.status_code == 404 or "/theirs" not in one[1], one
                 assert "secret-event" not in told.text
-            # Nobody checked the names in a token: a slip of the pen must not have others' names suggested.
+            # The names in a token are not checked: for a typing error the names of others must not be
+            # suggested.
             slips = [
                 await r.client.get(f"/v1/spaces/{name}/subscriptions", headers=bearer(sign(scope)))
                 for name, scope in (("their", "subscribe:their"), ("their", "subscribe:mine"))
@@ -118,7 +119,7 @@ def test_the_record_names_issuer_and_subject_and_no_log_a_token(
 
 
 def test_a_token_of_a_space_that_was_deleted_has_no_rights_in_a_later_one(tmp_path: Path) -> None:
-    """Its holder worked for who had the name before; a restart makes no difference."""
+    """Its holder had rights in the earlier space of this name; a restart makes no difference."""
     before = sign("publish:trial subscribe:trial publish:mine")
     path = "/v1/spaces/trial/subscriptions"
 
@@ -164,7 +165,7 @@ def test_a_token_of_a_space_that_was_deleted_has_no_rights_in_a_later_one(tmp_pa
 def test_what_is_open_for_a_token_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """A stream and a WebSocket would go on for as long as somebody reads."""
+    """Otherwise a stream and a WebSocket would continue for as long as their reader reads."""
     monkeypatch.setattr(token_keys, "SWEEP_S", 0.02)
     monkeypatch.setattr(KeyFile, "look_s", 0.02)
     admin = {"admin_key_file": admin_file(tmp_path)}
@@ -207,7 +208,8 @@ def test_what_is_open_for_a_token_ends_with_it(
 def test_keys_at_a_url_are_looked_for_once_whoever_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first token by a new key waits for it; made-up ones have the issuer asked once."""
+    """The first token with a new key waits for the key; invented keys cause only one request to the
+    issuer."""
     monkeypatch.setattr(token_keys, "ASKED_LOOK_S", 0.0)
 
     async def work() -> None:
@@ -267,8 +269,8 @@ def test_a_service_starts_without_its_issuer_and_takes_tokens_once_that_is_there
     run(work)
 
 
-def test_who_shows_keys_and_never_ends_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens expire all the same, and those who wait for a key are answered."""
+def test_an_endless_key_set_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens still expire, and requests that wait for a key are answered."""
     monkeypatch.setattr(token_keys, "SWEEP_S", 0.002)
     monkeypatch.setattr(token_keys, "WAIT_MAX_S", 0.05)
     released = threading.Event()
@@ -340,7 +342,7 @@ def test_a_file_of_keys_is_read_again_when_it_changed_and_only_then(tmp_path: Pa
     source = KeyFile(path)
     with pytest.raises(TokenKeysError, match=r"keys\.json: No such file"):
         source.read()
-    path.write_bytes(key_set(public_jwk("P-256", "one"))[:-5])  # somebody is writing it
+    path.write_bytes(key_set(public_jwk("P-256", "one"))[:-5])  # the file is being written
     for _ in range(2):
         with pytest.raises(TokenKeysError, match="holds no key set"):
             source.read()

@@ -64,7 +64,7 @@ def test_each_state_of_a_message_is_counted(tmp_path: Path) -> None:
 
 
 def test_pending_is_what_a_reader_then_gets(tmp_path: Path) -> None:
-    """After any calls, as many messages as were said to be pending are delivered."""
+    """After any calls, the number of delivered messages is the reported number of pending ones."""
     print(f"seed {SEED}")
     random = Random(SEED)
 
@@ -120,7 +120,7 @@ def test_a_backlog_beyond_what_is_read_is_estimated(tmp_path: Path, monkeypatch:
     run(work)
 
 
-def test_counting_is_no_use_of_a_subscription(tmp_path: Path) -> None:
+def test_reading_the_backlog_does_not_count_as_use(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
             settings = {"filter": "data.x = 1", "delivery": {"expires_unused_s": 3600}}

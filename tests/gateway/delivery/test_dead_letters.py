@@ -1,4 +1,4 @@
-"""Attempts, verbs and messages that are given up, over HTTP and across crashes."""
+"""Attempts, acks and the like, and messages that are given up, over HTTP and across crashes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_after_its_last_attempt_a_message_is_given_up_and_the_others_go_on(tmp_p
     run(work)
 
 
-def test_a_deadline_that_passes_for_the_last_time_gives_up_too_though_nobody_reads(tmp_path):
+def test_the_last_missed_deadline_gives_up_without_a_reader(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             await make(r, max_attempts=1, ack_deadline_s=0.02)
@@ -138,7 +138,7 @@ def test_an_ack_after_the_last_deadline_takes_the_message_off_the_dead_letters_f
             assert positions(await letters(r)) == places[1:], "the answer says that it is durable"
             await r.ack("a", places[2])
             assert positions(await letters(r)) == [places[1], places[3]], (
-                "by who was given it before the restart"
+                "by the reader that got it before the restart"
             )
             assert await retry(r) == {"retried": 2, "gone": 0, "left": 0}
             assert positions(await r.pull("a", ack_deadline_s=0.01)) == [places[1], places[3]]
@@ -199,7 +199,7 @@ def test_a_nack_with_a_delay_and_delays_of_the_settings(tmp_path):
             assert await r.pull("a") == []
             assert await attempts(r, wait_s=10) == [(first, 2)]
             await post(r, "nack", first, delay_s=0)
-            assert await attempts(r) == [(first, 3)], "who asks for it at once is not held up"
+            assert await attempts(r) == [(first, 3)], "an explicit request for it is not delayed"
             await post(r, "nack", first)
             assert await r.pull("a", wait_s=0.1) == []
             for bad in (-1, 86_401, "1"):
@@ -209,7 +209,7 @@ def test_a_nack_with_a_delay_and_delays_of_the_settings(tmp_path):
     run(work)
 
 
-def test_a_lease_is_renewed_for_who_works_for_longer(tmp_path):
+def test_a_lease_can_be_extended(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             await make(r)
@@ -229,7 +229,7 @@ def test_a_reader_may_give_a_message_up_and_say_why(tmp_path):
         async with running(tmp_path) as r:
             await make(r)
             first, second, third = await some(r, 3)
-            assert await post(r, "terminate", first) == {"terminated": 0}, "nobody was given it"
+            assert await post(r, "terminate", first) == {"terminated": 0}, "it was not delivered"
             await r.pull("a", max=2)
             assert await post(r, "terminate", first, third, reason="no such\nplane") == {"terminated": 1}
             (letter,) = await letters(r)
@@ -241,7 +241,7 @@ def test_a_reader_may_give_a_message_up_and_say_why(tmp_path):
     run(work)
 
 
-def test_a_mark_on_its_way_does_not_list_again_what_is_retried(tmp_path, monkeypatch):
+def test_a_cursor_being_saved_does_not_list_a_retried_message_again(tmp_path, monkeypatch):
     async def work() -> None:
         async with running(tmp_path) as r:
             await make(r, max_attempts=1)
@@ -301,7 +301,7 @@ def test_acks_of_thousands_of_old_positions_are_saved_in_slices(tmp_path, monkey
     run(work)
 
 
-def test_what_was_given_up_is_tried_again_with_its_attempts_counted_anew(tmp_path):
+def test_a_retried_dead_letter_starts_with_its_first_attempt(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             await make(r, max_attempts=1)
@@ -419,7 +419,7 @@ def test_a_kill_at_any_step_loses_nothing_given_up_and_repeats_nothing_acked(tmp
     run(work)
 
 
-def test_an_attempt_of_a_bounded_subscription_is_on_disk_though_nobody_acks(tmp_path):
+def test_attempts_with_max_attempts_are_saved_without_an_ack(tmp_path):
     async def work() -> None:
         data = tmp_path / "data"
         async with running(data, maintenance_s=600) as r:
@@ -435,7 +435,7 @@ def test_an_attempt_of_a_bounded_subscription_is_on_disk_though_nobody_acks(tmp_
     run(work)
 
 
-def test_who_waits_while_too_much_that_was_given_up_is_unsaved_goes_on_when_it_is(tmp_path, monkeypatch):
+def test_delivery_resumes_when_given_up_messages_have_been_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(delivery_module, "LETTERS_MAX", 1)
 
     async def work() -> None:
@@ -492,7 +492,7 @@ def test_seek_goes_back_and_forth(tmp_path):
 
 
 def test_a_stream_without_acks_goes_on_from_where_it_was_set(tmp_path):
-    """What it had been sent before must not settle what it is to be sent again."""
+    """Messages sent to it before the seek must not settle those that are sent again."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -528,7 +528,7 @@ def test_what_was_settled_by_a_change_of_settings_is_given_up_when_its_turn_come
     run(work)
 
 
-def test_who_deletes_a_subscription_that_has_something_to_save_harms_nobody(tmp_path):
+def test_deleting_a_subscription_with_unsaved_state_affects_no_other(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             await make(r, max_attempts=1)

@@ -1,4 +1,4 @@
-"""What clients tried who meant no good, or had very much: each was wrong once, or kept others waiting."""
+"""Requests of hostile clients, or with very much data: each once had a wrong result, or blocked others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem(answer: Any, status: int, kind: str, **members: object) -> dict:
     return found
 
 
-def test_a_seek_to_very_many_places_keeps_nobody_waiting(tmp_path, monkeypatch):
+def test_a_seek_to_many_positions_delays_no_other_request(tmp_path, monkeypatch):
     """A megabyte of them was read on the event loop, for a second."""
     looked = []
     parse = Position.parse
@@ -45,7 +45,7 @@ def test_a_seek_to_very_many_places_keeps_nobody_waiting(tmp_path, monkeypatch):
 
 
 def test_a_retry_of_more_than_may_be_is_refused_as_such(tmp_path, monkeypatch):
-    """It was told to come back later, for ever."""
+    """It was asked to retry later, for ever."""
     monkeypatch.setattr(delivery_routes, "RETRIED_BATCH_SIZE", 2)
 
     async def work() -> None:
@@ -63,7 +63,7 @@ def test_a_retry_of_more_than_may_be_is_refused_as_such(tmp_path, monkeypatch):
 
 
 def test_a_page_of_dead_letters_ends_when_much_was_read_for_it(tmp_path, monkeypatch):
-    """Each may stand in a record of megabytes: a thousand of them were read for one page."""
+    """Each may be in a record of megabytes: a thousand records were read for one page."""
     monkeypatch.setattr(delivery_routes, "PAGE_READ_BYTES", 5_000)
 
     async def work() -> None:
@@ -111,7 +111,7 @@ def test_a_pull_that_takes_longer_than_its_own_deadline_holds_no_message_twice(t
     run(work)
 
 
-def test_who_must_wait_is_not_told_how_many_others_do(tmp_path, monkeypatch):
+def test_an_answer_that_asks_to_wait_does_not_reveal_the_load_of_others(tmp_path, monkeypatch):
     monkeypatch.setattr(subscriptions, "QUEUED_REQUESTS", 1)
 
     async def work() -> None:
@@ -165,7 +165,8 @@ def test_a_number_that_is_too_large_is_named_by_a_pointer_that_is_one(tmp_path):
 
 
 def test_a_list_of_dead_letters_that_is_full_loses_nothing_and_grows_no_more(tmp_path, monkeypatch):
-    """What would be given up comes again instead, behind the others: nothing is lost, none stands still."""
+    """Messages that would be given up are redelivered after the others: nothing is lost, and nothing
+    blocks."""
     monkeypatch.setattr(delivery_machine, "WHEN_FULL_S", 0.01)
 
     async def work() -> None:
@@ -197,8 +198,8 @@ async def _pulled(r: Running, count: int) -> AsyncIterator[str]:
             yield place
 
 
-def test_many_that_are_put_do_not_undo_a_pause_that_overtook_them(tmp_path, monkeypatch):
-    """A stream went on although its subscription was said to be paused, until somebody asked of it again."""
+def test_a_bulk_put_does_not_undo_a_later_pause(tmp_path, monkeypatch):
+    """A stream continued although its subscription was reported as paused, until it was read again."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

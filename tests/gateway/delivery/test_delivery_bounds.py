@@ -1,4 +1,4 @@
-"""What clients may send about deliveries, and what it costs the others: numbers, bodies, sizes, memory."""
+"""Limits on client requests about deliveries, and their effect on others: numbers, bodies, sizes, memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def number_of(gateway: Gateway, id: str) -> int:
     return found.number
 
 
-def test_a_position_that_no_event_can_have_moves_no_cursor_and_fails_nobody_else(tmp_path):
+def test_an_impossible_position_moves_no_cursor_and_fails_no_other_ack(tmp_path):
     """A client with a bug acknowledged 0-0-70000: its cursor went to another record for good, and with an
     index of thirty digits the acks of other clients in the same group failed, and retention with them."""
 
@@ -61,7 +61,7 @@ def test_a_position_that_no_event_can_have_moves_no_cursor_and_fails_nobody_else
             await r.subscribe("b", "data.x = 1")
             await r.publish(*(event(i, {"x": 1}) for i in range(3)))
             r.pipeline.step()
-            await r.publish(event(4, {"x": 1}))  # not matched yet: nobody can have been given it
+            await r.publish(event(4, {"x": 1}))  # not matched yet, so it cannot have been delivered
             assert len(await r.pull("a")) == len(await r.pull("b")) == 3
             for text in NOWHERE:
                 for body, pointer in (({"up_to": text}, "/up_to"), ({"positions": [text]}, "/positions/0")):
@@ -170,9 +170,9 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
     run(work)
 
 
-def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkeypatch):
-    """Five thousand streams had something since the last round: to save where they stand is half a second's
-    work, beside which live messages would come late."""
+def test_saving_cursors_without_readers_pauses_after_each_batch(tmp_path, monkeypatch):
+    """Five thousand streams had messages since the last round: saving their cursors takes half a second,
+    during which new messages would be late."""
     monkeypatch.setattr(service, "MARKED_BATCH_SIZE", 2)
     worked_s, rested_s = [], []
 
@@ -192,7 +192,7 @@ def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkey
                 worked_s.append(time.monotonic() - began_s)
 
             class Resting:
-                """What the pump knows as asyncio; nobody else."""
+                """A replacement for asyncio in the delivery service, and nowhere else."""
 
                 def __getattr__(self, name: str) -> Any:
                     return getattr(asyncio, name)
@@ -300,7 +300,7 @@ RECORD_EVENTS = 10_000
 
 
 def append_large_records(gateway: Gateway, count: int, number: int, matched: list[int]) -> None:
-    """Records of 10,000 events, and of each the same events matched by one subscription."""
+    """Append records of 10,000 events; one subscription matches the same events of each."""
     lines = b"".join(encode(event(i, {"x": i, "text": "." * 40})) + b"\n" for i in range(RECORD_EVENTS))
     for first in range(0, count, 6):
         records = min(6, count - first)
@@ -324,7 +324,7 @@ def put_subscription(client: httpx.Client, id: str) -> None:
 
 
 def test_a_pull_of_sparse_matches_from_large_records_leaves_the_event_loop_to_others(tmp_path, monkeypatch):
-    """One match in each of many records of 10,000 events: each was read and split while everybody waited."""
+    """One match in each of many records of 10,000 events: each was read and split while all others waited."""
     with watched(monkeypatch, tmp_path, record_cache_bytes=1) as (gateway, client, watch):
         put_subscription(client, "a")
         append_large_records(gateway, 36, number_of(gateway, "a"), [5_000])
@@ -335,7 +335,7 @@ def test_a_pull_of_sparse_matches_from_large_records_leaves_the_event_loop_to_ot
 
 
 def test_a_reader_as_fast_as_the_gateway_lets_the_others_have_their_turn(tmp_path, monkeypatch):
-    """A stream whose client reads as fast as it is written never had to wait, and nobody else had a turn."""
+    """A stream whose client reads as fast as it is written never had to wait, so no other had a turn."""
     with watched(monkeypatch, tmp_path) as (gateway, client, watch):
         put_subscription(client, "a")
         append_large_records(gateway, 2, number_of(gateway, "a"), list(range(RECORD_EVENTS)))
@@ -374,8 +374,8 @@ def test_acks_beside_one_stuck_message_leave_the_event_loop_to_others(tmp_path, 
 
 
 def test_a_reader_that_goes_with_all_in_its_hands_leaves_the_event_loop_to_others(tmp_path, monkeypatch):
-    """A stream with a window of 20,000 broke off: to give each of its messages back held up all others, and
-    so did an ack up to the last of them."""
+    """A stream with a window of 20,000 was disconnected: returning each of its messages delayed all others,
+    and so did an ack up to the last of them."""
     with watched(monkeypatch, tmp_path) as (gateway, client, watch):
         put_subscription(client, "a")
         append_large_records(gateway, 2, number_of(gateway, "a"), list(range(RECORD_EVENTS)))
@@ -394,7 +394,7 @@ def test_a_reader_that_goes_with_all_in_its_hands_leaves_the_event_loop_to_other
 
 
 def test_retention_that_took_a_readers_events_is_passed_over_in_one_step(tmp_path):
-    """A reader who comes back after its events went: each of a million was looked for in the log."""
+    """A reader returns after its events were removed: each of a million was looked up in the log."""
     with served(tmp_path) as (gateway, client):
         put_subscription(client, "a")
         append_large_records(gateway, 5, number_of(gateway, "a"), list(range(RECORD_EVENTS)))

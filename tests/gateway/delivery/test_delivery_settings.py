@@ -24,7 +24,7 @@ async def change(r: Running, **settings: object) -> dict:
 
 
 async def some(r: Running, count: int) -> list[str]:
-    """So many events that match, published and matched; where they stand."""
+    """Publish and match a number of matching events; return their positions."""
     offset = (await r.publish(*(event(i, {"x": 1}) for i in range(count))))["offset"]
     r.pipeline.step()
     return [f"0-{offset}-{i}" for i in range(count)]
@@ -64,7 +64,7 @@ def test_settings_are_set_with_a_subscription_and_changed_one_by_one(tmp_path):
             }
             await r.client.delete(A)
             await r.subscribe("a", "data.x = 2")
-            assert await settings_of(r) == {}, "who is made anew has none of before"
+            assert await settings_of(r) == {}, "a subscription created again has none of the earlier settings"
 
     run(work)
 
@@ -132,7 +132,7 @@ def test_readers_together_hold_no_more_than_may_be_in_flight(tmp_path):
             waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
             await until_async(lambda: r.gateway.deliveries._waiting)
             await change(r, max_in_flight=None)
-            assert positions(await waiting) == given[4:], "who waits hears of it"
+            assert positions(await waiting) == given[4:], "a waiting reader is woken"
 
     run(work)
 

@@ -1,4 +1,5 @@
-"""Events whose time is over when they would be given are not given, by any way, and hold up nobody."""
+"""Events that have expired when they would be delivered are not delivered by any transport, and delay no
+other."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ NOW_S = 1_700_000_000.0
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What deliveries take for the time of day; a test moves it by hand."""
+    """The time of day for deliveries, which a test sets by hand."""
     clock = SimpleNamespace(now_s=NOW_S)
     clock.time = lambda: clock.now_s
     monkeypatch.setattr(records, "time", clock)
@@ -44,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def until_s(seconds: float) -> str:
-    """A timestamp so many seconds from now."""
+    """A timestamp a number of seconds from now."""
     return datetime.fromtimestamp(NOW_S + seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -54,7 +55,7 @@ async def subscribe(r: Running, id: str, **delivery: Any) -> None:
 
 
 async def append(r: Running, event: dict[str, Any], at_s: float) -> None:
-    """As if it were published at a moment."""
+    """Append an event as if it had been published at a given time."""
     payload = encode(event) + b"\n"
     await r.gateway.writer.append(NewRecord("default", payload, 1, appended_ms=int(1000 * at_s)))
 
@@ -136,7 +137,7 @@ def test_what_is_over_is_settled_and_counted_and_the_rest_is_given(tmp_path: Pat
 def test_what_is_older_than_a_subscription_wants_is_settled_for_it_and_given_to_others(
     tmp_path: Path, clock: Any, is_read_anew: bool
 ) -> None:
-    """A dashboard that was closed for a day is to begin with now, and the audit beside it with yesterday."""
+    """A dashboard that was closed for a day begins with new events, while an audit gets yesterday's, too."""
 
     async def work() -> None:
         clock.now_s = time.time()

@@ -1,4 +1,4 @@
-"""Reading what is kept of deliveries, many at once."""
+"""Reading the saved state of many deliveries at once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_those_asked_for_together_are_read_together_and_one_that_is_rotten_holds
     run(work)
 
 
-def test_who_asks_and_goes_away_leaves_the_others_alone() -> None:
+def test_a_cancelled_request_does_not_affect_others() -> None:
     async def work() -> None:
         loader = Loader(cast(Any, SomeRegistry()), cast(Any, NoReplays()))
         gone, stays = (asyncio.ensure_future(loader.load(some(number))) for number in (1, 2))

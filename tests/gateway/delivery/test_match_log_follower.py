@@ -1,4 +1,4 @@
-"""Following the match log's end: whoever waits hears of what is matched, soon."""
+"""Following the match log's end: waiting readers learn about new matches soon."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fieldfare.storage.files.match_log import FileMatchLog
 def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """It had just found nothing to look for, and had not yet said that it would sleep: one of a hundred
-    messages came a second late."""
+    """The follower had just found nothing new, and had not yet announced that it would sleep: one of a
+    hundred messages came a second late."""
     monkeypatch.setattr(match_log_follower, "IDLE_LOOK_S", 600.0)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Order by key over HTTP: whoever reads a subscription, events of one key come one by one."""
+"""Order by key over HTTP: for any readers of a subscription, events of one key come one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def made(r: Running, order_by: str = "data.vehicle") -> None:
 
 
 async def trips(r: Running, *vehicles: object) -> list[str]:
-    """An event of each of these vehicles; where they stand."""
+    """Publish an event of each of these vehicles; return their positions."""
     events = [
         event(n, {"x": 1} | ({} if each is None else {"vehicle": each})) for n, each in enumerate(vehicles)
     ]

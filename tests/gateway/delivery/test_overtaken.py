@@ -1,4 +1,4 @@
-"""What is awaited in the middle, and overtaken meanwhile."""
+"""Operations that wait in the middle, and are overtaken by others meanwhile."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_cursor_that_an_ack_answers_is_on_disk(tmp_path, monkeypatch):
     run(work)
 
 
-def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_path, monkeypatch):
+def test_messages_settled_by_a_refused_ack_make_room_for_a_waiting_reader(tmp_path, monkeypatch):
     async def work() -> None:
         async with running(tmp_path, window_max=2) as r:
             await r.subscribe("a", "data.x = 1")
@@ -173,7 +173,7 @@ def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatc
 
 
 def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, monkeypatch):
-    """Or messages that only this pull was given are passed over for who reads the subscription next."""
+    """Otherwise messages that only this pull got are skipped for the next reader of the subscription."""
     monkeypatch.setattr(service, "IDLE_FORGOTTEN_S", -1.0)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Streams are served in their spaces' turns, and their tasks sleep on if nothing has to be waited for."""
+"""Streams are served round robin by space, and their tasks stay asleep if nothing has to be awaited."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Serve = Callable[[], Coroutine[Any, Any, object]]
 
 
 def turns_of(look_again: Callable[[], object]) -> FairScheduler:
-    """Turns of spaces that nothing bounds."""
+    """Turns of spaces without a rate limit."""
     return FairScheduler(look_again, DeliveryRateLimiter(Quotas({})))
 
 
 def waiting(turns: FairScheduler, space: str, serve: Serve) -> tuple[Waiter, asyncio.Task[bool]]:
-    """One who waits, and its task."""
+    """A waiter and its task."""
     gone = asyncio.get_running_loop().create_future()
     waiter = Waiter(Delivery(1, [0]), Session(10), space, gone, lambda _: None, lambda: False, turns)
     waiter.serve = serve
@@ -58,7 +58,7 @@ def test_a_stream_is_served_while_its_task_goes_on_waiting():
 
 
 def test_what_has_to_be_waited_for_is_waited_for_by_the_task():
-    """A client that does not read holds up its own stream, and nobody else's."""
+    """A client that does not read delays only its own stream."""
 
     async def work() -> None:
         turns = turns_of(lambda: None)
@@ -160,8 +160,8 @@ def test_a_space_with_very_many_streams_keeps_no_other_waiting(monkeypatch):
 
 
 def test_streams_with_backlogs_have_their_space_s_turns_too(monkeypatch):
-    """Two hundred that came back after a day were each served whenever the event loop came round, and the one
-    stream of another space once in a round of them all.
+    """Two hundred streams that returned after a day were each served in every round of the event loop, and
+    the one stream of another space once per round.
     """
     monkeypatch.setattr(module, "SERVED_S", 0.0)  # one a step
     backlogs = {"flood": 3, "calm": 3}

@@ -143,7 +143,8 @@ def test_filters_of_all_dialects_spaces_and_removals_reach_the_other_site(tmp_pa
 def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill: the log has the records and the registry the filters, and the inbox has them, too."""
+    """As after a kill: the log has the records and the registry the filters, but the inbox still has them,
+    too."""
     failures = {"processed": 3, "acknowledge": 3, "add": 3, "receive": 3}
     for name in failures:
         done = getattr(SqliteLinks, name)
@@ -293,7 +294,7 @@ def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
 
 
 def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
-    """Only all filters together are a state; a later page is one, up to its last change."""
+    """Only all filters together are a consistent state; a later page is one up to its last change."""
     count = 2 * wire.FILTERS_MAX + 5
     changes = [Change(n, "default", n, f"n = {n}", "sql") for n in range(1, count + 1)]
     of_others = [Change(count + 1, ">default", 9, "n = 1", "sql"), Change(count + 2, ">default", 9, None)]

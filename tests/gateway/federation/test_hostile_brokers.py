@@ -1,4 +1,4 @@
-"""Hostile, mistaken and unknown neighbours are refused, and settings that make no broker."""
+"""Hostile, mistaken and unknown neighbours are refused, and so are invalid settings of a broker."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_hostile_neighbour_is_refused_and_changes_nothing(
     assert after == before
 
 
-def test_a_stranger_is_no_neighbour(lone: Site) -> None:
+def test_an_unknown_broker_is_refused(lone: Site) -> None:
     body = msgspec.msgpack.encode(batch(source="x"))
     answer = lone.client.post("/v1/brokers/x/entries", content=body, headers=ENTRIES)
     assert answer.status_code == 404 and "is not a neighbour" in answer.json()["detail"]
@@ -194,7 +194,7 @@ def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: s
 def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had been given its way by the old topology, after all others were given their new ways."""
+    """It had been routed by the old topology, after all others were routed by the new one."""
     site = Site(tmp_path / "a", "a", free_port())
     site.peers = {"n": free_port(), "m": free_port()}
     site.start()

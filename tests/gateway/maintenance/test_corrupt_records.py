@@ -11,7 +11,7 @@ from fieldfare.storage.folder import DataFolder
 
 
 def test_a_changed_record_is_passed_over_and_named_to_who_watches(tmp_path: Path) -> None:
-    """An event that was no JSON any more made each answer of a pull no JSON, again and again."""
+    """An event that was no longer JSON made every answer of a pull invalid JSON."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -1,4 +1,4 @@
-"""A bit of a file flips, and the service starts: no wrong event, no wait for ever, what is lost is named.
+"""After a flipped bit in a file the service starts: no wrong event, no endless wait, and lost data is named.
 
 ``python tests/gateway/maintenance/test_flipped_bytes.py FLIPS SEED`` runs many, and prints those that
 break a promise.
@@ -98,7 +98,7 @@ def write_index(gateway: Gateway) -> None:
 
 
 async def trouble(data: Path) -> str | None:
-    """Start on a directory and read everything; which promise was broken, if any was."""
+    """Start on a directory and read everything; return the guarantee that was violated, if any."""
     said: list[str] = []
     try:
         mend_databases(DataFolder(data).databases, said.append)
@@ -133,7 +133,7 @@ async def trouble(data: Path) -> str | None:
 
 
 def wrong_side_file(data: Path) -> str | None:
-    """Return which small file gives something else than was written, or nothing without a note."""
+    """Return the small file that is read differently from what was written, or is empty without a note."""
     folder = DataFolder(data)
     found = Quarantine(folder.quarantine).get(0, SET_ASIDE.offset)
     if found != SET_ASIDE and not (found and found.error.startswith(UNKNOWN) and found.space == ""):
@@ -182,7 +182,7 @@ def excused(notice: str, id: str, number: int) -> set[str]:
         return set()
     if re.search("nothing is lost|may be redelivered", notice):
         return set()
-    if "matches no events" in notice:  # What was matched before is in the match log.
+    if "matches no events" in notice:  # Earlier matches are in the match log.
         return {each for each in EVENTS if int(each) >= MATCHED}
     assert re.search("receives no (more )?events|is not matched", notice), (
         f"a note of an unknown kind: {notice}"
@@ -220,8 +220,8 @@ def flip(data: Path, chance: random.Random, files: Sequence[str]) -> str:
 
 
 def tried(whole: Path, scratch: Path, seed: int, files: Sequence[str] = FILES) -> str | None:
-    """One flip; what it broke."""
-    data = scratch / f"data-{seed}"  # What is noted once is not noted again by the same process.
+    """Flip one bit; return what it broke."""
+    data = scratch / f"data-{seed}"  # A process does not write the same note twice.
     shutil.copytree(whole, data)
     where = flip(data, random.Random(f"flip {seed}"), files)
     said = asyncio.run(asyncio.wait_for(trouble(data), 60))

@@ -1,4 +1,4 @@
-"""The collector in a gateway: what lives long is looked at once, and what is left over goes all the same."""
+"""The garbage collector in a gateway: long-lived objects are examined once, and unused ones still freed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Circle:
 
 @pytest.fixture
 def garbage() -> Iterator[Garbage]:
-    """Of a process in which every full collection takes long."""
+    """The collector of a process in which every full collection takes long."""
     made = Garbage(long_s=0.0)
     yield made
     with_callback = [each for each in gc.callbacks if getattr(each, "__self__", None) is made]

@@ -1,7 +1,7 @@
-"""A gateway starts whatever stands in its registry: it leaves out what it cannot use, and says so.
+"""A gateway starts with any content of its registry: it leaves out unusable rows, and reports them.
 
-SQLite takes any value in any column, and what one version has stored another has to live with. One row must
-not end the service at every start, nor take the others with it.
+SQLite accepts any value in any column, and a version must handle the data stored by another one. One row must
+not end the service at every start, or affect other rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def columns() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that has of everything as many rows as there are hostile values, and one more."""
+    """A data directory in which each table has one row per hostile value, and one more."""
     folder = tmp_path_factory.mktemp("hostile")
     url = DataFolder(folder).registry_url
     registry, keys = open_registry(url), open_keys(url)
@@ -98,7 +98,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(data: Path, table: str, column: str) -> None:
-    """Put each hostile value into a row of its own; the last row stays as it is."""
+    """Put each hostile value into a separate row; the last row is unchanged."""
     with closing(sqlite3.connect(data / "registry.db", isolation_level=None)) as registry:
         # The row is found by what stood in it: some tables have no row numbers.
         names = [row[1] for row in registry.execute(f"PRAGMA table_info({table})")]
@@ -259,9 +259,7 @@ def test_a_subscription_whose_row_cannot_be_used_can_be_put_or_deleted(
     run(work)
 
 
-def test_keys_that_cannot_be_read_let_nobody_in_and_leave_the_service_closed(
-    tmp_path: Path, template: Path
-) -> None:
+def test_unreadable_keys_are_rejected_and_the_service_stays_closed(tmp_path: Path, template: Path) -> None:
     """With no key that can be read and no admin key the service must not be open to all."""
     data = tmp_path / "data"
     shutil.copytree(template, data)

@@ -1,4 +1,5 @@
-"""Retention, compaction and broken files while a gateway serves: nothing goes early, nobody waits long."""
+"""Retention, compaction and broken files in a running gateway: nothing is removed early, no reader waits
+long."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def rot(path) -> None:
 
 
 @pytest.mark.parametrize("trimmed_first", ["log", "match_log"])
-def test_a_kill_within_retention_stops_nobody(tmp_path, trimmed_first):
-    """The old order, match log first, left a service that said ready and gave nobody anything any more."""
+def test_a_kill_during_retention_stops_no_delivery(tmp_path, trimmed_first):
+    """The old order, match log first, left a service that was ready but delivered nothing any more."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -129,7 +130,7 @@ def test_a_jump_of_the_clock_deletes_nothing_and_blocks_nothing(tmp_path, monkey
 
 
 def test_a_service_that_stood_still_for_a_week_deletes_nothing_when_it_goes_on(tmp_path):
-    """Its machine was paused: nobody could read meanwhile."""
+    """Its machine was paused, so that no reader could read."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -145,7 +146,7 @@ def test_a_service_that_stood_still_for_a_week_deletes_nothing_when_it_goes_on(t
     run(work)
 
 
-def test_a_rotten_block_is_passed_over_and_told_until_somebody_has_looked(tmp_path):
+def test_a_corrupt_block_is_skipped_and_reported_until_its_file_is_deleted(tmp_path):
     """A file of last week lost a sector: subscribers behind it waited for ever, and /readyz said ready."""
 
     async def work() -> None:
@@ -174,7 +175,7 @@ def test_a_rotten_block_is_passed_over_and_told_until_somebody_has_looked(tmp_pa
 
 
 def test_a_block_that_is_rotten_within_is_passed_over_too(tmp_path, monkeypatch):
-    """Its directory can be read, one of its lists cannot: only who needs that list finds it."""
+    """Its directory can be read, but one of its lists cannot: only a reader of that list notices."""
     monkeypatch.setattr(match_block, "BATCH_MATCHES", 1)
 
     async def work() -> None:
@@ -228,7 +229,7 @@ def test_a_torn_block_at_the_end_is_left_to_a_pipeline_that_starts(tmp_path):
     run(work)
 
 
-def test_a_block_that_somebody_deleted_is_passed_over(tmp_path):
+def test_a_deleted_block_is_skipped(tmp_path):
     async def work() -> None:
         async with running(tmp_path, stats_s=0.01) as r:
             await r.subscribe("a", "data.x = 1")

@@ -68,7 +68,7 @@ def test_a_position_of_another_partition_names_no_record_set_aside(tmp_path: Pat
 
 
 def empty_block(r, offset: int) -> None:
-    """What the pipeline writes in a record's place."""
+    """The block that the pipeline writes in place of a record."""
     import numpy as np
 
     from fieldfare.storage import NewMatchBlock
@@ -123,7 +123,7 @@ def test_a_note_that_is_torn_or_edited_still_names_its_record(tmp_path: Path, co
 
 
 def test_the_list_quotes_no_event(tmp_path: Path) -> None:
-    """A library's error names the value that it could not read, of an event in somebody else's space."""
+    """A library's error contains the value that it could not read, from an event of another space."""
     errors = {
         ERROR: "matching it raised ValueError",
         "RecordsError: record 1 of partition 0 cannot be matched: Doe is ill": "it could not be matched",

@@ -1,4 +1,4 @@
-"""Ready means that events are matched, and not that somebody says so; asking costs the writer nothing."""
+"""Ready means that events are really matched; checking readiness puts no load on the writer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Watched:
 
 
 def test_a_pipeline_that_says_it_runs_but_matches_nothing_is_not_ready(tmp_path: Path) -> None:
-    """Its planning process was stopped with SIGSTOP: it said ready for as long as one looked."""
+    """Its planning process was stopped with SIGSTOP, and it stayed ready for ever."""
     watched = Watched(tmp_path)
     for second in range(20):
         watched.beat()
@@ -70,7 +70,7 @@ def test_a_clock_that_jumps_neither_hides_a_dead_pipeline_nor_a_living_one(tmp_p
 
 
 def test_an_old_heartbeat_that_a_starting_gateway_finds_is_old(tmp_path: Path) -> None:
-    """Whatever the clock says by then: one from the future has not been written by anybody alive."""
+    """For any clock: a heartbeat from the future was not written by a running process."""
     for age_ms in (6_000, -6_000):
         watched = Watched(tmp_path)
         watched.beat(time_ms=DAY_MS - age_ms)
@@ -117,7 +117,7 @@ def test_waiting_events_are_said_by_the_route(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_not_ready_without_a_reserve_too(tmp_path: Path, monkeypatch: Any) -> None:
-    """All was matched, nobody could publish: a service without a reserve said ready."""
+    """Everything was matched, but publishing was impossible: a service without a reserve said ready."""
 
     async def work() -> None:
         async with running(tmp_path, disk_free_min_bytes=0) as r:
@@ -176,7 +176,7 @@ def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monk
 def test_a_log_that_cannot_be_read_is_told_in_time_and_nothing_else_is_blamed(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """The broker is gone: whoever asks the log for its end waits ten seconds for an error."""
+    """The broker is down: asking the log for its end takes ten seconds until the error."""
     monkeypatch.setattr(readiness, "PROBE_S", 0.5)
 
     async def work() -> None:
@@ -208,7 +208,7 @@ def test_a_log_that_cannot_be_read_is_told_in_time_and_nothing_else_is_blamed(
 
 
 def test_a_registry_that_hangs_is_told_and_events_are_taken_all_the_same(tmp_path: Path, monkeypatch) -> None:
-    """Somebody's backup tool keeps registry.db locked: nobody can subscribe, but publishers go on."""
+    """A backup tool keeps registry.db locked: subscribing is impossible, but publishing continues."""
     monkeypatch.setattr(readiness, "PROBE_S", 0.5)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""A data directory whose files are of different moments: somebody put a copy back."""
+"""A data directory with files from different moments, after a copy was restored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def put_back(copy, data, name: str) -> None:
 
 
 async def _with_an_old_log(tmp_path) -> None:
-    """Ten records are matched and delivered; the log that is put back knows the first three."""
+    """Ten records are matched and delivered; the restored log has the first three."""
     async with running(tmp_path / "data") as r:
         await r.subscribe("read", "data.x = 1")
         await r.subscribe("behind", "data.x = 1")
@@ -209,7 +209,7 @@ def test_a_heartbeat_of_any_bytes_keeps_no_gateway_from_starting(tmp_path):
 
 
 def test_a_filter_made_in_an_older_registry_does_not_meet_records_from_before_it(tmp_path, caplog):
-    """Without an index nothing but the stamps of records told that revisions had been given before."""
+    """Without an index only the stamps of records showed that later revisions had been assigned before."""
 
     async def work() -> None:
         data = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""Events published as an Arrow stream: what is taken and what not, and that subscribers see no difference."""
+"""Events published as an Arrow stream: what is accepted and refused; subscribers see no difference."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ FILTERS = [
 
 
 def by_columns(record) -> list[list[int]]:
-    """What each event of a record matches, as the service's pipeline sees it."""
+    """The matches of each event of a record, computed as in the service's pipeline."""
     forms = [(number, text, compile_filter(text).normal_form) for number, text in enumerate(FILTERS)]
     entries = [IndexEntry(number, number, 0, OPEN_END, form, text, "sql") for number, text, form in forms]
     return match_batch(record_batch([record]), {"default": Index((build_part(entries),))}).lists()
@@ -285,7 +285,7 @@ def test_a_record_of_the_log_that_is_broken_is_named():
 
 
 def test_rows_of_a_large_record_are_written_as_they_are_needed():
-    """And what is held of them counts."""
+    """The rows in memory count towards the limit."""
     payload = bytes(write_events(table(2_000)))
     records = RecordCache(OneRecord(payload), 1 << 20, FairExecutor(2, 1, "test"))
     for indexes in ([5], [1_999, 5, 7], [3, 3]):

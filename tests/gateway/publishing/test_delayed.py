@@ -1,4 +1,4 @@
-"""Events published for later come when it is their time, once, whatever happens in between."""
+"""Delayed events are published when they are due, exactly once, whatever happens before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DELAYED = "/v1/spaces/default/delayed"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The time of day as the one who moves records reads it; a test moves it by hand."""
+    """The time of day for moving due records, which a test sets by hand."""
 
     class Clock:
         ahead_ms = 0
@@ -217,7 +217,7 @@ def test_a_space_that_fills_what_may_wait_leaves_others_their_share(tmp_path: Pa
     run(work)
 
 
-def test_who_publishes_one_event_for_later_waits_for_nobodys_flood(
+def test_a_delayed_event_does_not_wait_for_another_spaces_flood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT_BATCH_SIZE", 10)
@@ -251,12 +251,12 @@ def test_who_publishes_one_event_for_later_waits_for_nobodys_flood(
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing after it is done."""
+    """Represents kill -9: nothing after it is executed."""
 
 
 @contextmanager
 def killed_at(gateway: Any, step: str) -> Iterator[asyncio.Event]:
-    """Let nothing of the hand-over happen from a step on."""
+    """Prevent all steps of moving a record from a given step on."""
     reached = asyncio.Event()
     loop = asyncio.get_running_loop()
     store, writer = gateway.delayed._store, gateway.writer
@@ -281,7 +281,7 @@ def killed_at(gateway: Any, step: str) -> Iterator[asyncio.Event]:
 def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
     tmp_path: Path, clock: Any, step: str
 ) -> None:
-    """The next gateway goes on with what the one before it has left in its files."""
+    """The next gateway continues with the files left by the killed one."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -365,7 +365,7 @@ def test_a_clock_that_is_set_forward_or_back_is_noticed(tmp_path: Path, clock: A
 
 
 async def now(r: Running, sequence: int, follows: int) -> Any:
-    """Publish an event behind another one of the same producer."""
+    """Publish an event that follows another one of the same producer."""
     said = numbered(sequence) | {"Fieldfare-Follows": str(follows)}
     return await r.client.post(EVENTS, content=encode([event(sequence)]), headers={**BATCH, **said})
 
@@ -380,10 +380,10 @@ def told_of(answer: Any) -> tuple[int, str, int]:
     return answer.status_code, told["type"].rpartition(":")[2], told["newest"]
 
 
-def test_who_follows_what_was_published_for_later_is_told_at_once(
+def test_following_a_delayed_request_is_refused_at_once(
     tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It never comes under its own number: who published in order waited two seconds each time."""
+    """It never appears under that number: ordered requests waited for two seconds each time."""
     monkeypatch.setattr(in_order, "HOLD_S", 3_600.0)
 
     async def work() -> None:
@@ -396,7 +396,7 @@ def test_who_follows_what_was_published_for_later_is_told_at_once(
             await until_async(lambda: len(r.gateway.writer._in_order._waiting) == 2)
             assert (await later(r, event(3), **numbered(3))).status_code == 202
             assert told_of(await early[0]) == (409, "out-of-order", 2)
-            assert (await early[1]).json()["newest"] == 2, "and so is who waits behind that"
+            assert (await early[1]).json()["newest"] == 2, "and so is a request that waits for that one"
             assert (await later(r, event("both"), **numbered(4))).status_code == 202
             assert (await now(r, 4, 2)).status_code == 200
             assert (await now(r, 5, 4)).status_code == 200, "the number of both is in the log, too"
@@ -411,9 +411,7 @@ def test_who_follows_what_was_published_for_later_is_told_at_once(
     run(work)
 
 
-def test_where_nothing_is_published_for_later_nobody_is_asked_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_delayed_events_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_order, "HOLD_S", 0.01)
 
     async def work() -> None:
@@ -429,7 +427,8 @@ def test_where_nothing_is_published_for_later_nobody_is_asked_for_it(
 
 
 def test_what_is_due_comes_however_much_its_space_has_waiting_for_the_log(tmp_path: Path, clock: Any) -> None:
-    """It found no room while its space flooded, again and again, and behind it waited what others had."""
+    """While its space flooded the log it repeatedly found no space, and due events of others waited behind
+    it."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

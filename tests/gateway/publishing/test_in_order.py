@@ -1,4 +1,4 @@
-"""Requests of one producer that are under way together: in the log in order, however they arrive."""
+"""Concurrent requests of one producer are in the log in order, in whatever order they arrive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_requests_that_overtake_each_other_are_appended_in_order(tmp_path):
 
 
 def test_one_whose_predecessor_does_not_come_is_refused_after_a_moment(tmp_path, monkeypatch):
-    """The client gave the one before it up, or another process uses its name: nothing waits for ever."""
+    """The client gave up the predecessor, or another process uses its name: no request waits for ever."""
     monkeypatch.setattr(in_order, "HOLD_S", 0.05)
 
     async def work() -> None:
@@ -71,7 +71,7 @@ def test_one_whose_predecessor_does_not_come_is_refused_after_a_moment(tmp_path,
 
 
 def test_one_that_never_can_be_in_order_is_told_at_once(tmp_path, monkeypatch):
-    """The one before it was given up by its publisher, and has arrived all the same."""
+    """Its predecessor was given up by the publisher, but has arrived nevertheless."""
     monkeypatch.setattr(in_order, "HOLD_S", 60.0)
 
     async def work() -> None:
@@ -84,7 +84,7 @@ def test_one_that_never_can_be_in_order_is_told_at_once(tmp_path, monkeypatch):
     run(work)
 
 
-def test_nobody_waits_for_a_request_that_was_refused_for_good(tmp_path, monkeypatch):
+def test_requests_do_not_wait_for_one_that_was_refused_for_good(tmp_path, monkeypatch):
     monkeypatch.setattr(in_order, "HOLD_S", 60.0)
 
     async def work() -> None:
@@ -157,7 +157,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path, headers):
     run(work)
 
 
-def test_who_waits_takes_room_in_front_of_the_log_and_no_more_than_there_is(tmp_path, monkeypatch):
+def test_waiting_requests_count_in_the_writers_capacity(tmp_path, monkeypatch):
     monkeypatch.setattr(in_order, "HOLD_S", 0.3)
 
     async def work() -> None:
@@ -173,7 +173,7 @@ def test_who_waits_takes_room_in_front_of_the_log_and_no_more_than_there_is(tmp_
 
 
 def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch):
-    """Whoever sends thousands that nothing comes before holds no memory for them."""
+    """Thousands of requests whose predecessors never arrive do not use memory."""
     monkeypatch.setattr(in_order, "HELD_MAX", 3)
 
     async def work() -> None:
@@ -215,7 +215,8 @@ def log_of_one_producer() -> tuple[list[int], Callable[[NewRecord], Awaitable[Ap
 
 
 def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
-    """Two crowds of copies, one behind the other: all of the second were looked at for each of the first."""
+    """With two groups of copies that follow each other, all of the second were examined for each of the
+    first."""
     looks = 0
 
     class ReadDone(asyncio.Future):  # type: ignore[type-arg]
@@ -247,7 +248,8 @@ def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
 
 
 def test_one_whose_turn_came_while_it_was_tried_needs_no_room_to_wait(monkeypatch):
-    """The room for those who wait was full: it was refused, and what it follows was in the log."""
+    """The capacity for waiting requests was used up, so it was refused although its predecessor was in the
+    log."""
     monkeypatch.setattr(in_order, "HELD_MAX", 0)
 
     async def work() -> None:
@@ -271,7 +273,8 @@ def test_one_whose_turn_came_while_it_was_tried_needs_no_room_to_wait(monkeypatc
 
 
 def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, monkeypatch):
-    """Five requests under way over a bad path: each that overtook another one paid for each attempt."""
+    """With five requests in flight over a bad path, each that overtook another was charged for each
+    attempt."""
     monkeypatch.setattr(in_order, "HOLD_S", 0.05)
 
     async def work() -> None:
@@ -284,7 +287,7 @@ def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, mo
             await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 0.001})
             assert (await post(r, 2, 1)).status_code == 200
             for _ in range(2):
-                # Who breaks a rule has paid: what he sends is work for the log.
+                # An invalid request is charged, because it is work for the log.
                 body = encode(event("other")) + b"\n"
                 answer = await r.client.post(EVENTS, content=body, headers=sent_as(2, 1))
                 assert answer.status_code in (409, 429)
@@ -294,7 +297,7 @@ def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, mo
 
 
 def test_one_that_is_told_at_once_has_paid(tmp_path):
-    """What was passed long ago is decoded and looked up each time it is sent: no quota bounded that."""
+    """An overtaken request is decoded and looked up each time it is sent, and no quota limited this."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -1,4 +1,4 @@
-"""``Content-Encoding``: packed bodies are taken as if they had come as they are, within the same bounds."""
+"""``Content-Encoding``: compressed bodies are accepted like uncompressed ones, with the same limits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_other_encodings_are_refused_by_the_names_of_those_that_are_taken(tmp_pa
 
 
 def test_what_comes_out_of_bodies_needs_room_too(tmp_path):
-    """Many small requests that unpack to much: they are told to come later, and no memory is kept."""
+    """Many small requests that decompress to much are asked to retry later, and no memory is kept."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -150,7 +150,7 @@ def test_each_event_that_is_too_large_is_named_with_the_way_out(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size_bytes", [MIB - 100, 8 * MIB - 100])
-def test_to_unpack_holds_nobody_up(tmp_path, monkeypatch, encoding, size_bytes):
+def test_decompression_does_not_delay_others(tmp_path, monkeypatch, encoding, size_bytes):
     """Lines of blanks, at random: else it is the ratio that refuses them."""
     body = Random(size_bytes).randbytes(size_bytes // 18).hex("\n").encode().translate(BLANKS) * 6
     with watched(monkeypatch, tmp_path) as (_, client, watch):

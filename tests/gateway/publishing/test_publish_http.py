@@ -122,7 +122,7 @@ def test_a_full_disk_is_said_so_and_all_goes_on_when_there_is_space_again(tmp_pa
 
 
 def limit_pages(connection, pages: int) -> None:
-    """Let a database file grow to so many pages, or not at all: SQLite says that the disk is full."""
+    """Limit a database file to a number of pages, or to its size: SQLite reports a full disk."""
     connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_taken_at_all_is_a_problem_and_appends_nothing(tmp_path):
 
 
 def test_an_empty_batch_is_a_batch(tmp_path):
-    """CloudEvents allows it, and a publisher that sends what it has may have nothing."""
+    """CloudEvents allows it, and a publisher may have no events to send."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -1,4 +1,5 @@
-"""The threads that write: grouped, stamped, answered one by one, and none waits for another."""
+"""The writer threads: writes are grouped, stamped and answered one by one, and no thread waits for
+another."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def record(text: bytes = b"{}\n", **more) -> NewRecord:
 
 
 class Log:
-    """A log that can be held up, and that counts its transactions."""
+    """A log that can be delayed, and that counts its transactions."""
 
     def __init__(self, log) -> None:
         self.log = log
@@ -176,7 +177,8 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
 
 
 def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores):
-    """One client's ack of an index of thirty digits: whoever acknowledged in the same moment got a 500."""
+    """After one client's ack with an index of thirty digits, all acks at the same moment were answered with
+    500."""
     log, registry = stores
 
     async def work() -> None:
@@ -211,7 +213,8 @@ def put(registry, id: str):
 def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowledged_before_does_not(
     stores, seed
 ):
-    """Publishers and subscribers at once; each checks its own calls, one after the other, and the others'."""
+    """Concurrent publishers and subscribers; each checks its own sequence of calls, and those of the
+    others."""
     log, registry = stores
     registry.create_space("default")
 
@@ -275,8 +278,8 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
     run(work)
 
 
-def test_an_append_of_which_nobody_knows_holds_the_floor_until_one_succeeds(stores):
-    """A broker died with it, and may have it when it comes back: with the stamp that it had."""
+def test_an_append_with_an_unknown_result_holds_the_floor_until_one_succeeds(stores):
+    """A broker died during the append, and may have the record when it is back, with its old stamp."""
     log, registry = stores
     registry.create_space("default")
 
@@ -319,7 +322,7 @@ def test_a_change_that_fails_half_way_counts_as_far_as_it_came(stores):
 
 
 def test_acks_do_not_starve_beside_changes_without_end(stores):
-    """SQLite lets its writers wait with naps of up to a tenth of a second: whoever comes at once wins."""
+    """SQLite's waiting writers sleep for up to a tenth of a second, so a writer that comes at once wins."""
     log, registry = stores
     registry.create_space("default")
 

@@ -1,4 +1,4 @@
-"""Messages sent to a subscriber's address: what is sent, what an answer means, and what is settled by it."""
+"""Webhooks: the requests that are sent, the meaning of answers, and the messages that these settle."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_2xx_is_an_ack(tmp_path, status):
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 415, 422, 500, 502, 504, 302, 307, 0])
 def test_any_other_answer_is_an_attempt_that_failed(tmp_path, status):
-    """After so many of them the message is a dead letter, and those behind it come through."""
+    """After the maximum number of attempts the message is a dead letter, and later ones are delivered."""
 
     async def work() -> None:
         with receiving() as receiver:
@@ -146,7 +146,7 @@ def test_binary_mode_sends_data_as_body_and_attributes_as_headers(tmp_path):
 
 
 def test_a_batch_carries_many_and_what_failed_in_it_comes_alone(tmp_path):
-    """One event that a receiver chokes on does not take the others with it to the dead letters."""
+    """One event that a receiver cannot process does not make the others dead letters."""
 
     async def work() -> None:
         with receiving() as receiver:

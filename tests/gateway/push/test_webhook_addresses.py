@@ -1,4 +1,5 @@
-"""Which addresses are called: however a private one is written, and whatever its name leads to when."""
+"""Allowed addresses: private ones are refused in any spelling, and whatever a name resolves to at any
+time."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_an_address_is_read_once():
 
 
 def test_a_name_that_leads_elsewhere_the_second_time_is_judged_each_time(tmp_path):
-    """DNS rebinding: what was checked is what is connected to, for each connection anew."""
+    """DNS rebinding: each connection goes to the address that was checked for it."""
 
     async def work() -> None:
         with receiving() as receiver:

@@ -1,4 +1,4 @@
-"""Receivers that answer to do harm, or clumsily: byte for byte, without a library between."""
+"""Receivers with hostile or broken answers, written byte by byte without a library."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ JSON = b"content-type: application/json\r\n"
 
 @contextlib.contextmanager
 def answering(answer: Callable[[socket.socket], None]) -> Iterator[Target]:
-    """An address whose one connection is answered so once a request's head has come."""
+    """An address that answers its single connection in this way after the head of a request."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -74,7 +74,7 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[Target]:
 
 
 async def sent(target: Target, timeout_s: float, batch: set[str] | None = None) -> Outcome:
-    """What comes of a request to it."""
+    """The result of a request to it."""
 
     async def resolve(host: str, port: int) -> list[str]:
         return [host]
@@ -89,7 +89,7 @@ async def sent(target: Target, timeout_s: float, batch: set[str] | None = None) 
 
 
 class Endless(httpcore.AsyncNetworkStream):
-    """A connection on which something comes without end."""
+    """A connection that sends data without end."""
 
     def __init__(self) -> None:
         self.largest = 0
@@ -188,7 +188,7 @@ def test_what_a_receiver_wants_again_is_not_taken_for_settled_because_one_cannot
 
 
 def test_a_receiver_that_names_the_ids_of_events_loses_none(tmp_path) -> None:
-    """Where positions are meant it says which ids have failed: all of the batch come again, alone."""
+    """If it names ids instead of positions, all messages of the batch are sent again, one by one."""
 
     async def work() -> None:
         with receiving() as receiver:
@@ -208,7 +208,7 @@ def test_a_receiver_that_names_the_ids_of_events_loses_none(tmp_path) -> None:
 
 
 class IdleStream(Sender):
-    """Asks nobody, and says after a moment that there was no answer."""
+    """A stream that sends nothing, and reports after a moment that there was no answer."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -244,7 +244,7 @@ def test_addresses_that_differ_behind_their_host_are_one_server_to_ask(tmp_path)
 
 
 def test_many_names_of_one_ip_address_that_gives_no_permission_have_one_ceiling() -> None:
-    """Whoever has a domain can have any number of names lead to a server that never agreed."""
+    """The owner of a domain can let any number of names resolve to a server that never gave permission."""
 
     async def work() -> None:
         async def resolve(host: str, port: int) -> Sequence[str]:
@@ -398,7 +398,7 @@ def test_a_handshake_that_is_not_answered_is_no_attempt(tmp_path) -> None:
 
 
 def test_a_space_whose_names_have_dead_servers_leaves_threads_for_the_others(monkeypatch) -> None:
-    """Nobody waits for a name for more than some seconds, but its thread waits for its servers."""
+    """Requests wait only some seconds for a name, but its thread waits for the name servers."""
     answered = threading.Event()
     known = socket.getaddrinfo
 
@@ -451,7 +451,7 @@ def test_a_space_that_has_no_place_any_more_leaves_memory() -> None:
     run(work)
 
 
-def test_nobody_is_asked_to_pack_his_answer(tmp_path) -> None:
+def test_receivers_are_not_asked_for_compressed_answers(tmp_path) -> None:
     async def work() -> None:
         with receiving() as receiver:
             async with running(tmp_path, **LOOPBACK) as r:

@@ -1,4 +1,4 @@
-"""What is sent and what answers mean, without a network: signatures, headers, retry times, pickles."""
+"""Requests and the meaning of answers, without a network: signatures, headers, retry times, pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks of the real gateway, a process: killed in the middle, by TLS, and beside a receiver that hangs."""
+"""Webhooks of a real gateway process: with kills, with TLS, and with a receiver that hangs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS, EVENTS_EACH = 4, 40
 
 
 def test_killed_again_and_again_it_loses_nothing_and_repeats_only_what_was_under_way(tmp_path: Path) -> None:
-    """What was answered some time before a kill does not come again; what was not answered does."""
+    """Messages answered some time before a kill are not sent again; unanswered ones are."""
     with receiving() as receiver:
         gateway = RealGateway(tmp_path, webhook_allow="127.0.0.1")
         gateway.start()
@@ -138,7 +138,8 @@ def test_a_space_whose_receivers_hang_leaves_room_for_the_others(tmp_path: Path)
 
 
 def test_what_a_receiver_sends_back_is_not_read_beyond_a_bound(tmp_path: Path) -> None:
-    """One that answers without end is left after a moment: its status was all that is looked at."""
+    """The connection of a receiver that answers without end is closed after a moment: only the status is
+    used."""
 
     async def work() -> None:
         with receiving() as receiver:

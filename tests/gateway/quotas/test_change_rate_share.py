@@ -25,7 +25,7 @@ LONGEST_S = DEBT_MAX_S / SHARE + WAIT_MIN_S
 
 
 def flood(shares: ChangeRateShare, took_s: float, until_s: float) -> tuple[int, float]:
-    """Changes one after the other, each as soon as it may: how many, and for how long one was under way."""
+    """Make changes one after another, each as soon as possible; return their number and total duration."""
     now_s, changes = 0.0, 0
     while now_s < until_s:
         shares.published("calm", now_s)
@@ -42,18 +42,18 @@ def flood(shares: ChangeRateShare, took_s: float, until_s: float) -> tuple[int, 
 
 
 @pytest.mark.parametrize("took_s", [0.0005, 0.004, 0.05])
-def test_who_floods_has_its_part_of_the_time_and_no_more(took_s: float) -> None:
+def test_a_flooding_space_gets_its_share_of_the_time_and_no_more(took_s: float) -> None:
     changes, busy_s = flood(ChangeRateShare(), took_s, 100.0)
     assert changes > 0
     assert 0.8 * SHARE * 100 < busy_s < SHARE * 100 + BURST_S + took_s
 
 
-def test_a_long_change_is_not_paid_for_for_ever() -> None:
+def test_the_debt_of_a_long_change_expires() -> None:
     changes, _ = flood(ChangeRateShare(), 5.0, 100.0)
     assert changes >= 100 / (5 + LONGEST_S) - 1
 
 
-def test_alone_or_beside_who_only_subscribes_nobody_waits() -> None:
+def test_changes_do_not_wait_while_no_other_space_publishes() -> None:
     shares = ChangeRateShare()
     for turn in range(1_000):
         now_s = turn / 100
@@ -65,14 +65,14 @@ def test_alone_or_beside_who_only_subscribes_nobody_waits() -> None:
         shares.change_ended("other", now_s + 0.01)
 
 
-def test_who_changes_little_does_not_wait_beside_who_floods() -> None:
+def test_a_space_with_few_changes_does_not_wait_for_a_flooding_one() -> None:
     shares = ChangeRateShare()
     flood(shares, 0.004, 10.0)
     assert shares.wait_s("calm", 10.0) == 0
     assert shares.wait_s("flood", 10.0 + ACTIVE_S + LONGEST_S) == 0
 
 
-def test_who_publishes_no_more_is_not_waited_for() -> None:
+def test_changes_do_not_wait_for_a_space_that_stopped_publishing() -> None:
     shares = ChangeRateShare()
     shares.published("calm", 0.0)
     shares.change_started("flood", 0.0)
@@ -116,7 +116,7 @@ def test_a_space_that_is_deleted_leaves_nothing() -> None:
 
 
 def test_every_kind_of_change_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside who publishes; what is refused is under way no longer."""
+    """While another space publishes; a refused change is no longer in progress."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

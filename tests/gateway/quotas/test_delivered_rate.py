@@ -1,4 +1,4 @@
-"""How many bytes of messages a space's readers are sent: no more than its rate, each once, by each transport.
+"""Delivered bytes of a space's readers: not more than its rate, each message once, with every transport.
 
 The clock of the rate stands still until a test says that time has passed.
 """
@@ -25,7 +25,7 @@ RATE = 1_000
 COUNT = 40
 PAD = "x" * 800
 BEYOND_BYTES = 2_000
-"""So much is taken by those who are given something when there is a little left."""
+"""Bytes that readers take at most when only a little of the quota is left."""
 FILTER = "data.x = 1"
 SMALL, LARGE = 100, 20
 LARGE_BYTES = 200_000
@@ -46,7 +46,7 @@ class Clock:
 
     @property
     def may_have_come(self) -> float:
-        """So many bytes, beside what was taken when there was still something left."""
+        """Maximum bytes, in addition to what was taken before the quota was used up."""
         return RATE * (self.now_s - self.began_s + 1)
 
 
@@ -57,7 +57,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Reader:
-    """What came to somebody."""
+    """The messages that a reader received."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -121,7 +121,7 @@ class Asked(Reader):
 
 
 class Puller(Reader):
-    """Pulls and acks, one after the other."""
+    """Pulls and acks, alternately."""
 
     def __init__(self, r: Running, id: str = "a") -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Pushed(Reader):
 
 @contextlib.asynccontextmanager
 async def reading(r: Running, transport: str) -> AsyncIterator[Any]:
-    """Somebody who reads the subscription `a`."""
+    """A reader of the subscription `a`."""
     with contextlib.ExitStack() as stack:
         reader: Any
         if transport in ("push", "batch"):
@@ -185,7 +185,7 @@ async def reading(r: Running, transport: str) -> AsyncIterator[Any]:
 
 
 def is_held(r: Running, space: str = "default") -> bool:
-    """Whether somebody waits until a space may be sent more."""
+    """Whether a reader waits until its space may be sent more."""
     return space in r.gateway.deliveries.turns._timers
 
 
@@ -204,7 +204,7 @@ TRANSPORTS = ["stream", "stream?ack=auto&window=4", "websocket", "pull", "push",
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_no_more_is_sent_than_the_rate_and_each_message_once(tmp_path, clock, transport, comes):
-    """Of what waits when somebody begins to read, and of what comes while he does."""
+    """For messages that wait when a reader begins, and for messages that come while it reads."""
 
     async def work() -> None:
         async with running(tmp_path, **LOOPBACK) as r:
@@ -240,7 +240,8 @@ async def large_behind_small(r: Running) -> None:
 
 @pytest.mark.parametrize("transport", ["stream", "stream?ack=auto", "websocket"])
 def test_large_messages_behind_many_small_ones_are_not_all_sent_at_once(tmp_path, clock, transport):
-    """How many are taken at a time was learned from the small ones: a debt of hours would hold all others."""
+    """The number of messages taken at a time was based on the small ones: the debt of hours would block all
+    others."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -277,7 +278,7 @@ def test_a_pull_ends_where_messages_become_large(tmp_path, clock):
 
 
 def test_ordered_by_key_it_is_the_same(tmp_path, clock):
-    """What is to be read first of a message takes no message out of its turn."""
+    """Reading the ordering key of a message first does not change the order of messages."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -355,8 +356,8 @@ def test_another_space_is_not_held_and_silent_streams_show_that_they_live(tmp_pa
     run(work)
 
 
-def test_who_comes_back_pays_again_and_is_given_all_of_it(tmp_path, clock):
-    """The flood that this is for: to read what waits, break off, and have it again."""
+def test_a_returning_reader_is_charged_again_and_gets_everything(tmp_path, clock):
+    """The quota exists for this flood: read the backlog, disconnect, and get it again."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -382,7 +383,7 @@ def test_who_comes_back_pays_again_and_is_given_all_of_it(tmp_path, clock):
 
 
 async def in_debt(r: Running) -> None:
-    """Nothing may be given any more; of the subscriptions `a` and `b` there is something left."""
+    """A space that may be sent nothing more, with messages left in the subscriptions `a` and `b`."""
     await set_quotas(r, delivered_bytes_per_s=RATE)
     await r.subscribe("a", FILTER)
     await r.subscribe("b", FILTER)
@@ -392,7 +393,7 @@ async def in_debt(r: Running) -> None:
 
 
 def test_a_pull_that_may_not_wait_is_told_when_to_come_again(tmp_path, clock):
-    """An empty answer would say that there is nothing: that is for where there is nothing."""
+    """An empty answer would mean that there are no messages, and is only sent in that case."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -431,7 +432,7 @@ async def gone(r: Running) -> None:
 
 
 @pytest.mark.parametrize(("change", "comes"), [(lifted, True), (other, True), (ended, False), (gone, False)])
-def test_who_waits_hears_of_what_happens_meanwhile(tmp_path, clock, change: Callable, comes: bool):
+def test_waiting_readers_are_told_of_changes(tmp_path, clock, change: Callable, comes: bool):
     """The quota is lifted, or another; the gateway stops; the subscription is deleted."""
 
     async def work() -> None:

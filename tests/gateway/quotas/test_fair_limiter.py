@@ -1,4 +1,4 @@
-"""A crowd of one space that reads what is long past leaves another a thread."""
+"""Many readers of old records in one space leave a thread to another space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALM = 1_000
 
 
 class SlowLog:
-    """A log of one partition; what it held long ago is read when the test says so."""
+    """A log of one partition; old records are read when the test allows it."""
 
     def __init__(self) -> None:
         self.partitions = (self,)
@@ -65,7 +65,7 @@ def test_a_crowd_of_one_space_that_reads_old_records_leaves_another_a_thread():
 
 
 async def asked_by_three(log: SlowLog, records: RecordCache) -> list[Any]:
-    """What three spaces get that want one record while it is read."""
+    """The results of three spaces that request a record while it is being read."""
     crowd = [
         asyncio.ensure_future(records.compose(space, [key_at(0, 7)], {}, write_pulled, []))
         for space in ("a", "b", "c")
@@ -76,7 +76,7 @@ async def asked_by_three(log: SlowLog, records: RecordCache) -> list[Any]:
 
 
 def test_a_record_that_many_wait_for_is_read_once():
-    """Each thread that met it read it, and where the log was in Kafka fetched it for itself."""
+    """Each thread that needed it read it separately, and fetched it again if the log was in Kafka."""
 
     async def work() -> None:
         log = SlowLog()
@@ -88,7 +88,7 @@ def test_a_record_that_many_wait_for_is_read_once():
     run(work)
 
 
-def test_who_waits_for_a_record_that_could_not_be_read_tries_it_himself():
+def test_a_reader_waiting_for_a_failed_read_tries_it_again():
     class Failing(SlowLog):
         def read(self, start: int, end: int) -> list[Record]:
             found = super().read(start, end)
@@ -109,7 +109,7 @@ def test_who_waits_for_a_record_that_could_not_be_read_tries_it_himself():
 
 @pytest.mark.parametrize("kind", [TrimmedError, EventLogError])
 def test_what_is_wrong_with_a_later_record_is_not_said_of_the_one_before_it(kind: type[EventLogError]):
-    """It was read ahead, could not be, and what had been asked for was given to nobody."""
+    """Reading it ahead failed, and then the requested record was not returned either."""
 
     class Ending(SlowLog):
         def read(self, start: int, end: int) -> Iterator[Record]:
@@ -145,7 +145,7 @@ def test_ordering_keys_of_many_records_are_read_in_several_turns(monkeypatch):
     run(work)
 
 
-def test_of_crowds_each_has_its_turn():
+def test_spaces_with_many_readers_are_served_in_turn():
     async def work() -> None:
         slots, order = FairLimiter(3, 2), []
 
@@ -162,7 +162,7 @@ def test_of_crowds_each_has_its_turn():
     run(work)
 
 
-def test_who_gives_up_waiting_holds_up_nobody():
+def test_a_cancelled_wait_delays_no_other():
     async def work() -> None:
         threads = FairExecutor(2, 1, "test")
         go_on = threading.Event()

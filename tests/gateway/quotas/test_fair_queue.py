@@ -1,4 +1,5 @@
-"""One space's backlog is not another's: what waits has its turn by space, and room is shared."""
+"""A space's backlog does not delay others: waiting items are served in turn by space, and capacity is
+shared."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ NAMES = st.sampled_from("abcd")
 
 @settings(max_examples=drawn(200))
 @given(st.lists(st.one_of(NAMES, st.none()), max_size=80))
-def test_each_has_his_turn_and_his_own_order(steps: list[str | None]) -> None:
-    """Whoever begins to wait is served before any other is served twice more."""
+def test_spaces_are_served_in_turn_and_each_in_order(steps: list[str | None]) -> None:
+    """A space that begins to wait is served before any other space is served twice more."""
     turns: FairQueue[tuple[str, int]] = FairQueue()
     waiting: dict[str, deque[int]] = {}
     served_since: dict[str, list[str]] = {}
@@ -49,8 +50,9 @@ def test_each_has_his_turn_and_his_own_order(steps: list[str | None]) -> None:
 
 @settings(max_examples=drawn(200))
 @given(st.lists(st.tuples(st.sampled_from(["add", "next", "hold", "release", "sift"]), NAMES), max_size=80))
-def test_who_is_held_has_no_turn_and_keeps_his_order(steps: list[tuple[str, str]]) -> None:
-    """Nothing of him comes out meanwhile, whatever is added, and nothing is lost but what is sifted out."""
+def test_a_held_space_is_skipped_and_keeps_its_order(steps: list[tuple[str, str]]) -> None:
+    """Its items are not returned meanwhile, whatever is added, and none is lost except those that are
+    removed."""
     turns: FairQueue[tuple[str, int]] = FairQueue()
     waiting: dict[str, deque[int]] = {name: deque() for name in "abcd"}
     held: set[str] = set()
@@ -81,7 +83,7 @@ def test_who_is_held_has_no_turn_and_keeps_his_order(steps: list[tuple[str, str]
 
 @settings(max_examples=drawn(200))
 @given(st.integers(1, 100), st.lists(st.tuples(NAMES, st.integers(0, 120), st.booleans()), max_size=60))
-def test_who_has_less_than_his_share_gets_it(most: int, steps: list[tuple[str, int, bool]]) -> None:
+def test_a_space_below_its_share_is_admitted(most: int, steps: list[tuple[str, int, bool]]) -> None:
     shares, held = SharedCapacity(most), dict.fromkeys("abcd", 0)
     for whose, amount, gives_back in steps:
         if gives_back and held[whose] >= amount:
@@ -98,7 +100,7 @@ def test_who_has_less_than_his_share_gets_it(most: int, steps: list[tuple[str, i
         assert shares.total <= 3 * most, "shares of ever more spaces are ever smaller"
 
 
-def test_one_events_turn_comes_before_a_backlog(tmp_path):
+def test_a_single_event_is_not_delayed_by_another_spaces_backlog(tmp_path):
     """A space has megabytes waiting for the disk: another's event goes into the next group all the same."""
 
     async def work() -> None:

@@ -1,4 +1,5 @@
-"""The quota on processor time: a space waits for what matching its events takes, and no other space does."""
+"""The quota on matching time: a space waits for the time of matching its own events, and no other space
+does."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_what_matching_took_is_charged_to_its_space_and_no_other() -> None:
 
 
 def test_until_the_first_events_are_matched_only_a_few_get_in() -> None:
-    """What a record costs is known only once it is matched: until then ten thousand were in the log."""
+    """The cost of a record is known only once it is matched: until then ten thousand were in the log."""
     charged = Charged()
     let_in = 0
     while charged.publish("flood", 3_500) is not None:
@@ -71,7 +72,7 @@ def test_until_the_first_events_are_matched_only_a_few_get_in() -> None:
     assert let_in == int(RATE * BURST_S // (3_500 * PRIOR_MS / PRIOR_BYTES)) + 1
 
 
-def test_who_waits_only_for_an_estimate_is_told_to_come_again_at_once() -> None:
+def test_a_space_that_only_waits_for_an_estimate_may_retry_soon() -> None:
     charged = Charged()
     charged.publish("cheap", 200_000)
     assert 0 < charged.wait_s("cheap") <= 1 / RATE
@@ -105,7 +106,7 @@ def test_a_record_that_is_not_appended_costs_nothing() -> None:
 
 
 def test_a_record_that_is_lost_is_charged_no_longer_than_until_those_behind_it_are_matched() -> None:
-    """Set aside, or removed by retention: no block says what it took."""
+    """A record that was set aside, or removed by retention: no block has its matching time."""
     charged = Charged()
     charged.publish("a", 10_000)
     charged.time.matched(0, 1, {})
@@ -120,7 +121,7 @@ STEPS = st.lists(
 @settings(max_examples=drawn(100))
 @given(STEPS)
 def test_when_all_is_matched_each_space_has_paid_what_it_took(steps: list[Any]) -> None:
-    """However estimates were taken and given back, on the way nothing is left of them."""
+    """After any sequence of charged and refunded estimates nothing is left of them."""
     charged = Charged()
     waiting = dict.fromkeys("ab", 0.0)
     spent = dict.fromkeys("ab", 0.0)

@@ -1,4 +1,5 @@
-"""What each space may publish: a bound on the average, told before any work, and one space's own trouble."""
+"""Publishing rates of spaces: the average is limited, refusals come before any work, and affect one space
+only."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
 @settings(max_examples=drawn(200))
 @given(st.floats(0.5, 1000), STEPS)
 def test_no_more_gets_in_than_the_rate_a_burst_and_one_request(rate: float, steps: list) -> None:
-    """However requests come; and who waits as long as he was told is let in."""
+    """For any sequence of requests; and a client that waits for the given time is admitted."""
     bucket = TokenBucket(rate, rate * BURST_S, rate * BURST_S, 0.0)
     now_s = taken = largest = 0.0
     for passed_s, amount in steps:
@@ -45,7 +46,7 @@ def test_spaces_do_not_pay_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("rate", [1e-9, 5e-324])
-def test_however_small_a_rate_is_one_is_told_when_to_come_again(rate: float) -> None:
+def test_a_very_small_rate_still_gives_a_retry_time(rate: float) -> None:
     """A typing error in a quota answered every event of the space with 500."""
     quotas = Quotas({})
     quotas.configure("a", {"events_per_s": rate})
@@ -55,7 +56,7 @@ def test_however_small_a_rate_is_one_is_told_when_to_come_again(rate: float) -> 
     assert int(caught.value.headers["Retry-After"]) == RETRY_MAX_S
 
 
-def test_a_quota_that_is_lifted_while_somebody_is_refused_for_it_is_no_trouble() -> None:
+def test_a_quota_may_be_removed_while_a_request_is_refused_for_it() -> None:
     quotas = Quotas({})
     quotas.configure("a", {})
     for name in NAMES:

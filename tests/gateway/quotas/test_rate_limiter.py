@@ -1,6 +1,6 @@
-"""A space that was sent as much as it may be waits, by one timer, and others are served meanwhile.
+"""A space that has received its rate waits, with one timer, and others are served meanwhile.
 
-Time goes on when there is nothing to do, to the next timer: no test waits.
+When there is nothing to do, time jumps to the next timer, so tests do not wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MESSAGE = b"x" * 300
 
 
 class Jumping(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
-    """What waits for a time has waited."""
+    """An event loop on which waiting takes no time."""
 
     now_s = 0.0
 
@@ -39,7 +39,7 @@ class Jumping(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
 
 @dataclass
 class Served:
-    """Turns of spaces whose rates are bounded, and what came of them."""
+    """Turns of spaces with limited rates, and the results."""
 
     loop: asyncio.AbstractEventLoop
     quotas: Quotas = field(default_factory=lambda: Quotas({}))
@@ -56,7 +56,7 @@ class Served:
         self.rounds += 1
 
     def reader(self, name: str, space: str, backlog: int = 1 << 30, *, is_stream: bool = True) -> Waiter:
-        """One who has so many messages before it; its task waits."""
+        """A reader with a number of messages to get; its task waits."""
         delivery = Delivery(1, [0])
         left = [backlog]
         delivery.has_message = lambda session: left[0] > 0  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ def closing(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def test_no_more_is_sent_than_the_rate_and_all_readers_of_a_space_have_their_share(monkeypatch):
-    """Streams, and those who are woken for their turns, as pulls and webhooks are."""
+    """For streams, and for readers that are woken for their turns, such as pulls and webhooks."""
 
     async def work(s: Served) -> None:
         s.quotas.configure("flood", {DELIVERED: RATE})
@@ -153,7 +153,7 @@ def test_a_space_in_debt_keeps_no_other_waiting_and_nothing_is_done_for_it(monke
 
 
 @pytest.mark.parametrize("change", ["lifted", "raised", "forgotten"])
-def test_who_waits_goes_on_when_the_quota_is_another(monkeypatch, change):
+def test_waiting_readers_resume_when_the_quota_changes(monkeypatch, change):
     async def work(s: Served) -> None:
         s.quotas.configure("a", {DELIVERED: 0.001})
         s.reader("stream", "a", 3)
@@ -171,7 +171,7 @@ def test_who_waits_goes_on_when_the_quota_is_another(monkeypatch, change):
     served(monkeypatch, work)
 
 
-def test_a_quota_that_is_set_while_somebody_waits_for_messages_holds(monkeypatch):
+def test_a_quota_set_while_a_reader_waits_is_applied(monkeypatch):
     async def work(s: Served) -> None:
         backlog = [0]
         pull = s.reader("pull", "a", is_stream=False)
@@ -188,7 +188,7 @@ def test_a_quota_that_is_set_while_somebody_waits_for_messages_holds(monkeypatch
     served(monkeypatch, work)
 
 
-def test_who_has_ended_need_not_wait_for_its_space(monkeypatch):
+def test_an_ended_reader_does_not_wait_for_its_space(monkeypatch):
     async def work(s: Served) -> None:
         s.quotas.configure("a", {DELIVERED: 0.001})
         s.reader("first", "a")
@@ -203,8 +203,8 @@ def test_who_has_ended_need_not_wait_for_its_space(monkeypatch):
     served(monkeypatch, work)
 
 
-def test_those_who_went_while_they_waited_are_kept_by_nobody(monkeypatch):
-    """A crowd that comes, waits, goes and comes again would fill the memory until the debt is paid."""
+def test_readers_that_left_while_waiting_are_forgotten(monkeypatch):
+    """Many readers that repeatedly come, wait and leave would fill the memory until the debt is paid."""
 
     async def work(s: Served) -> None:
         s.quotas.configure("a", {DELIVERED: 0.001})
@@ -227,7 +227,7 @@ def test_those_who_went_while_they_waited_are_kept_by_nobody(monkeypatch):
 
 
 def test_what_is_being_read_from_the_disk_is_no_more_than_a_few_pieces(monkeypatch):
-    """A thousand streams with backlogs would each have begun before the first had paid."""
+    """Otherwise each of a thousand streams with backlogs would begin before the first was charged."""
 
     async def work(s: Served) -> None:
         s.quotas.configure("a", {DELIVERED: RATE})
@@ -256,8 +256,8 @@ def test_what_is_being_read_from_the_disk_is_no_more_than_a_few_pieces(monkeypat
     served(monkeypatch, work)
 
 
-def test_a_turn_that_nobody_takes_is_the_next_one_s(monkeypatch):
-    """A pull whose client goes in the moment of its turn."""
+def test_an_unused_turn_goes_to_the_next_reader(monkeypatch):
+    """A pull whose client disconnects at the moment of its turn."""
 
     async def work(s: Served) -> None:
         s.quotas.configure("a", {DELIVERED: RATE})

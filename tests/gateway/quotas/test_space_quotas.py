@@ -1,4 +1,5 @@
-"""What a space may have: subscriptions, filters' cost, bytes of events, connections; who sets it."""
+"""Quotas of a space: subscriptions, cost of filters, bytes of events, connections; and the right to set
+them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ async def used(r: Running, name: str) -> int:
 
 
 def refused(answer: httpx.Response, status: int, quota: str, limit: float) -> dict[str, Any]:
-    """A problem of its own kind, that names the quota, its value, and what the space itself has."""
+    """Check the problem of a quota, which names the quota, its value, and the use of this space."""
     told = problem(answer, status)
     assert told["type"] == f"urn:fieldfare:problem:quota-{quota.replace('_', '-')}"
     assert (told["quota"], told["limit"]) == (quota, limit)
@@ -85,7 +86,7 @@ def test_quotas_are_set_shown_and_kept(tmp_path):
     run(work)
 
 
-def test_who_manages_a_space_reads_its_quotas_and_does_not_set_them(tmp_path):
+def test_the_manage_right_allows_reading_quotas_but_not_setting_them(tmp_path):
     async def work() -> None:
         async with locked(tmp_path) as r:
             manager = await make(r, "default", "manage")
@@ -96,7 +97,8 @@ def test_who_manages_a_space_reads_its_quotas_and_does_not_set_them(tmp_path):
 
 
 def test_no_more_subscriptions_than_a_space_may_have(tmp_path):
-    """One too many is refused, of many those that do not fit, item by item; what stands may be replaced."""
+    """One too many is refused; in a bulk request each one that does not fit; existing ones may be
+    replaced."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -140,7 +142,7 @@ def test_no_more_subscriptions_than_a_space_may_have(tmp_path):
 
 
 def test_a_space_changes_no_more_subscriptions_in_a_second_than_it_may(tmp_path, monkeypatch):
-    """Whatever it does to them; a large request is paid for by those after it. Others' changes go on."""
+    """For every kind of change; requests after a large one wait for it. Changes of other spaces continue."""
     monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
 
     async def work() -> None:
@@ -169,8 +171,8 @@ def test_a_space_changes_no_more_subscriptions_in_a_second_than_it_may(tmp_path,
     run(work)
 
 
-def test_who_is_refused_for_a_rate_waits_for_the_answer_but_not_all_do(tmp_path, monkeypatch):
-    """Or who minds no answer would be refused all the time, which is work, too."""
+def test_refusals_for_a_rate_are_delayed_up_to_a_number_of_requests(tmp_path, monkeypatch):
+    """Otherwise a client that ignores answers would be refused all the time, which is work, too."""
     monkeypatch.setattr(quotas, "HELD_MAX_S", 3_600.0)
     monkeypatch.setattr(quotas, "HELD_MAX", 2)
 
@@ -194,8 +196,8 @@ def test_who_is_refused_for_a_rate_waits_for_the_answer_but_not_all_do(tmp_path,
     run(work)
 
 
-def test_who_sends_what_is_refused_pays_for_it(tmp_path, monkeypatch):
-    """To judge ten thousand broken events is more work than to take as many: no quota bounded it."""
+def test_refused_events_count_in_the_quota(tmp_path, monkeypatch):
+    """Checking ten thousand broken events is more work than accepting as many, and no quota limited it."""
     monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
 
     async def work() -> None:
@@ -238,8 +240,9 @@ LATER = {"fieldfare-deliver-after": "60", "fieldfare-producer": "p", "fieldfare-
         *("packed", "cut", "unpacked", "later"),
     ],
 )
-def test_what_is_refused_as_a_whole_is_paid_for(tmp_path, monkeypatch, name, body, headers, status):
-    """Batches of too many events cost nothing: as often as he liked one could have them read in vain."""
+def test_batches_refused_as_a_whole_count_in_the_quota(tmp_path, monkeypatch, name, body, headers, status):
+    """Batches with too many events were not charged, so a client could make the service read them
+    endlessly."""
     monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
 
     async def work() -> None:
@@ -334,7 +337,7 @@ def test_filters_whose_costs_overflow_stop_neither_a_request_nor_a_start(tmp_pat
 
 
 def test_a_space_keeps_no_more_bytes_of_events_than_it_may(tmp_path):
-    """Until retention has removed some; a repeat of what is there takes no room."""
+    """Until retention has removed some; a repeat of a stored request needs no space."""
 
     async def work() -> None:
         numbered = BATCH | {"fieldfare-producer": "p", "fieldfare-sequence": "1"}

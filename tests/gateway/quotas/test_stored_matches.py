@@ -1,4 +1,4 @@
-"""How many bytes of matches a space may have on disk."""
+"""The quota on bytes of matches on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "stored_match_bytes"
 
 
 async def used(r: Running) -> int:
-    """What the space has, once maintenance has counted."""
+    """The bytes of the space, after maintenance has counted them."""
     r.gateway.maintenance.round(0.0)
     return await used_of(r, NAME)
 
@@ -30,7 +30,7 @@ async def begin(r: Running, id: str, start: str | None = None) -> httpx.Response
 
 
 def test_a_space_with_as_many_bytes_of_matches_as_it_may_publishes_no_more(tmp_path: Path) -> None:
-    """Until retention has removed some, and not even the body is looked at; what is there is delivered."""
+    """Until retention has removed some; not even the body is read; existing matches are delivered."""
 
     async def work() -> None:
         async with running(tmp_path, retention_bytes=1 << 20) as r:
@@ -56,7 +56,8 @@ def test_a_space_with_as_many_bytes_of_matches_as_it_may_publishes_no_more(tmp_p
 
 
 def test_no_subscription_begins_in_the_past_where_no_more_may_be_matched(tmp_path: Path) -> None:
-    """What begins now makes nothing of what is there, and what stands already may be asked for again."""
+    """Subscriptions that begin now need no matches of old events, and existing ones may be requested
+    again."""
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -79,7 +80,7 @@ def test_what_began_in_the_past_has_its_matches_in_files_of_its_own(tmp_path: Pa
     async def work() -> None:
         async with running(tmp_path) as r:
             await matched(r, "1", "2")
-            assert await used(r) == 0, "nobody matched"
+            assert await used(r) == 0, "no subscription matched"
             await begin(r, "a", "earliest")
             ReplayPipeline(r.gateway).finish()
             size = sum(path.stat().st_size for path in (tmp_path / "pasts").rglob("*.arrow"))

@@ -1,4 +1,5 @@
-"""No step on the event loop whose length a client decides takes over 5 ms: requests made to break that."""
+"""No step on the event loop whose length depends on client data takes over 5 ms, even for hostile
+requests."""
 
 from __future__ import annotations
 

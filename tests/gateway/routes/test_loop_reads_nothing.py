@@ -1,4 +1,4 @@
-"""Storage is never read on the event loop: while a disk hangs, those wait who need it, and nobody else."""
+"""Storage is never read on the event loop: while a disk hangs, only requests that need it wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES = {EVENTS: BATCH, "/v1/brokers/there/entries": {"content-type": MEDIA_TYPE
 
 
 class Reads:
-    """What was asked of storage on the thread of a running event loop."""
+    """The calls of storage on the thread of a running event loop."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -39,7 +39,7 @@ class Reads:
             self.seen.add(what)
 
     def watch(self, monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
-        """Look at every call of a class's methods, and at every step of the iterators that they give."""
+        """Record every call of a class's methods, and every step of the iterators that they return."""
         for name, verb in vars(kind).items():
             if callable(verb) and not name.startswith("__") and name not in ("close", "forget", "on_broken"):
                 monkeypatch.setattr(kind, name, self._noted(f"{kind.__name__}.{name}", verb))
@@ -59,7 +59,8 @@ class Reads:
             yield item
 
     def watch_files(self, folder: Path) -> None:
-        """Look at every file and folder under a folder that is opened. (Nothing can end such a watch.)"""
+        """Record every file and folder under a folder that is opened. (Such an audit hook cannot be
+        removed.)"""
 
         def opened(name: str, arguments: tuple[Any, ...]) -> None:
             if name in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(str(folder)):
@@ -91,7 +92,7 @@ def converse(client: httpx.Client, path: str) -> None:
 
 
 def set_up(client: httpx.Client, gateway: Gateway) -> None:
-    """What stands when the gateway under test starts: subscriptions with cursors, and what they matched."""
+    """Create the state in which the tested gateway starts: subscriptions with cursors, and their matches."""
     for id in "abcd":
         assert client.put(f"{SUBSCRIPTIONS}/{id}", json={"filter": "data.x = 1"}).status_code == 201
     for number in range(6):
@@ -103,7 +104,7 @@ def set_up(client: httpx.Client, gateway: Gateway) -> None:
 
 
 def requests() -> Iterator[tuple[str, str, Any, int]]:
-    """One of each that the gateway takes, and some that it does not: method, path, body, status."""
+    """One request for each route, and some invalid ones: method, path, body, status."""
     a, nothing = f"{SUBSCRIPTIONS}/a", f"{SUBSCRIPTIONS}/nothing"
     yield from (("GET", path, None, 200) for path in ("/healthz", "/metrics", "/openapi.json", "/v1/stats"))
     yield "GET", "/readyz", None, 503
@@ -165,7 +166,7 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
 
 
 def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_path, monkeypatch):
-    """Who first asked for a subscription, its cursor or the log's end had everybody wait for the disk."""
+    """The first request for a subscription, its cursor or the log's end made all others wait for the disk."""
     (tmp_path / "admin.key").write_text("k" * 40)
     keys = {"admin_key_file": tmp_path / "admin.key"}
     with served(tmp_path, **keys) as (gateway, client):

@@ -1,4 +1,4 @@
-"""The watch on event loops sees what it is for."""
+"""The watch on event loops finds long steps."""
 
 from __future__ import annotations
 

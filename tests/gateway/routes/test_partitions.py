@@ -1,4 +1,4 @@
-"""The whole gateway over a log of several partitions with holes: all that is said over HTTP stays true."""
+"""The whole gateway over a log of several partitions with holes: everything reported over HTTP is true."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stores:
         monkeypatch.setattr(opens, "open_match_log", lambda url: self.matches)
 
     def match(self, gateway: Gateway, records: int = 1 << 30) -> None:
-        """Match up to so many offsets of each partition, and say that it is so."""
+        """Match up to a number of offsets of each partition, and report the progress."""
         versions = list(gateway.registry.versions(gateway.registry.revision(), 0))
         filters = {version.number: compile_filter(version.filter) for version in versions}
         for partition in self.log.partitions:
@@ -185,7 +185,7 @@ def test_a_log_whose_own_retention_overtakes_matching_gives_what_comes_after(tmp
     run(work)
 
 
-def test_who_waits_hears_of_a_match_in_any_partition_and_retention_goes_by_partition(tmp_path, stores):
+def test_matches_in_any_partition_wake_readers_and_retention_works_per_partition(tmp_path, stores):
     async def work() -> None:
         async with running(tmp_path, retention_s=1, stats_s=0.01) as r:
             await r.subscribe("a", "data.x = 1")

@@ -91,7 +91,8 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
 
 
 def test_what_an_append_under_way_will_meet_is_not_forgotten(tmp_path, monkeypatch):
-    """The disk is slow with an append; meanwhile its filter is replaced, and all that is there is matched."""
+    """The disk is slow with an append; meanwhile its filter is replaced, and all existing events are
+    matched."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

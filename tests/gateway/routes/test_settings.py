@@ -1,4 +1,4 @@
-"""Settings from the environment: what is wrong with them is said before anything starts."""
+"""Settings from the environment: errors are reported before anything starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_size_with_an_unknown_unit_is_refused_with_those_that_there_are(
 
 
 def test_every_size_and_time_may_have_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes took units and times took none; a new setting must not fall out of line again."""
+    """Sizes accepted units and times did not; a new setting must follow the rule."""
     from fieldfare.gateway.settings import amount_of
 
     names = [name for name in GatewaySettings.model_fields if name.endswith(("_s", "_ms", "_bytes"))]

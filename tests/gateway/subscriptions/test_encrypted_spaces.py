@@ -1,4 +1,4 @@
-"""An encrypted space takes what is encrypted with its key, says what it is, and keeps nothing else."""
+"""An encrypted space accepts data encrypted with its key, reports its kind, and stores nothing else."""
 
 from __future__ import annotations
 

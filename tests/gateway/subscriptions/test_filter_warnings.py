@@ -1,4 +1,4 @@
-"""What a filter is warned of when it is stored: names that no event of the space has."""
+"""Warnings when a filter is stored: names that no event of the space has."""
 
 from __future__ import annotations
 

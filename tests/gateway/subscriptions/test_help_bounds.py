@@ -70,7 +70,7 @@ def test_a_sample_has_no_more_events_than_the_filter_may_take_steps_for(
 
 
 class Slow:
-    """An evaluation that lasts until it is let go; it counts how many events were begun."""
+    """An evaluation that lasts until it is released; it counts the events that were begun."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -102,7 +102,7 @@ def test_help_ends_when_its_client_goes_away(tmp_path: Path, monkeypatch: pytest
         until(left.is_set)
         slow.go.set()
         answer = client.post("/v1/filters:check", json={"filter": "data.a = 1"})
-        assert answer.status_code == 200 and slow.begun == 1, "it went on with other events"
+        assert answer.status_code == 200 and slow.begun == 1, "it continued with other events"
 
 
 def test_help_of_one_space_leaves_a_thread_to_another(
@@ -135,7 +135,7 @@ def test_help_of_one_space_leaves_a_thread_to_another(
 def test_a_gateway_that_stops_waits_for_no_help_and_no_compiling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """It was waited for to the end, and killed by its supervisor in the middle of saving what it held."""
+    """It waited until the end, and was killed by its supervisor while it saved its state."""
     begun = threading.Event()
     events, deep = [event_of(600)] * 8, {"a": [{"exists": False}]}
     for _ in range(40):

@@ -1,7 +1,7 @@
-"""A past that ends where the log did, with a hole there: it ends before the hole, as soon as that is known.
+"""A replay that ends at the log's end, where there is a hole: it ends before the hole, once that is known.
 
 Found by the simulation: the pipeline matched up to the last record before the hole, the gateway waited for
-the hole to be matched too, and nothing came of what was live.
+the hole to be matched too, and no new events were delivered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A space is deleted: gone at once, finished by itself, and one of its name later has nothing of it."""
+"""A deleted space is closed at once and removed automatically, and a later one of its name has none of its
+data."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_a_key_that_is_made_at_the_same_time_is_not_one_for_the_next_space(tmp_p
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_kill_while_a_space_is_removed_leaves_the_rest_to_the_next_gateway(tmp_path, monkeypatch, steps):
-    """It is gone from its first step on; the rest goes by itself, also beside a new one of its name."""
+    """It is closed from its first step on; the rest is removed automatically, even if a new one of its name
+    exists."""
     monkeypatch.setattr(subscriptions, "REMOVED_BATCH_SIZE", 1)
 
     async def work() -> None:
@@ -295,8 +297,8 @@ def test_what_is_open_in_a_space_ends_with_it(tmp_path, with_keys):
             thread.join()
 
 
-def test_a_space_with_many_subscriptions_keeps_nobody_waiting(tmp_path):
-    """They go some hundred at a time; between, others change theirs."""
+def test_deleting_many_subscriptions_delays_no_other_space(tmp_path):
+    """They are removed some hundred at a time; in between other spaces change theirs."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -1,4 +1,4 @@
-"""Subscriptions that begin in the past: what came before them, then what comes, without a gap or a repeat."""
+"""Subscriptions that begin in the past: earlier events, then new ones, without a gap or a repetition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def publish(r: Running, first: int, count: int = 1) -> None:
 
 
 async def numbers(r: Running, id: str, **body: Any) -> list[int]:
-    """What a pull gives, acked."""
+    """Pull and ack; return the events' numbers."""
     messages = await r.pull(id, **body)
     await r.ack(id, *(each["position"] for each in messages))
     return [each["event"]["data"]["n"] for each in messages]
@@ -60,7 +60,7 @@ def test_the_past_comes_first_and_then_what_is_live(tmp_path: Path) -> None:
     run(work)
 
 
-def test_who_waits_gets_the_past_as_it_comes_and_goes_on_live(tmp_path: Path) -> None:
+def test_a_waiting_reader_gets_the_replay_and_then_new_events(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
             replays = ReplayPipeline(r.gateway)
@@ -267,7 +267,7 @@ def test_what_retention_takes_is_passed_over_and_the_answer_says_so(tmp_path: Pa
 def test_a_block_of_the_past_that_rots_while_retention_takes_its_beginning_is_matched_again(
     tmp_path: Path,
 ) -> None:
-    """It begins before what is left, and who waits stood there for ever."""
+    """It begins before the remaining events, and a waiting reader never got past it."""
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -1,4 +1,4 @@
-"""Whatever happens around them, subscriptions that begin in the past get what a naive reading says."""
+"""In any history, subscriptions that begin in the past get the matches of a naive evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACES = ("default", "other")
 
 
 class History:
-    """What was published and asked for, in order, and what everybody must be given for it."""
+    """All publications and requests, in order, and the messages that each subscription must get."""
 
     def __init__(self) -> None:
         self.records: dict[int, tuple[str, int, list[dict[str, Any]]]] = {}
@@ -33,7 +33,7 @@ class History:
         versions = self.versions[id]
         found = []
         for offset, (space, stamp, events) in sorted(self.records.items()):
-            # What came before the first version is judged by it, and nothing that came before the start is.
+            # Events before the first version are matched against it, but no events before the start.
             text = next((text for revision, text in reversed(versions) if revision <= stamp), versions[0][1])
             for index, each in enumerate(events):
                 is_met = space == "default" and compile_filter(text).matches(each)
@@ -43,7 +43,7 @@ class History:
 
 
 class Walk:
-    """A gateway that goes through a random history, and is closed and opened now and then."""
+    """A gateway with a random history, which is closed and opened from time to time."""
 
     def __init__(
         self, r: Running, chance: random.Random, history: History, given: dict[str, list[str]]
@@ -76,7 +76,7 @@ class Walk:
         self.given[id] = []
 
     async def create_in_a_crowd(self) -> None:
-        """Nobody can say beforehand which of these events are past."""
+        """It is not known in advance which of these events are earlier."""
         await asyncio.gather(*(self.publish() for _ in range(3)), self.create(), self.publish())
 
     async def replace(self) -> None:
@@ -140,7 +140,7 @@ def _order(position: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("seed", range(drawn(30)))
-def test_every_match_comes_once_before_at_and_after_the_seam(
+def test_every_match_is_delivered_once_before_at_and_after_the_boundary(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_planner, "PIECE_EVENTS", 5)

@@ -1,4 +1,4 @@
-"""What clients may ask of subscriptions, and what it costs the others: ids, queues, pages, hints."""
+"""Limits of requests about subscriptions, and their cost for others: ids, queues, pages, hints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 
 def colliding_ids(monkeypatch, *ends: str) -> None:
-    """Chance gives these, and then what it gives."""
+    """Make the random generator return these ids first, and random ones afterwards."""
     waiting = list(ends)
     drawn = secrets.token_hex
     monkeypatch.setattr(secrets, "token_hex", lambda count: waiting.pop(0) if waiting else drawn(count))

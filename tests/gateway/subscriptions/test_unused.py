@@ -1,4 +1,4 @@
-"""Subscriptions that nobody uses for as long as their settings say are removed, and no others."""
+"""Subscriptions that are unused for as long as their settings say are removed, and no others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ async def subscribe(r: Running, id: str, filter: str = "data.x = 1", **delivery:
 
 
 async def unused_s(r: Running, id: str) -> float | None:
-    """For how long nobody has used a subscription; None when it is gone."""
+    """The time for which a subscription was unused; None if it was removed."""
     answer = await r.client.get(f"{SUBSCRIPTIONS}/{id}")
     return float(answer.json()["unused_s"]) if answer.status_code == 200 else None
 
 
-def test_what_nobody_reads_goes_and_the_record_says_why(tmp_path: Path) -> None:
-    """A test run makes a subscription and is killed: nobody will ever delete it by hand."""
+def test_an_unused_subscription_is_removed_and_the_audit_log_has_the_reason(tmp_path: Path) -> None:
+    """A test run creates a subscription and is killed, so the subscription is never deleted by hand."""
 
     async def work() -> None:
         async with running(tmp_path, maintenance_s=1e6) as r:
@@ -52,7 +52,7 @@ def test_what_nobody_reads_goes_and_the_record_says_why(tmp_path: Path) -> None:
     run(work)
 
 
-def test_whoever_settles_waits_or_changes_something_uses_it(tmp_path: Path) -> None:
+def test_settling_waiting_and_changing_count_as_use(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, maintenance_s=1e6) as r:
             await subscribe(r, "a", expires_unused_s=HOUR_S)
@@ -80,8 +80,8 @@ def test_whoever_settles_waits_or_changes_something_uses_it(tmp_path: Path) -> N
     run(work)
 
 
-def test_whoever_works_on_what_he_pulled_uses_it_until_its_deadline(tmp_path: Path) -> None:
-    """A night's job pulls one message, works on it for hours, and says nothing until it is done."""
+def test_a_pulled_message_counts_as_use_until_its_deadline(tmp_path: Path) -> None:
+    """A nightly job pulls one message, processes it for hours, and sends nothing until it is done."""
 
     async def work() -> None:
         async with running(tmp_path, maintenance_s=1e6) as r:
@@ -126,7 +126,7 @@ def test_what_a_person_paused_stays_and_what_loses_the_setting_too(tmp_path: Pat
 
 
 def test_a_start_goes_on_from_what_was_noted_and_readers_have_a_time_to_come_back(tmp_path: Path) -> None:
-    """A service that was down for a week has not been read meanwhile: nobody could."""
+    """A service that was down for a week could not be read meanwhile."""
 
     async def work() -> None:
         async with running(tmp_path, maintenance_s=1e6) as r:
@@ -177,7 +177,7 @@ def test_a_pushed_subscription_expires_when_its_receiver_is_gone_and_not_for_wan
                 assert await unused_s(r, "a") == HOUR_S / 2
                 assert await r.pull("a", wait_s=0) is not None
                 await r.gateway.unused.round(HOUR_S / 2)
-                assert await unused_s(r, "a") == 0, "somebody fetched instead"
+                assert await unused_s(r, "a") == 0, "a reader fetched instead"
                 await r.gateway.unused.round(HOUR_S)
                 assert await unused_s(r, "a") is None
 

@@ -1,4 +1,4 @@
-"""Idle streams show that they live: one timer tells all of them, and none that has ended."""
+"""Heartbeats of idle streams: one timer serves all of them, and none that has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldfare.gateway.transports.heartbeats import BEATS_BATCH_SIZE, Heartbeats
 
 
 class Stream:
-    """Counts how often it was told to show that it lives."""
+    """Counts its heartbeats."""
 
     def __init__(self) -> None:
         self.told = 0

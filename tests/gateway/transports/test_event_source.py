@@ -38,7 +38,7 @@ def test_an_event_source_that_connects_again_goes_on_behind_what_it_got(tmp_path
         second.close()
         first.close()
         until(lambda: gateway.deliveries.connected == 0)
-        assert pulled(client) == ["0-0-4", "0-0-5"], "what nobody confirmed comes again"
+        assert pulled(client) == ["0-0-4", "0-0-5"], "unconfirmed messages come again"
 
 
 def test_the_stream_that_another_replaced_ends_and_settles_nothing_any_more(tmp_path):
@@ -77,7 +77,7 @@ def test_an_automatic_stream_goes_on_without_acks_and_keeps_a_window_of_messages
 
 
 def test_a_page_that_remembers_where_it_was_may_say_so_in_the_address(tmp_path):
-    """EventSource sets no headers: a page that is loaded again has only its address to speak with."""
+    """EventSource cannot set headers: a reloaded page can pass its position only in the address."""
     with served(tmp_path) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, *(event(i, {"x": 1}) for i in range(4)))

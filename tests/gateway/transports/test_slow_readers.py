@@ -1,6 +1,6 @@
-"""Who reads slowly gets everything, in order; who reads nothing is given little and cut off.
+"""Slow readers get everything, in order; readers that read nothing are sent little and disconnected.
 
-On every transport, for each has buffers of its own between the one who writes and the client's hands.
+This is tested on every transport, because each has different buffers between the gateway and the client.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["plain", "tls"])
 def tls(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The settings of a gateway that speaks TLS, or of one that does not."""
+    """The settings of a gateway with TLS, or of one without."""
     if request.param == "plain":
         return {}
     return {"tls_cert": str(request.getfixturevalue("certificate"))}
@@ -67,7 +67,7 @@ def tls(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @contextmanager
 def opened(client: httpx.Client, asking: str, buffer_bytes: int) -> Iterator[socket.socket]:
-    """A connection whose system holds little, on which somebody reads the subscription `a`."""
+    """A connection with a small system buffer, on which the subscription `a` is read."""
     plain = socket.socket()
     with closing(plain):
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
@@ -84,7 +84,7 @@ def opened(client: httpx.Client, asking: str, buffer_bytes: int) -> Iterator[soc
 
 
 def read(found: socket.socket, size_bytes: int, pause_s: float) -> bytes:
-    """All up to the last event, so much at a time; each time after a pause."""
+    """Read everything up to the last event, a number of bytes at a time, with a pause before each."""
     data = bytearray()
     while LAST.encode() not in data[-2 * size_bytes :]:
         more = found.recv(size_bytes)
@@ -99,7 +99,7 @@ def messages(asking: str, data: bytes) -> list[Message]:
 
 
 def _of_stream(data: bytes) -> list[Message]:
-    # What frames the chunks of the answer stands between messages, and is passed over.
+    # The framing of the answer's chunks is between messages, and is skipped.
     found = re.findall(rb"id: (\S+)\ndata: (.*)\n", data)
     return [(position.decode(), json.loads(text)["data"]["number"]) for position, text in found]
 
@@ -120,7 +120,7 @@ def _of_socket(data: bytes) -> Iterator[Message]:
 
 
 def numbered(count: int, text: str) -> list[dict]:
-    """Events, of which the last one ends with words of its own."""
+    """Events, of which the last one ends with a special text."""
     return [
         event(number, {"x": 1, "number": number, "text": text + LAST * (number == count - 1)})
         for number in range(count)
@@ -128,7 +128,7 @@ def numbered(count: int, text: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
-def test_who_reads_slowly_gets_all_of_a_backlog_in_order(tmp_path, tls, asking):
+def test_a_slow_reader_gets_a_whole_backlog_in_order(tmp_path, tls, asking):
     """Five megabytes, of which the system takes 32 KiB ahead."""
     count = 5_000
     with served(tmp_path, **tls) as (gateway, client):
@@ -145,8 +145,9 @@ def test_who_reads_slowly_gets_all_of_a_backlog_in_order(tmp_path, tls, asking):
 
 
 @pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
-def test_who_goes_on_reading_is_not_cut_off_however_long_an_event_takes(tmp_path, tls, asking):
-    """On a slow line an event of a mebibyte takes minutes: he was cut off in the midst of it, each time."""
+def test_a_reader_that_keeps_reading_is_not_disconnected_during_a_long_event(tmp_path, tls, asking):
+    """On a slow line an event of a mebibyte takes minutes: the reader was disconnected in the middle, each
+    time."""
     with served(tmp_path, send_timeout_s=1, heartbeat_s=0.2, **tls) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, *numbered(1, "y" * 900_000))
@@ -159,7 +160,7 @@ def test_who_goes_on_reading_is_not_cut_off_however_long_an_event_takes(tmp_path
 
 
 @pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
-def test_who_reads_nothing_is_given_little_and_cut_off(tmp_path, tls, asking):
+def test_a_reader_that_reads_nothing_is_sent_little_and_disconnected(tmp_path, tls, asking):
     """With TLS half a mebibyte more was written for each of them, and encoded."""
     count = 4_000
     with served(tmp_path, send_timeout_s=3, **tls) as (gateway, client):
@@ -176,8 +177,8 @@ def test_who_reads_nothing_is_given_little_and_cut_off(tmp_path, tls, asking):
             until(lambda: gateway.deliveries.connected == 0)
 
 
-def test_who_goes_on_reading_is_not_cut_off_where_no_more_files_may_be_open(tmp_path, monkeypatch):
-    """What his system had taken was compared with what waited in a buffer, and seemed to be nothing."""
+def test_a_reader_that_keeps_reading_is_not_disconnected_when_files_run_out(tmp_path, monkeypatch):
+    """The bytes that its system had accepted were compared with those in a buffer, and seemed to be none."""
     looks, dup = itertools.count(), os.dup
 
     def dup_or_not(descriptor: int) -> int:
@@ -196,8 +197,9 @@ def test_who_goes_on_reading_is_not_cut_off_where_no_more_files_may_be_open(tmp_
 
 
 @pytest.mark.parametrize("last", ["", "Connection: close\r\n"], ids=["kept", "closed"])
-def test_who_leaves_the_end_of_an_answer_unread_does_not_keep_his_connection(tmp_path, monkeypatch, last):
-    """It was closed when all of it would be taken, which was never: a thousand such kept out all others."""
+def test_an_unread_end_of_an_answer_does_not_keep_a_connection_open(tmp_path, monkeypatch, last):
+    """It was only closed when everything was read, which never happened: a thousand of them blocked all
+    others."""
     made: list[Connection] = []
     connection_made = Connection.connection_made
 
@@ -230,7 +232,9 @@ def test_who_leaves_the_end_of_an_answer_unread_does_not_keep_his_connection(tmp
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "auto"])
-def test_a_client_that_is_gone_before_he_is_cut_off_leaves_no_error(tmp_path, tls, loop, monkeypatch, caplog):
+def test_a_client_that_left_before_it_is_disconnected_causes_no_error(
+    tmp_path, tls, loop, monkeypatch, caplog
+):
     monkeypatch.setattr(connections, "LINGER_S", 0.1)
     with served(tmp_path, loop=loop, **tls) as (_, client):
         for asked in (b"garbage\r\n\r\n", ASK_ONCE):

@@ -218,7 +218,7 @@ def test_sockets_end_when_the_gateway_stops(tmp_path):
     assert codes == [1001]
 
 
-def test_refused_sockets_hear_why(tmp_path):
+def test_refused_sockets_get_the_reason(tmp_path):
     with served(tmp_path) as (_, client):
         subscribe(client, "a", "data.x = 1")
         path = f"{SUBSCRIPTIONS}/a/websocket"

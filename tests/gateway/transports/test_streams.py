@@ -190,7 +190,7 @@ def test_fifty_streams_cost_few_looks_into_a_block_and_only_those_who_matched_ar
 
 
 def test_a_message_leaves_within_milliseconds_of_its_block(tmp_path):
-    """From the block's file to the client's hands: the median, for the machine may be busy."""
+    """From the block's file to the client: the median, because the machine may be busy."""
     with served(tmp_path) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         pipeline = NaivePipeline(gateway)

@@ -1,4 +1,4 @@
-"""WebSockets as attackers speak them: byte by byte, without end, without reading, with nonsense between."""
+"""WebSockets of attackers: byte by byte, without end, without reading, with invalid data."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def raw(client: httpx.Client, path: str = PATH, buffer_bytes: int | None = None)
 
 
 def closed_with(found: socket.socket) -> int:
-    """The code with which the other side closes, when that is all it still says."""
+    """Return the code with which the other side closes; fail if it sends anything else."""
     data = b""
     while len(data) < 4:
         more = found.recv(4096)
@@ -80,7 +80,8 @@ def closed_with(found: socket.socket) -> int:
 
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing that a client can say is worth a line of the log: it could fill it, and push out the rest."""
+    """Check that client data causes no log lines: a client could fill the log, and push out all other
+    lines."""
     with caplog.at_level(logging.WARNING):
         yield
         assert [record.getMessage() for record in caplog.records] == []
@@ -102,8 +103,8 @@ NOT_RIGHT = {
 
 @pytest.mark.parametrize("request_bytes", NOT_RIGHT.values(), ids=NOT_RIGHT.keys())
 def test_an_offer_that_is_not_right_is_answered_as_the_request_that_it_is(tmp_path, request_bytes, quiet):
-    """One with a body was not answered, and its connection held for ever: some thousands, and nobody else
-    was let in. No key was needed for it."""
+    """An offer with a body was not answered, and its connection was held for ever: with some thousands of
+    them no other client could connect. No key was needed for this."""
     with served(tmp_path) as (_, client):
         subscribe(client, "a", "data.x = 1")
         answer = ask(client, request_bytes)
@@ -123,7 +124,7 @@ def test_an_offer_that_is_not_right_is_answered_as_the_request_that_it_is(tmp_pa
     ids=["many headers", "a long header", "no ASCII", "no body", "an extension"],
 )
 def test_what_head_a_request_may_have_the_one_of_a_websocket_may_have_too(tmp_path, more):
-    """A head that one parser took and the next one did not was never answered."""
+    """A head that one parser accepted and the next one rejected was never answered."""
     with served(tmp_path) as (_, client), connect(client) as found:
         subscribe(client, "a", "data.x = 1")
         found.sendall(offer(headers=more + KEY + VERSION))
@@ -170,8 +171,8 @@ EARLY = {
 
 
 @pytest.mark.parametrize("early", EARLY.values(), ids=EARLY.keys())
-def test_who_does_not_wait_for_the_answer_is_refused(tmp_path, early, quiet):
-    """A pong went out before the answer that opens the socket; nonsense ended in a traceback."""
+def test_a_client_that_does_not_wait_for_the_answer_is_refused(tmp_path, early, quiet):
+    """A pong was sent before the answer that opens the socket; invalid data ended in a traceback."""
     with served(tmp_path) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         with connect(client) as found:
@@ -358,7 +359,7 @@ def test_nonsense_closes_its_socket_and_is_not_written_to_the_log(tmp_path, wron
 
 
 def test_a_revoked_key_ends_a_socket_though_what_was_said_on_it_is_still_being_done(tmp_path, monkeypatch):
-    """While the disk hung, who had lost his key went on being given messages."""
+    """While the disk hung, a client whose key was revoked still got messages."""
     admin = tmp_path / "admin.key"
     admin.write_text("k" * 40)
     with served(tmp_path / "data", admin_key_file=admin) as (gateway, client):
@@ -390,7 +391,7 @@ def test_a_revoked_key_ends_a_socket_though_what_was_said_on_it_is_still_being_d
 
 @pytest.mark.parametrize("error", [EventLogError("record 0 is broken"), OSError(24, "Too many open files")])
 def test_when_storage_fails_a_socket_is_closed_with_a_reason(tmp_path, monkeypatch, caplog, error):
-    """It broke off without one, and the log had a traceback each time that its reader came back."""
+    """It was closed without one, and the log had a traceback each time that its reader reconnected."""
     with served(tmp_path) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, event(1, {"x": 1}))
@@ -412,8 +413,8 @@ def test_when_storage_fails_a_socket_is_closed_with_a_reason(tmp_path, monkeypat
             assert heard(again)["fieldfareposition"] == "0-0-0"
 
 
-def test_that_one_comes_or_goes_is_not_looked_at_by_all_others(tmp_path, monkeypatch):
-    """With four thousand on one subscription, its end kept everybody waiting for half a minute."""
+def test_an_opened_or_closed_socket_does_not_wake_all_others(tmp_path, monkeypatch):
+    """With four thousand sockets on one subscription, deleting it blocked all others for half a minute."""
     count, looks = 100, 0
     has_message = Delivery.has_message
 
@@ -440,7 +441,7 @@ def test_a_socket_that_was_closed_does_not_stay_because_nobody_reads_the_end(tmp
         subscribe(client, "a", "data.x = 1")
         with raw(client, buffer_bytes=4096) as found:
             transport = made[0].transport
-            transport.set_write_buffer_limits(high=1 << 30)  # a client that reads just so much
+            transport.set_write_buffer_limits(high=1 << 30)  # a client that never pauses the writer
             while not transport.get_write_buffer_size():
                 found.sendall(frame(PING, b"x" * 120) * 100)
             client.delete(f"{SUBSCRIPTIONS}/a").raise_for_status()

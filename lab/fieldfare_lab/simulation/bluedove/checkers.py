@@ -13,7 +13,7 @@ Box = Sequence[tuple[int, int]]
 
 
 def lost_without_reason(trace: Trace) -> list[int]:
-    """Return the undelivered messages although no matcher that held them crashed.
+    """Return the messages that were not delivered although no matcher that held them crashed.
 
     For a run that continued until no message was in flight.
     """
@@ -40,7 +40,7 @@ def matched_wrongly(trace: Trace, boxes: Sequence[Box]) -> list[int]:
 
 
 def out_of_order(trace: Trace) -> list[tuple[int, int]]:
-    """Return pairs of messages from one dispatcher to one queue of which the later one was served first.
+    """Return pairs of messages from one dispatcher to one queue in which the later one was served first.
 
     Also pairs within one queue, whatever their dispatchers.
     """

@@ -50,7 +50,7 @@ class View:
 
 
 def fixed_view(partitioning: Partitioning) -> View:
-    """Return a view that never changes: every slice is a set of its own, with the slice's number as key."""
+    """Return a view that never changes: every slice is a separate set, with the slice's number as key."""
     sets = tuple((part.matcher, i) for i, part in enumerate(partitioning.slices))
     return View(partitioning, sets, np.ones(len(sets), np.bool_))
 

@@ -196,7 +196,7 @@ class ElasticService(Service):
         return self._numbers[name]
 
     def leave(self, number: int) -> None:
-        """Let a matcher hand over everything and leave."""
+        """Make a matcher transfer all its subscriptions and leave."""
         self.network.hand_in(_name(number), Leave())
 
     def crash(self, number: int) -> None:

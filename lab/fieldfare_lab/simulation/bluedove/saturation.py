@@ -1,7 +1,8 @@
 """The saturation rate: the highest rate without continually growing queues (Li et al. 2011, section IV.B).
 
-The paper raises the rate until response times grow linearly. Here each rate is a run of its own, from empty
-queues, and the rate is found by bisection: above saturation the busiest matcher's backlog grows continually.
+The paper raises the rate until response times grow linearly. Here each rate is tried in a separate run, from
+empty queues, and the saturation rate is found by bisection: above saturation the busiest matcher's backlog
+grows continually.
 """
 
 from __future__ import annotations

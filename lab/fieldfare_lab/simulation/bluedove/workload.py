@@ -56,9 +56,9 @@ def boxes(count: int, rng: np.random.Generator, deviation: float = 250.0, cut_of
     deviation
         Standard deviation of the centres (the paper: 250). Higher: less skewed.
     cut_off
-        What becomes of a range that would leave the axis. False: it is moved inside, as in the workload
-        `bluedove`, so that ranges pile up at both ends however flat the centres are. True: what is outside is
-        cut off, and flat centres make flat subscriptions. The paper does not say.
+        How to treat a range that extends beyond the axis. False: it is moved inside, as in the workload
+        `bluedove`, so that ranges pile up at both ends even if the centres are uniform. True: the part
+        outside is cut off, and uniform centres make uniform subscriptions. The paper does not say which.
     """
     if cut_off:
         low = _around_hot_spots(count, rng, deviation) - RANGE_WIDTH // 2

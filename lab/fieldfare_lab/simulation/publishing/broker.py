@@ -17,9 +17,9 @@ Process = Generator[simpy.Event, Any, None]
 class Broker:
     """Takes messages from the publisher's workers and holds them until the subscriber reads them.
 
-    A worker needs a place in the broker's buffer before it may send. A place is taken when a transfer begins
-    and given back half a round trip after the subscriber has read the message: so late does the publisher
-    hear of it.
+    A worker needs a place in the broker's buffer before it may send. A place is taken when a transfer begins,
+    and freed half a round trip after the subscriber has read the message, because the publisher is informed
+    with this delay.
     """
 
     def __init__(self, environment: simpy.Environment, model: SystemModel, seed: int) -> None:
@@ -50,7 +50,7 @@ class Broker:
     def _subscribe(self) -> Process:
         """The subscriber: a vacation, then all messages that are before the gate."""
         environment, subscriber = self._environment, self._model.subscriber
-        # Two sources, so that the same seed gives the same vacations however many messages are read.
+        # Two generators, so that a seed gives the same vacations for any number of messages read.
         vacations, reads = random.Random(f"vacations {self._seed}"), random.Random(f"reads {self._seed}")
         while True:
             yield environment.timeout(vacations.expovariate(1 / subscriber.vacation_s))

@@ -2,8 +2,8 @@
 
 The paper names three of these figures: the round trip (140 ms on average), the slow subscriber's 25 messages
 a second, and that times are drawn from exponential distributions. The others are ours. The data store's cost
-of a read is the one that matters most, for it is what batching amortises; it was chosen so that the paper's
-own reading holds, that at 35 messages a second the best fixed N is about 10.
+of a read matters most, because batching amortises it; it was chosen so that, as in the paper,
+the best fixed N at 35 messages per second is about 10.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class PublisherModel:
     receive_buffer : int
         Requests that may wait for a worker before one is dropped.
     receive_work_s, publish_work_s : float
-        Mean time (exponential) that a worker thinks about a request, and about a message before its transfer.
+        Mean time (exponential) of a worker's computation for a request, and for a message before its
+        transfer.
     write_s : float
         Time of the data store for one write. Writes go before reads, but interrupt none (section III.d).
     read_s, read_each_s : float
@@ -55,7 +56,7 @@ class SubscriberModel:
 
 
 FAST_SUBSCRIBER = SubscriberModel(read_s=0.0005, vacation_s=0.005)
-"""A server without vacations: it delays nothing."""
+"""A server without vacations, and without delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,13 @@ class SystemModel:
     Attributes
     ----------
     round_trip_s, least_round_trip_s : float
-        Mean and least round trip between publisher and broker; what is over the least is exponential.
+        Mean and minimum round-trip time between publisher and broker; the time above the minimum is
+        exponential.
     broker_s : float
         Mean time (exponential) that the broker takes for a message.
     broker_buffer : int
-        Messages that the broker holds for the subscriber. It promises the publisher only places that are
-        free, so a full buffer holds transfers back: flow control at the level of messages, as in the paper.
+        Messages that the broker holds for the subscriber. It grants the publisher only free
+        places, so a full buffer delays transfers: flow control at the level of messages, as in the paper.
     receive_first : bool
         Whether requests have priority for workers: True with auto-tuning, False without (section V.B.3).
     """

@@ -214,7 +214,7 @@ def simulate(
     model : SystemModel, optional
         The system's times and sizes.
     seed : int
-        Of the work and round-trip times; the same seed gives the same run.
+        Seed of the work and round-trip times; the same seed gives the same run.
     """
     environment = simpy.Environment()
     system = PublisherSystem(environment, machine, model if model is not None else SystemModel(), seed)
