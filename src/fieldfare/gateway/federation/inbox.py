@@ -20,7 +20,12 @@ from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
-from fieldfare.gateway.publishing.events import DecodedEvents, Limits, decode_lines
+from fieldfare.gateway.publishing.events import (
+    DecodedEvents,
+    Limits,
+    decode_lines,
+    decode_lines_fast,
+)
 from fieldfare.storage.brokers import BrokerStore, RemoteFilter, Run
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.links import Correspondent, Inbound, LinkStore
@@ -164,7 +169,8 @@ class Inbox:
         try:
             if is_arrow(entry.payload):
                 return decode_arrow(entry.payload, self._limits, TABLE_MAX_BYTES)
-            return decode_lines(entry.payload, self._limits)
+            fast = decode_lines_fast(entry.payload, self._limits)
+            return decode_lines(entry.payload, self._limits) if fast is None else fast
         except (HttpProblem, ValueError) as error:
             logger.error("an entry of %s has no valid events: %s", entry.source, error)
             return None

@@ -57,14 +57,14 @@ _Destinations = Annotated[tuple[Destination, ...], msgspec.Meta(min_length=1, ma
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
-    """Events of one record of the origin, all for the same destinations.
+    """Events of one or more successive records of the origin, all for the same destinations.
 
     Attributes
     ----------
     source
         The origin: the broker where they were published.
     partition, offset, stamp
-        Their record in the origin's log.
+        The first of their records in the origin's log.
     payload
         As in `storage.event_log.NewRecord`.
     """
