@@ -121,9 +121,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def sites(root: Path, names: str, links: str) -> Iterator[list[Site]]:
+def sites(root: Path, names: str, links: str, **settings: Any) -> Iterator[list[Site]]:
     """Start sites, each letter of `names` one, with links given as pairs of letters."""
     found = {name: Site(root / name, name, free_port()) for name in names}
+    for site in found.values():
+        site.settings = dict(settings)
     for one, other in links.split():
         found[one].peers[other] = found[other].port
         found[other].peers[one] = found[one].port

@@ -26,7 +26,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.model import interest_key
+from fieldfare.model import interest_key, is_forwarded
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage import NewMatchBlock
 
@@ -74,7 +74,7 @@ class NaivePipeline:
                         for version in versions
                         if (
                             version.space == record.space
-                            or (version.space == interest_key(record.space) and record.origin is None)
+                            or (version.space == interest_key(record.space) and is_forwarded(record.origin))
                         )
                         and version.revision <= record.stamp < version.closed_by
                         and self._filter(version.filter, version.dialect).matches(json.loads(line))

@@ -93,7 +93,8 @@ def row(name: str, identity: str, *links: str) -> dict[str, Any]:
         (batch(version=2), 400, "update the older one"),
         (batch(to="b"), 409, "This is the broker 'a', not 'b'"),
         (batch(source="m"), 400, "is of 'm', not of 'n'"),
-        (batch(routing="fbr"), 409, "routes by ddbr, not by 'fbr'"),
+        (batch(routing="fbr"), 409, "has --routing ddbr, the neighbour 'fbr'"),
+        (batch(cluster="north"), 409, "belongs to the cluster '' here"),
         (batch(events(), first=3), 409, "but 1 comes next"),
         (batch(events(source="a", destinations=[["m", 0, 1]])), 400, "a loop"),
         (batch(events(destinations=[["n", 0, 1]])), 400, "come back to it"),
@@ -206,7 +207,7 @@ def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
         done = links._store.receive
 
         def receive(*given: Any) -> None:
-            links._topology.set_up("m", is_up=True)
+            links._clusters.set_up("m", is_up=True)
             links.must_reroute = True
             site.gateway.federation.wake()  # type: ignore[union-attr]
             until(lambda: not links.must_reroute)
@@ -232,3 +233,9 @@ def test_an_overtaken_notice_of_counting_filters_replaces_no_later_one() -> None
     state = counted(Correspondent("n", received=1), later)
     state = counted(state, msgspec.structs.replace(later, theirs=7, after=1))
     assert settled(replace(state, ahead={2: 7})).counts_through == 9
+
+
+def test_the_revision_of_an_entry_is_no_bound_for_those_that_follow() -> None:
+    """An edge broker sends its own events and, later, older ones that it passes on."""
+    state = settled(Correspondent("n", floor=5, ahead={1: 20, 2: 18}))
+    assert (state.received, state.floor) == (2, 5)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.arrow_events.stream import is_arrow, read_events, write_events
+from fieldfare.gateway.federation.origins import Origin
 from fieldfare.model import INDEX_MAX, RECORD_EVENTS_MAX
 from fieldfare.storage.event_log import Record
 
@@ -78,7 +79,13 @@ def destination_lists(
         strict=True,
     ):
         found.setdefault(record, []).append((chosen[kind], some))
+    for lists in found.values():
+        lists.sort(key=_first_index)
     return found
+
+
+def _first_index(of_list: tuple[tuple[str, ...], NDArray[np.int64]]) -> int:
+    return int(of_list[1][0])
 
 
 def _names_of(words: NDArray[np.uint64], names: Sequence[str]) -> tuple[str, ...]:
@@ -155,7 +162,7 @@ class Merger:
     def _must_end(self, group: Group, record: Record, piece: bytes, count: int) -> bool:
         if group.size_bytes + len(piece) > MERGED_BYTES or group.count + count > RECORD_EVENTS_MAX:
             return True
-        if group.first.origin != record.origin:
+        if _source(group.first) != _source(record):
             return True
         if len(self._open) == 1:
             return False
@@ -174,6 +181,12 @@ class Merger:
         self._open.clear()
         self.size_bytes = 0
         return groups
+
+
+def _source(record: Record) -> tuple[str, str] | None:
+    """Return where a record was published and over whom it came."""
+    origin = None if record.origin is None else Origin.parsed(record.origin)
+    return None if origin is None else (origin.broker, origin.via)
 
 
 def _line_groups(record: Record, reached: Reached, piece: bytes, count: int) -> Iterator[Group]:

@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.entries import Group, Lists, Merger, Reached, destination_lists
-from fieldfare.gateway.federation.topology import Topology
+from fieldfare.gateway.federation.origins import Origin
 from fieldfare.gateway.federation.wire import Counts, Destination, Events
-from fieldfare.model import Offsets, space_name
+from fieldfare.model import Offsets, is_forwarded, space_name
 from fieldfare.storage.event_log import EventReader, Record
 from fieldfare.storage.links import Correspondent, LinkStore, Part
 from fieldfare.storage.match_log import MatchBlock, MatchLog
@@ -41,7 +42,7 @@ class Forwarder:
         log: EventReader,
         match_log: MatchLog,
         store: LinkStore,
-        topology: Topology,
+        clusters: Clusters,
         correspondence: Correspondence,
         floor: Callable[[], int],
         log_ends: Callable[[], Offsets],
@@ -49,7 +50,7 @@ class Forwarder:
         self._log = log
         self._match_log = match_log
         self._store = store
-        self._topology = topology
+        self._clusters = clusters
         self._correspondence = correspondence
         self._floor = floor
         self._log_ends = log_ends
@@ -122,19 +123,28 @@ class Forwarder:
         if not wanted:
             return
         for record in self._log.partitions[partition].read(min(wanted), max(wanted) + 1):
-            # Records that came over a link are never matched for other brokers: this is a second lock.
-            if record.offset in wanted and record.origin is None:
+            # Others that came over a link are never matched for brokers: this is a second lock.
+            if record.offset in wanted and is_forwarded(record.origin):
                 yield record, wanted[record.offset]
 
     def _reached(self, record: Record, lists: Lists) -> dict[Reached, NDArray[np.int64]]:
         """Return the events of a record by brokers whose filters count, with the revisions as of which."""
         known = self._correspondence
         found: dict[Reached, NDArray[np.int64]] = {}
+        hidden = set[str]()
+        if record.origin is not None:
+            # It came from a cluster whose brokers have got it from there.
+            via = Origin.parsed(record.origin).via
+            hidden = {via, *self._clusters.members(self._clusters.cluster_of(via))}
         for names, indexes in lists:
-            revisions = ((name, known.theirs(known.brokers[name].number, record.stamp)) for name in names)
+            revisions = (
+                (name, known.theirs(known.brokers[name].number, record.stamp))
+                for name in names
+                if name not in hidden
+            )
             reached = tuple((name, revision) for name, revision in revisions if revision is not None)
             if reached in found:
-                # Two lists are alike without the brokers that have not sent all their first filters.
+                # Two lists are alike without the brokers that are left out here.
                 indexes = np.union1d(found[reached], indexes)
             if reached:
                 found[reached] = indexes
@@ -153,8 +163,9 @@ class Forwarder:
             changed[name] = state = replace(state, events=state.events + 1)
             destinations.append(Destination(name, revision, state.events))
         first = group.first
+        origin = "" if first.origin is None else Origin.parsed(first.origin).beyond
         entry = Events(
-            self._topology.name,
+            self._clusters.name,
             tuple(destinations),
             space_name(first.space),
             partition,
@@ -162,8 +173,21 @@ class Forwarder:
             first.stamp,
             group.count,
             group.payload,
+            origin,
         )
-        return self._topology.split(entry, entry.destinations)
+        return self._clusters.split(entry, entry.destinations)
+
+    def _floor_for(self, name: str) -> int:
+        """Return the lowest stamp of the records to come that may be sent to a broker."""
+        floor, cluster = self._floor(), self._clusters.cluster_of(name)
+        if not self._clusters.is_edge:
+            return floor
+        others = (
+            self._correspondence.get(other)
+            for other in self._clusters.brokers
+            if self._clusters.cluster_of(other) != cluster
+        )
+        return min([floor, *(other.floor for other in others if other.messages)])
 
     def _tell_counts(self) -> bool:
         """Tell brokers whose filters count for all later records; return whether there were any."""
@@ -174,15 +198,15 @@ class Forwarder:
                 continue
             due = self._due.get(name)
             if due is None or due[0] != run.revision:
-                if self._floor() < run.revision:
+                if self._floor_for(name) < run.revision:
                     continue
                 # After the floor: all records beyond these ends have a stamp of at least the revision.
                 due = self._due[name] = run.revision, run.theirs, self._log_ends()
             if all(map(int.__ge__, self.cursors, due[2])):
                 to = (Destination(name),)
-                counts = Counts(self._topology.name, to, due[0], due[1], state.events)
+                counts = Counts(self._clusters.name, to, due[0], due[1], state.events)
                 state = replace(state, counted=due[1])
-                self._store.add(self._topology.split(counts, to), [state])
+                self._store.add(self._clusters.split(counts, to), [state])
                 self._correspondence.put([state])
                 del self._due[name]
                 has_told = True

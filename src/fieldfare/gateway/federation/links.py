@@ -23,7 +23,7 @@ import httpx
 import msgspec
 
 from fieldfare.encodings import GZIP, RATIO_MAX, pack
-from fieldfare.gateway.federation.topology import Topology
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -37,6 +37,7 @@ from fieldfare.gateway.federation.wire import (
     Events,
     Interest,
     Lost,
+    Row,
     decode_answer,
     decode_batch,
     decode_entry,
@@ -46,9 +47,6 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Inbound, LinkStore, Part
-
-ROUTING = "ddbr"
-"""The routing protocol of this version; all brokers of an overlay use the same."""
 
 HEARTBEAT_S = 1.0
 """Seconds between requests over an idle link; they show that it is up."""
@@ -118,6 +116,10 @@ class Links:
 
     Parameters
     ----------
+    routing
+        The routing protocol; all brokers that are linked use the same.
+    peers
+        The URLs of the neighbours.
     key
         The API key for requests to neighbours; None for services that need none.
     tls
@@ -126,14 +128,16 @@ class Links:
 
     def __init__(
         self,
-        topology: Topology,
+        clusters: Clusters,
         store: LinkStore,
+        routing: str,
         peers: Mapping[str, str],
         key: str | None,
         tls: ssl.SSLContext,
     ) -> None:
-        self._topology = topology
+        self._clusters = clusters
         self._store = store
+        self.routing = routing
         self.peers = {name: Peer(name, url) for name, url in peers.items()}
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when entries were received or the topology has changed."""
@@ -178,7 +182,7 @@ class Links:
                 await self._failed(peer, RuntimeError("an error of this broker: see its log"))
                 continue
             peer.failures, peer.trouble = 0, ""
-            if self._topology.set_up(peer.name, is_up=True):
+            if self._clusters.set_up(peer.name, is_up=True):
                 logger.info("the link to the broker %s is up", peer.name)
                 await self._changed()
             elif not has_more:
@@ -188,7 +192,7 @@ class Links:
     async def _failed(self, peer: Peer, error: Exception) -> None:
         peer.failures += 1
         peer.trouble = str(error) or type(error).__name__
-        if peer.failures >= DOWN_AFTER and self._topology.set_up(peer.name, is_up=False):
+        if peer.failures >= DOWN_AFTER and self._clusters.set_up(peer.name, is_up=False):
             logger.warning("the link to the broker %s is down: %s", peer.name, peer.trouble)
             await self._changed()
         pause_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(peer.failures, 16))
@@ -196,15 +200,15 @@ class Links:
 
     async def _changed(self) -> None:
         """Store the topology, and have entries rerouted and neighbours told."""
-        rows = encoder.encode(self._topology.rows)
-        await asyncio.to_thread(self._store.set_row, self._topology.version, rows)
+        rows = encoder.encode(self._clusters.rows)
+        await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
         self.must_reroute = True
         self.on_change()
         self.poke()
 
     async def _exchange(self, peer: Peer) -> bool:
         """Send a batch and process its answer; return whether there is more to send."""
-        digest = self._topology.digest
+        digest = self._clusters.digest(peer.name)
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
         count_max = max(1, peer.count_max) if peer.is_compared else 0
         first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, BATCH_BYTES)
@@ -227,6 +231,8 @@ class Links:
                 f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
                 " links.db was put back from a copy. Give this broker a new name and an empty links.db"
             )
+        if answer.rows:
+            await self._merge(peer, answer.rows)
         peer.is_compared = True
         if entries:
             if not first - 1 <= answer.watermark <= peer.numbered:
@@ -237,9 +243,7 @@ class Links:
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
-        if answer.rows:
-            await self._merge(answer.rows)
-        return bool(entries) or peer.digest != self._topology.digest
+        return bool(entries) or peer.digest != self._clusters.digest(peer.name)
 
     async def _encoded(
         self, peer: Peer, first: int, entries: Sequence[bytes], digest: str
@@ -255,14 +259,15 @@ class Links:
             entries = [emptied(entries[0])]
         batch = Batch(
             VERSION,
-            self._topology.name,
+            self._clusters.name,
             self._store.identity,
             peer.name,
-            ROUTING,
+            self.routing,
             first,
             tuple(msgspec.Raw(each or _LOST) for each in entries),
             digest,
-            () if digest == peer.digest else self._topology.rows,
+            () if digest == peer.digest else self._clusters.rows_for(peer.name),
+            self._clusters.cluster_of_peer(peer.name),
         )
         body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
@@ -272,7 +277,7 @@ class Links:
         return body, {}
 
     async def _post(self, peer: Peer, body: bytes, headers: Mapping[str, str]) -> Answer:
-        url = f"{peer.url}/v1/brokers/{self._topology.name}/entries"
+        url = f"{peer.url}/v1/brokers/{self._clusters.name}/entries"
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
             answer = bytearray()
             async for piece in response.aiter_bytes():
@@ -285,9 +290,9 @@ class Links:
             raise LinkError(f"it answered {response.status_code}: {_detail(bytes(answer))}")
         return decode_answer(bytes(answer))
 
-    async def _merge(self, rows: Sequence[Any]) -> None:
+    async def _merge(self, peer: Peer, rows: Sequence[Row]) -> None:
         try:
-            is_new = self._topology.merge(rows)
+            is_new = self._clusters.merge(peer.name, rows)
         except RefusedError as error:
             raise LinkError(str(error)) from None
         if is_new:
@@ -299,41 +304,58 @@ class Links:
         """Store a neighbour's batch, and return the encoded answer. Raise HttpProblem if it is refused."""
         peer = self.peers.get(name)
         if peer is None:
-            detail = f"{name!r:.80} is not a neighbour of the broker {self._topology.name!r}."
+            detail = f"{name!r:.80} is not a neighbour of the broker {self._clusters.name!r}."
             raise HttpProblem(404, "unknown-broker", detail, hint=f"Start it with --peer {name[:80]}=URL.")
         batch, entries = await asyncio.to_thread(decode_batch, body)
-        self._check(peer, batch, entries)
+        self._check(peer, batch)
         async with peer.receiving:
             if not await asyncio.to_thread(self._store.meet, peer.name, batch.identity):
                 raise HttpProblem(409, "broker-clash", _clash(peer.name))
+            # The rows first: a neighbour that must not be one sends no entries.
+            if batch.rows:
+                try:
+                    await self._merge(peer, batch.rows)
+                except LinkError as error:
+                    raise HttpProblem(409, "broker-clash", str(error)) from None
+            self._check_entries(peer, entries)
             watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
-        if batch.rows:
-            try:
-                await self._merge(batch.rows)
-            except LinkError as error:
-                raise HttpProblem(409, "broker-clash", str(error)) from None
         if entries:
             self.on_change()
             self.poke()
-        digest = self._topology.digest
-        rows = () if digest == batch.digest else self._topology.rows
-        me, identity = self._topology.name, self._store.identity
+        digest = self._clusters.digest(name)
+        rows = () if digest == batch.digest else self._clusters.rows_for(name)
+        me, identity = self._clusters.name, self._store.identity
         return encoder.encode(Answer(VERSION, me, identity, watermark, digest, rows))
 
-    def _check(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> None:
+    def _check(self, peer: Peer, batch: Batch) -> None:
         """Raise HttpProblem for a batch that this broker must not take."""
         if batch.source != peer.name:
             raise HttpProblem(400, "bad-batch", f"The batch is of {batch.source!r}, not of {peer.name!r}.")
-        if batch.to != self._topology.name:
-            detail = f"This is the broker {self._topology.name!r}, not {batch.to!r}."
+        if batch.to != self._clusters.name:
+            detail = f"This is the broker {self._clusters.name!r}, not {batch.to!r}."
             raise HttpProblem(409, "broker-clash", detail, hint="Correct --broker here, or --peer there.")
-        if batch.routing != ROUTING:
-            raise HttpProblem(
-                409, "routing", f"This broker routes by {ROUTING}, not by {batch.routing!r:.40}."
+        if batch.routing != self.routing:
+            detail = f"This broker has --routing {self.routing}, the neighbour {batch.routing!r:.40}."
+            raise HttpProblem(409, "routing", detail, hint="Start all brokers with the same --routing.")
+        cluster = self._clusters.cluster_of_peer(peer.name)
+        if batch.cluster != cluster:
+            detail = (
+                f"The link belongs to the cluster {cluster!r} here, at the neighbour to {batch.cluster!r}."
             )
+            raise HttpProblem(409, "routing", detail, hint="Correct --cluster or --peer at one of them.")
+
+    def _check_entries(self, peer: Peer, entries: Sequence[Entry]) -> None:
+        """Raise HttpProblem for entries that do not belong on this link."""
+        cluster, me = self._clusters.cluster_of_peer(peer.name), self._clusters.name
         for entry in entries:
-            if not isinstance(entry, Lost) and entry.source == self._topology.name:
+            if isinstance(entry, Lost):
+                continue
+            if entry.source == me:
                 raise HttpProblem(400, "bad-batch", f"An entry of {entry.source!r} comes back to it: a loop.")
+            for name in (entry.source, *(each.name for each in entry.destinations)):
+                if name != me and self._clusters.cluster_of(name) not in (None, cluster):
+                    detail = f"An entry names {name!r}, which is not in the cluster {cluster!r} of this link."
+                    raise HttpProblem(400, "bad-batch", detail)
 
     def _store_batch(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> int:
         """Store the entries that are new, and return the watermark."""
@@ -351,17 +373,17 @@ class Links:
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"})
         parts: list[Part] = []
         mine: list[Inbound] = []
-        digest = self._topology.digest
-        me = self._topology.name
+        digest = self._clusters.digest(peer.name)
+        me = self._clusters.name
         for entry in fresh:
             if isinstance(entry, Lost):
                 continue
             others = [each for each in entry.destinations if each.name != me]
-            parts += self._topology.split(entry, others)
+            parts += self._clusters.split(entry, others)
             mine += [_inbound(entry, each) for each in entry.destinations if each.name == me]
         watermark += len(fresh)
         self._store.receive(peer.name, watermark, parts, mine)
-        if self._topology.digest != digest:
+        if self._clusters.digest(peer.name) != digest:
             # Entries may have been given their ways by the old topology after all others were rerouted.
             self.must_reroute = True
         return watermark
