@@ -8,8 +8,12 @@ neighbours through proxies on loopback, one for each direction. It prints one JS
 ddbr_p50_ms, ddbr_p99_ms
     From publishing an event at the first site to its arrival at a subscriber of the last one. 50 events a
     second, each a request of its own, for 20 seconds.
+fbr_p50_ms, merc_p50_ms
+    The same with ``--routing fbr``, and with ``merc``, where the site in the middle is the edge between two
+    clusters; with services of their own. Goals: twice ddbr_p50_ms or more, and between both.
 local_p50_ms
-    The same for a subscriber of the first site, at the same time: the part that has nothing to do with links.
+    The same as ddbr_p50_ms for a subscriber of the first site, at the same time: the part that has nothing to
+    do with links.
 transit_p50_ms, transit_p99_ms
     What a broker between takes: from the last byte of a request that it receives to the last byte of the
     request with which it sends the event on, as the proxies see them. All brokers between together. Goals: 5
@@ -77,7 +81,8 @@ class Line:
         The proxies from each service to the next one, and from the next one back.
     """
 
-    def __init__(self, folder: Path, sites: int) -> None:
+    def __init__(self, folder: Path, sites: int, routing: str) -> None:
+        self._routing = routing
         self.names = [f"site{number}" for number in range(sites)]
         self.ports = [_free_port() for _ in self.names]
         self.there = [LinkProxy(port) for port in self.ports[1:]]
@@ -95,9 +100,15 @@ class Line:
                 peers = {self.names[place + 1]: self.there[place].port} if place + 1 < len(self.names) else {}
                 if place:
                     peers[self.names[place - 1]] = self.back[place - 1].port
+                clusters = self._clusters(place)
                 environment = {
                     "FIELDFARE_BROKER": name,
-                    "FIELDFARE_PEERS": ",".join(f"{n}=http://127.0.0.1:{p}" for n, p in peers.items()),
+                    "FIELDFARE_PEERS": ",".join(
+                        f"{self._prefix(place, other)}{other}=http://127.0.0.1:{port}"
+                        for other, port in peers.items()
+                    ),
+                    "FIELDFARE_ROUTING": self._routing,
+                    "FIELDFARE_CLUSTERS": ",".join(clusters),
                     "FIELDFARE_SPARK_PROPERTIES": str(properties),
                 }
                 service = Service(self._folder / name, ServicePlaces(port=self.ports[place]))
@@ -106,6 +117,17 @@ class Line:
                 service.wait_until_ready()
             self._stack = self._stack.pop_all()
         return self
+
+    def _clusters(self, place: int) -> list[str]:
+        """The clusters of a site: the one in the middle has both."""
+        middle = len(self.names) // 2
+        if self._routing != "merc":
+            return []
+        return [name for name, is_in in (("north", place <= middle), ("south", place >= middle)) if is_in]
+
+    def _prefix(self, place: int, other: str) -> str:
+        shared = [name for name in self._clusters(self.names.index(other)) if name in self._clusters(place)]
+        return f"{shared[0]}/" if shared else ""
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -116,12 +138,19 @@ class Line:
         """Create a subscription, and wait until it counts for the events of all other sites."""
         with Client(str(self.apis[place].base_url), timeout_s=60) as client:
             revision = client.create_subscription(filter, id).revision
+        if self._routing != "ddbr":
+            # A site knows only what its neighbours or cluster tell, the first one last.
+            _until(lambda: place == 0 or self._filters_at_first(), f"{id} to count at the first site")
+            return
         for other, name in enumerate(self.names):
             if other != place:
                 _until(
                     lambda other=other: self.broker(place, other).get("counts_through", -1) >= revision,
                     f"{id} to count at {name}",
                 )
+
+    def _filters_at_first(self) -> int:
+        return sum(each.get("filters", 0) for each in self.state(0)["brokers"])
 
     def state(self, place: int) -> dict[str, Any]:
         """Return what a service says of its links."""
@@ -302,13 +331,15 @@ def measure_link(line: Line, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def measure(routing: str, options: argparse.Namespace) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory(prefix="fieldfare-federation-") as folder,
-        Line(Path(folder), options.sites) as line,
+        Line(Path(folder), options.sites, routing) as line,
     ):
         _until(lambda: all(_is_joined(line, place) for place in range(options.sites)), "the sites to join")
-        figures = measure_latency(line, "ddbr", options)
+        figures = measure_latency(line, routing, options)
+        if routing != "ddbr":
+            return {f"{routing}_p50_ms": figures[f"{routing}_p50_ms"]}
         figures |= measure_copies(line)
         figures |= measure_link(line, options)
         twice = [
@@ -320,8 +351,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _is_joined(line: Line, place: int) -> bool:
-    others = [each for each in line.state(place)["brokers"] if each["name"] != line.names[place]]
-    return len(others) == len(line.names) - 1 and all(each["next_hop"] for each in others)
+    state = line.state(place)
+    others = [each for each in state["brokers"] if each["name"] != line.names[place]]
+    has_all = state["routing"] != "ddbr" or len(others) == len(line.names) - 1
+    return (
+        has_all and all(each["is_up"] for each in state["links"]) and all(each["next_hop"] for each in others)
+    )
 
 
 def main() -> int:
@@ -338,14 +373,19 @@ def main() -> int:
     parser.add_argument(
         "--events", type=int, default=BULK_EVENTS, help="for the rate of a link (default: %(default)s)"
     )
+    parser.add_argument(
+        "--routings", nargs="+", default=["ddbr", "fbr", "merc"], choices=["ddbr", "fbr", "merc"], metavar="R"
+    )
     options = parser.parse_args()
-    figures = measure(options)
+    figures: dict[str, Any] = {}
+    for routing in options.routings:
+        figures |= measure(routing, options)
     if options.json:
         print(json.dumps(figures))
     else:
         for name, figure in figures.items():
             print(f"{name:24} {figure}")
-    return 0 if figures["link_copies"] == 1 and not figures["sent_twice"] else 1
+    return 0 if figures.get("link_copies", 1) == 1 and not figures.get("sent_twice") else 1
 
 
 if __name__ == "__main__":

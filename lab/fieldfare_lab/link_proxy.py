@@ -1,4 +1,4 @@
-"""A proxy on loopback between a client and a service: it cuts, slows and counts, and can keep the requests.
+"""A proxy on loopback between a client and a service: it cuts, freezes, slows and counts, and keeps requests.
 
 All proxies of a process share one thread with an event loop.
 """
@@ -14,6 +14,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 PIECE_BYTES = 64 << 10
+FROZEN_LOOK_S = 0.02
+"""Seconds between looks whether a frozen proxy passes bytes on again."""
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
@@ -74,6 +76,8 @@ class LinkProxy:
         Seconds by which each piece of up to `PIECE_BYTES` is held back.
     is_cut
         Whether it refuses connections; set by `cut` and `heal`.
+    is_frozen
+        Whether bytes are held back, on connections that stay open; set by `freeze` and `heal`.
     is_keeping
         Whether requests are kept in `requests`.
     bytes_there, bytes_back
@@ -86,6 +90,7 @@ class LinkProxy:
         self._to = port
         self.delay_s = 0.0
         self.is_cut = False
+        self.is_frozen = False
         self.is_keeping = False
         self.requests: list[Request] = []
         self.bytes_there = self.bytes_back = 0
@@ -101,9 +106,13 @@ class LinkProxy:
         self.cuts += 1
         self._call(self._reset())
 
+    def freeze(self) -> None:
+        """Hold all bytes back until `heal`."""
+        self.is_frozen = True
+
     def heal(self) -> None:
-        """Accept connections again."""
-        self.is_cut = False
+        """Accept connections again, and pass on what was held back."""
+        self.is_cut = self.is_frozen = False
 
     def close(self) -> None:
         """End all connections, and stop listening."""
@@ -160,8 +169,9 @@ class LinkProxy:
     ) -> None:
         with suppress(OSError):
             while piece := await source.read(PIECE_BYTES):
-                if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
+                await asyncio.sleep(self.delay_s)
+                while self.is_frozen:
+                    await asyncio.sleep(FROZEN_LOOK_S)
                 to.write(piece)
                 count(piece)
                 await to.drain()

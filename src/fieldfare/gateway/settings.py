@@ -120,6 +120,18 @@ class GatewaySettings(BaseSettings):
         description="The clusters of this broker, separated by commas; for the routing merc only. A broker "
         "of several clusters passes events on between them.",
     )
+    peer_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="Maximum bytes per second that this broker sends over each of its links, on average, "
+        "compressed; 0 means no limit. Down: a link leaves more to others, entries wait in links.db.",
+    )
+    peer_catch_up_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="The same for full batches, of which there are many after an interruption; 0 means no "
+        "limit. Down: a link that is back takes less at once, and longer to catch up.",
+    )
     peer_key_file: Path | None = Field(
         None,
         description="A file with the API key, one line, for requests to neighbours; it needs the right "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -445,6 +446,33 @@ def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path
         for site in found:
             if site.is_running:
                 site.stop()
+
+
+@pytest.mark.parametrize("setting", ["peer_bytes_per_s", "peer_catch_up_bytes_per_s"])
+def test_a_link_sends_no_more_than_its_rate_allows(tmp_path: Path, setting: str) -> None:
+    """What waits for a site that was away comes at the rate; the link shows meanwhile that it is up."""
+    rate, count = 60_000, 12
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = b.subscribe("mine", "type = 't'")
+        until(lambda: b.counts(revision, "a"))
+        b.stop()
+        a.stop()
+        a.settings = {setting: rate}
+        a.start()
+        for number in range(count):
+            text = "".join(Random(number).choices("0123456789abcdef", k=30_000))  # packed, half of it
+            given = [event(number, {"n": number, "text": text})]
+            a.client.post(EVENTS, content=encode(given), headers=BATCH).raise_for_status()
+        until(lambda: a.brokers()["forwarded_to"] == [a.gateway.log.end()])
+        before = a.brokers()["links"][0]["sent_bytes"]
+        begun_s = time.monotonic()
+        b.start()
+        assert b.take("mine", count) == [*range(count)]
+        sent_bytes = a.brokers()["links"][0]["sent_bytes"] - before
+        assert sent_bytes > 10_000 * count
+        # The last batch need not have been waited for.
+        assert time.monotonic() - begun_s >= (sent_bytes - rate - 30_000) / rate
+        assert a.brokers()["links"][0]["is_up"]
 
 
 def test_a_broker_with_a_restored_registry_is_refused_before_filters_are_missing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from fieldfare.gateway.federation.wire import (
     encoder,
 )
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.events import INLINE_BYTES
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Inbound, LinkStore, Part
@@ -73,6 +75,34 @@ and this broker's own events wait in its log."""
 logger = logging.getLogger("fieldfare.gateway.federation")
 
 
+PACED_S = 1.0
+"""Seconds of a link's rate that a batch may have: a slow link gets small batches, and shows that it is up."""
+
+PACED_MIN_BYTES = 16 << 10
+"""Minimum bytes of such a batch; a single larger entry is sent alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """Maximum bytes per second that a broker sends over each link, on average; 0 means no limit.
+
+    Attributes
+    ----------
+    bytes_per_s
+        For everything.
+    catch_up_bytes_per_s
+        For full batches, of which there are many after an interruption.
+    """
+
+    bytes_per_s: float = 0
+    catch_up_bytes_per_s: float = 0
+
+    def batch_bytes(self) -> int:
+        """Return the bytes of entries after which a batch ends."""
+        rates = [rate for rate in (self.bytes_per_s, self.catch_up_bytes_per_s) if rate]
+        return min([BATCH_BYTES, *(max(PACED_MIN_BYTES, int(rate * PACED_S)) for rate in rates)])
+
+
 class LinkError(ValueError):
     """A neighbour's answer refuses a batch, or is not the answer of a broker."""
 
@@ -89,8 +119,14 @@ class Peer:
     ----------
     is_compared
         Whether its watermark fits the numbers given here; it is compared once after a start.
+    identity
+        The identity that it is known to have.
+    asked_s
+        When the last request was sent to it, as `time.monotonic`.
     numbered
         The number of the last entry that was sent.
+    next_s
+        When the link's rate allows the next batch, as `time.monotonic`.
     count_max
         Maximum entries of the next batch; 0 if its first entry must be sent without content, since the
         neighbour refuses it for its size.
@@ -102,11 +138,14 @@ class Peer:
     failures: int = 0
     trouble: str = ""
     is_compared: bool = False
+    identity: str = ""
+    asked_s: float = 0.0
     numbered: int = 0
     count_max: int = BATCH_ENTRIES_MAX
     requests: int = 0
     entries: int = 0
     bytes: int = 0
+    next_s: float = 0.0
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -124,6 +163,8 @@ class Links:
         The API key for requests to neighbours; None for services that need none.
     tls
         The TLS context of these requests.
+    rates
+        The limits of each link.
     """
 
     def __init__(
@@ -134,7 +175,9 @@ class Links:
         peers: Mapping[str, str],
         key: str | None,
         tls: ssl.SSLContext,
+        rates: LinkRates = LinkRates(),
     ) -> None:
+        self._rates = rates
         self._clusters = clusters
         self._store = store
         self.routing = routing
@@ -185,6 +228,10 @@ class Links:
             if self._clusters.set_up(peer.name, is_up=True):
                 logger.info("the link to the broker %s is up", peer.name)
                 await self._changed()
+                continue
+            wait_s = peer.next_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, HEARTBEAT_S))
             elif not has_more:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(peer.poke.wait(), HEARTBEAT_S)
@@ -210,11 +257,18 @@ class Links:
         """Send a batch and process its answer; return whether there is more to send."""
         digest = self._clusters.digest(peer.name)
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
-        count_max = max(1, peer.count_max) if peer.is_compared else 0
-        first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, BATCH_BYTES)
+        is_paced = time.monotonic() < peer.next_s
+        count_max = max(1, peer.count_max) if peer.is_compared and not is_paced else 0
+        batch_bytes = self._rates.batch_bytes()
+        first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, batch_bytes)
+        if not entries and not self._is_request_due(peer, digest):
+            return False
         last = first + len(entries) - 1
         peer.numbered = max(peer.numbered, last)
         body, headers = await self._encoded(peer, first, entries, digest)
+        if entries:
+            is_full = len(entries) == count_max or sum(map(len, entries)) > batch_bytes // 2
+            self._pace(peer, len(body), is_full=is_full)
         try:
             answer = await self._post(peer, body, headers)
         except TooLargeError:
@@ -224,8 +278,7 @@ class Links:
             return True
         if answer.source != peer.name:
             raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
-        if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
-            raise LinkError(_clash(peer.name))
+        await self._meet(peer, answer.identity)
         if not peer.is_compared and answer.watermark > last:
             raise LinkError(
                 f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
@@ -244,6 +297,25 @@ class Links:
         peer.bytes += len(body)
         peer.digest = answer.digest
         return bool(entries) or peer.digest != self._clusters.digest(peer.name)
+
+    def _is_request_due(self, peer: Peer, digest: str) -> bool:
+        """Whether a request without entries is due: to say something, or to show that the link is up."""
+        is_usual = peer.is_compared and not peer.failures and digest == peer.digest
+        return not is_usual or time.monotonic() - peer.asked_s >= HEARTBEAT_S
+
+    def _pace(self, peer: Peer, size_bytes: int, *, is_full: bool) -> None:
+        """Note when the link's rate allows the batch after one of this size."""
+        limits = [self._rates.bytes_per_s, self._rates.catch_up_bytes_per_s if is_full else 0]
+        rate = min((limit for limit in limits if limit), default=0)
+        if rate:
+            peer.next_s = max(time.monotonic(), peer.next_s) + size_bytes / rate
+
+    async def _meet(self, peer: Peer, identity: str) -> None:
+        """Raise LinkError if a neighbour is not the one that was known by its name."""
+        if identity != peer.identity:
+            if not await asyncio.to_thread(self._store.meet, peer.name, identity):
+                raise LinkError(_clash(peer.name))
+            peer.identity = identity
 
     async def _encoded(
         self, peer: Peer, first: int, entries: Sequence[bytes], digest: str
@@ -278,6 +350,7 @@ class Links:
 
     async def _post(self, peer: Peer, body: bytes, headers: Mapping[str, str]) -> Answer:
         url = f"{peer.url}/v1/brokers/{self._clusters.name}/entries"
+        peer.asked_s = time.monotonic()
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
             answer = bytearray()
             async for piece in response.aiter_bytes():
@@ -306,26 +379,29 @@ class Links:
         if peer is None:
             detail = f"{name!r:.80} is not a neighbour of the broker {self._clusters.name!r}."
             raise HttpProblem(404, "unknown-broker", detail, hint=f"Start it with --peer {name[:80]}=URL.")
-        batch, entries = await asyncio.to_thread(decode_batch, body)
+        if len(body) <= INLINE_BYTES:
+            batch, entries = decode_batch(body)
+        else:
+            batch, entries = await asyncio.to_thread(decode_batch, body)
         self._check(peer, batch)
         async with peer.receiving:
-            if not await asyncio.to_thread(self._store.meet, peer.name, batch.identity):
-                raise HttpProblem(409, "broker-clash", _clash(peer.name))
-            # The rows first: a neighbour that must not be one sends no entries.
-            if batch.rows:
-                try:
+            try:
+                await self._meet(peer, batch.identity)
+                # The rows first: a neighbour that must not be one sends no entries.
+                if batch.rows:
                     await self._merge(peer, batch.rows)
-                except LinkError as error:
-                    raise HttpProblem(409, "broker-clash", str(error)) from None
+            except LinkError as error:
+                raise HttpProblem(409, "broker-clash", str(error)) from None
             self._check_entries(peer, entries)
             watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
-        if entries:
+        me = self._clusters.name
+        if self.must_reroute or any(not isinstance(each, Lost) and _is_for(each, me) for each in entries):
             self.on_change()
+        if entries:
             self.poke()
         digest = self._clusters.digest(name)
         rows = () if digest == batch.digest else self._clusters.rows_for(name)
-        me, identity = self._clusters.name, self._store.identity
-        return encoder.encode(Answer(VERSION, me, identity, watermark, digest, rows))
+        return encoder.encode(Answer(VERSION, me, self._store.identity, watermark, digest, rows))
 
     def _check(self, peer: Peer, batch: Batch) -> None:
         """Raise HttpProblem for a batch that this broker must not take."""
@@ -387,6 +463,10 @@ class Links:
             # Entries may have been given their ways by the old topology after all others were rerouted.
             self.must_reroute = True
         return watermark
+
+
+def _is_for(entry: Events | Interest | Counts, name: str) -> bool:
+    return any(each.name == name for each in entry.destinations)
 
 
 _LOST = encoder.encode(Lost())

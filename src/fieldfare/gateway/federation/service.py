@@ -16,7 +16,7 @@ from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
-from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, Links
+from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, LinkRates, Links
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
 from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
@@ -282,6 +282,7 @@ def open_federation(
         {name: each.url for name, each in own.neighbours().items()},
         key,
         caller_context(settings.peer_ca_file),
+        LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
     )
     # Not `batch_max_events`: the request was accepted at another site.
     limits = Limits(settings.event_max_bytes)
