@@ -70,10 +70,13 @@ class Forwarder:
 
     @property
     def has_counts_due(self) -> bool:
-        """Whether a broker is not told yet that its filters count for all later records."""
+        """Whether a broker can be told now, or soon, that its filters count for all later records."""
         known = self._correspondence
         runs = ((each.name, known.last_run(each.number)) for each in list(known.brokers.values()))
-        return any(run is not None and run.theirs > known.get(name).counted for name, run in runs)
+        return any(
+            run is not None and run.theirs > known.get(name).counted and self._floor_for(name) >= run.revision
+            for name, run in runs
+        )
 
     def step(self) -> bool:
         """Forward the events of the next block of each partition; return whether there was one."""
