@@ -448,6 +448,25 @@ def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path
                 site.stop()
 
 
+def test_events_of_other_sites_use_up_the_quota_of_a_space_and_are_not_refused(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab", quota_events_per_s=5) as (a, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        for first in (0, 100):
+            until(
+                lambda first=first: a.client.post(EVENTS, content=numbered(first), headers=BATCH).is_success
+            )
+        assert sorted(b.take("mine", 80)) == [*range(40), *range(100, 140)]
+        answer = b.client.post(EVENTS, content=numbered(500), headers=BATCH)
+        assert answer.status_code == 429 and answer.json()["quota"] == "events_per_s"
+        assert int(answer.headers["retry-after"]) <= 11
+        assert a.of("b")["sent_twice"] == 0 == a.brokers()["dropped_events"]
+
+
+def numbered(first: int) -> bytes:
+    return bytes(encode([event(number, {"n": number}) for number in range(first, first + 40)]))
+
+
 @pytest.mark.parametrize("setting", ["peer_bytes_per_s", "peer_catch_up_bytes_per_s"])
 def test_a_link_sends_no_more_than_its_rate_allows(tmp_path: Path, setting: str) -> None:
     """What waits for a site that was away comes at the rate; the link shows meanwhile that it is up."""

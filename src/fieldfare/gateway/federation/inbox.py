@@ -55,6 +55,8 @@ class Inbox:
     ----------
     clusters
         The broker's clusters.
+    charge
+        Charges the quotas of a space: see `Quotas.charge`.
     key_of_space
         Returns the key of a space that may get events of other brokers; None if there is none.
     """
@@ -66,6 +68,7 @@ class Inbox:
         brokers: BrokerStore,
         correspondence: Correspondence,
         appender: Appender,
+        charge: Callable[..., None],
         key_of_space: Callable[[str], str | None],
         limits: Limits,
         filter_max_bytes: int,
@@ -76,6 +79,7 @@ class Inbox:
         self._brokers = brokers
         self._correspondence = correspondence
         self._appender = appender
+        self._charge = charge
         self._key_of_space = key_of_space
         self._limits = limits
         self._filter_max_bytes = filter_max_bytes
@@ -171,7 +175,10 @@ class Inbox:
             max(mine.revision, known.floor),
             origin=origin.text,
         )
-        await self._appender.append(record, is_due=True)
+        appended = await self._appender.append(record, is_due=True)
+        if not appended.duplicate:
+            spent = {"events_per_s": decoded.count, "bytes_per_s": len(decoded.payload)}
+            self._charge(key, time.monotonic(), **spent)
 
     def _checked(self, entry: Events) -> DecodedEvents | None:
         """Return the valid events of an entry; None if it has none."""

@@ -245,6 +245,7 @@ def open_federation(
     registry: SubscriptionHistory,
     writer: Writer,
     appender: Appender,
+    charge: Callable[..., None],
     key_of_space: Callable[[str], str | None],
 ) -> Federation | None:
     """Return the broker of a service that is one, and open its files; None for other services.
@@ -292,6 +293,7 @@ def open_federation(
         brokers,
         correspondence,
         appender,
+        charge,
         key_of_space,
         limits,
         settings.filter_max_bytes,
