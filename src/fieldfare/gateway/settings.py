@@ -117,8 +117,7 @@ class GatewaySettings(BaseSettings):
     )
     clusters: Names = Field(
         (),
-        description="The clusters of this broker, separated by commas; for the routing merc only. A broker "
-        "of several clusters passes events on between them.",
+        description="The clusters of this broker, separated by commas; for the routing merc only.",
     )
     peer_bytes_per_s: float = Field(
         0,
@@ -131,6 +130,10 @@ class GatewaySettings(BaseSettings):
         ge=0,
         description="The same for full batches, of which there are many after an interruption; 0 means no "
         "limit. Down: a link that is back takes less at once, and longer to catch up.",
+    )
+    peer_filter_file: Path | None = Field(
+        None,
+        description="A file with a neighbour's name and a filter a line: it is sent matching events only.",
     )
     peer_key_file: Path | None = Field(
         None,

@@ -20,6 +20,7 @@ from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.interest import first_pages, later_pages
+from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.sqlite.links import SqliteLinks
@@ -446,6 +447,57 @@ def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path
         for site in found:
             if site.is_running:
                 site.stop()
+
+
+def test_a_filter_of_a_link_keeps_other_events_back(tmp_path: Path) -> None:
+    """Also from sites behind the neighbour, and of tables; the exchange stays in order."""
+    rules = tmp_path / "rules.txt"
+    rules.write_text("# what may leave\n\nb data.n < 5 AND type = 't'\n")
+    a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    link(found, "ddbr")
+    a.settings["peer_filter_file"] = rules
+    try:
+        for site in found:
+            site.start()
+        revisions = {site: site.subscribe("mine", "data.n >= 0") for site in (b, c)}
+        until(lambda: all(site.counts(revision, "a") for site, revision in revisions.items()))
+        a.publish(1, 7, 2)
+        a.publish(8, 9)
+        columns = {"specversion": ["1.0"] * 3, "id": ["3", "6", "4"], "source": ["/s"] * 3, "type": ["t"] * 3}
+        table = pa.table(columns | {"data": pa.StructArray.from_arrays([pa.array([3, 6, 4])], ["n"])})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        kind = {"content-type": "application/vnd.apache.arrow.stream"}
+        a.client.post(EVENTS, content=sink.getvalue().to_pybytes(), headers=kind).raise_for_status()
+        b.publish(6)
+        assert sorted(c.take("mine", 5)) == [1, 2, 3, 4, 6]
+        assert sorted(b.take("mine", 5)) == [1, 2, 3, 4, 6]
+        until(lambda: c.of("a")["events_received"] == a.of("c")["events_sent"] > 0)
+        assert a.brokers()["links"][0]["withheld_events"] == 4
+        assert c.pull("mine") == [] and c.of("a")["sent_twice"] == 0
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()
+
+
+def test_a_file_with_filters_of_links_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    bad = {
+        "oslo": "line 1: .*",
+        "rome type = 't'": "line 1: 'rome' is no neighbour; they are",
+        "oslo type = 't'\noslo type = 'u'": "line 2: 'oslo' has a filter already",
+        "# fine\noslo type =": "line 2: ",
+    }
+    for text, message in bad.items():
+        (tmp_path / "rules").write_text(text)
+        with pytest.raises(FormatError, match=message):
+            read_link_filters(tmp_path / "rules", {"oslo"})
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_link_filters(tmp_path / "none", {"oslo"})
+    (tmp_path / "rules").write_text("oslo data.n < 3\n")
+    assert read_link_filters(tmp_path / "rules", {"oslo"})["oslo"].matches({"data": {"n": 2}})
+    assert read_link_filters(None, {"oslo"}) == {}
 
 
 def test_events_of_other_sites_use_up_the_quota_of_a_space_and_are_not_refused(tmp_path: Path) -> None:

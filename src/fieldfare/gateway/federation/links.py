@@ -24,7 +24,9 @@ import httpx
 import msgspec
 
 from fieldfare.encodings import GZIP, RATIO_MAX, pack
+from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.link_filters import permitted
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -125,6 +127,8 @@ class Peer:
         When the last request was sent to it, as `time.monotonic`.
     numbered
         The number of the last entry that was sent.
+    withheld
+        Number of events that the link's filter has kept back.
     next_s
         When the link's rate allows the next batch, as `time.monotonic`.
     count_max
@@ -145,6 +149,7 @@ class Peer:
     requests: int = 0
     entries: int = 0
     bytes: int = 0
+    withheld: int = 0
     next_s: float = 0.0
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -165,6 +170,8 @@ class Links:
         The TLS context of these requests.
     rates
         The limits of each link.
+    filters
+        By neighbour, which events may be sent to it; default: all.
     """
 
     def __init__(
@@ -176,7 +183,9 @@ class Links:
         key: str | None,
         tls: ssl.SSLContext,
         rates: LinkRates = LinkRates(),
+        filters: Mapping[str, Filter] | None = None,
     ) -> None:
+        self._filters = filters or {}
         self._rates = rates
         self._clusters = clusters
         self._store = store
@@ -263,7 +272,9 @@ class Links:
         first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, batch_bytes)
         if not entries and not self._is_request_due(peer, digest):
             return False
-        last = first + len(entries) - 1
+        last, withheld = first + len(entries) - 1, 0
+        if entries and peer.name in self._filters:
+            entries, withheld = await asyncio.to_thread(self._permitted, peer.name, entries)
         peer.numbered = max(peer.numbered, last)
         body, headers = await self._encoded(peer, first, entries, digest)
         if entries:
@@ -292,11 +303,16 @@ class Links:
                 raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
             await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
             peer.entries += answer.watermark - first + 1
+            peer.withheld += withheld
             peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
         return bool(entries) or peer.digest != self._clusters.digest(peer.name)
+
+    def _permitted(self, name: str, entries: Sequence[bytes]) -> tuple[list[bytes], int]:
+        found = [permitted(each, self._filters[name]) for each in entries]
+        return [each for each, _ in found], sum(withheld for _, withheld in found)
 
     def _is_request_due(self, peer: Peer, digest: str) -> bool:
         """Whether a request without entries is due: to say something, or to show that the link is up."""

@@ -16,6 +16,7 @@ from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
+from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, LinkRates, Links
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
@@ -217,6 +218,7 @@ class Federation:
             "sent_requests": peer.requests,
             "sent_entries": peer.entries,
             "sent_bytes": peer.bytes,
+            "withheld_events": peer.withheld,
         }
 
     def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +257,8 @@ def open_federation(
     UnusableFile
         The file with the key or the authorities for neighbours cannot be used.
     FormatError
-        The log is in Kafka, which keeps no origins of records; or the registry is older than the links.
+        The log is in Kafka, which keeps no origins of records; the registry is older than the links; the
+        links were made with another routing protocol; or a file of links' filters is not valid.
     """
     if settings.broker is None:
         return None
@@ -284,6 +287,7 @@ def open_federation(
         key,
         caller_context(settings.peer_ca_file),
         LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
+        read_link_filters(settings.peer_filter_file, own.neighbours()),
     )
     # Not `batch_max_events`: the request was accepted at another site.
     limits = Limits(settings.event_max_bytes)
