@@ -1,4 +1,4 @@
-"""The filters of links: which events may be sent to a neighbour, whoever wants them there or behind it."""
+"""The filters of links: which events may be sent to a neighbour, for subscribers there or behind it."""
 
 from __future__ import annotations
 
