@@ -59,7 +59,7 @@ def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
     settings = GatewaySettings.model_validate({"data": tmp_path, "broker": "a"})
     given: Any = None
     with pytest.raises(FormatError, match="a broker needs its log in its data directory"):
-        open_federation(settings, given, given, given, given, given, given)
+        open_federation(settings, given, given, given, given, given, given, given)
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +190,50 @@ def test_another_broker_of_a_known_name_is_refused(lone: Site) -> None:
 def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GatewaySettings.model_validate(given)
+
+
+def test_a_neighbour_sends_nothing_of_another_cluster(tmp_path: Path) -> None:
+    """The neighbours n and s of an edge broker are in different clusters."""
+    site = Site(tmp_path / "a", "a", free_port())
+    site.peers = {"N/n": free_port(), "S/s": free_port()}
+    site.settings = {"routing": "merc", "clusters": ("N", "S")}
+    site.start()
+
+    def answered(peer: str, cluster: str, *entries: Any, **changed: Any) -> str:
+        sent = batch(*entries, source=peer, identity=f"of {peer}", routing="merc", cluster=cluster, **changed)
+        body = msgspec.msgpack.encode(sent)
+        answer = site.client.post(f"/v1/brokers/{peer}/entries", content=body, headers=ENTRIES)
+        return "" if answer.status_code == 200 else f"{answer.status_code} {answer.json()['detail']}"
+
+    def row_in(cluster: str, name: str, *beyond: str) -> dict[str, Any]:
+        return row(name, f"of {name}", "a") | {"cluster": cluster, "beyond": beyond}
+
+    try:
+        assert answered("n", "N", rows=[row_in("N", "n")]) == ""
+        assert answered("s", "S", rows=[row_in("S", "s")]) == ""
+        wrong = {
+            "belongs to the cluster 'N' here": ("n", "S"),
+            "is of the cluster 'S'": ("n", "N", {"rows": [row_in("S", "m")]}),
+            "two brokers share one cluster at most": ("n", "N", {"rows": [row_in("N", "s")]}),
+            "must not form a ring": ("n", "N", {"rows": [row_in("N", "n", "N") | {"version": 1 << 51}]}),
+            "'s', which is not in the cluster 'N'": ("n", "N", events(destinations=[["s", 0, 1]])),
+            "'s', which is not in the cluster": ("n", "N", events(source="s")),
+            "is not valid": ("n", "N", events(origin="a>b>c")),
+        }
+        for message, (peer, cluster, *more) in wrong.items():
+            changed = more[0] if more and "rows" in more[0] else {}
+            answer = answered(peer, cluster, *([] if changed else more), **changed)
+            assert message in answer and answer[:2] == "40", answer
+        assert {each["name"] for each in site.brokers()["brokers"]} == {"a", "n", "s"}
+        # Its own events come back over another cluster, or have crossed too many.
+        for first, origin in ((1, "1>a/0-1/1"), (2, "100>b/0-1/1")):
+            assert (
+                answered("n", "N", events(destinations=[["a", 0, first]], origin=origin), first=first) == ""
+            )
+        until(lambda: site.brokers()["dropped_events"] == 2)
+        assert site.gateway.log.end() == 0 and site.of("n")["events_received"] == 2
+    finally:
+        site.stop()
 
 
 def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
