@@ -109,7 +109,7 @@ def test_each_broker_gets_its_events_of_successive_records_in_order(seed: int) -
 
 def test_single_events_for_the_same_brokers_share_an_entry_up_to_its_bounds() -> None:
     [group] = merged([(record(offset, [b"x" * 100]), {"ab": [0]}) for offset in range(100)])
-    assert (group.count, group.first.offset, group.last_offset) == (100, 0, 99)
+    assert (group.count, group.first.offset) == (100, 0)
     large = merged([(record(offset, [b"x" * (MERGED_BYTES // 3)]), {"a": [0]}) for offset in range(7)])
     assert [group.count for group in large] == [2, 2, 2, 1]
     many = merged([(record(offset, [b"x"] * 4_000), {"a": [*range(4_000)]}) for offset in range(5)])

@@ -101,13 +101,10 @@ class Group:
     ----------
     first
         The first of the records.
-    last_offset
-        The offset of the last one.
     """
 
     first: Record
     reached: Reached
-    last_offset: int
     count: int = 0
     size_bytes: int = 0
     pieces: list[bytes] = field(default_factory=list)
@@ -152,8 +149,7 @@ class Merger:
                 yield from self.flush()
                 group = None
             if group is None:
-                group = self._open[record.space, reached] = Group(record, reached, record.offset)
-            group.last_offset = record.offset
+                group = self._open[record.space, reached] = Group(record, reached)
             group.count += indexes.size
             group.size_bytes += len(piece)
             group.pieces.append(piece)
@@ -192,13 +188,13 @@ def _source(record: Record) -> tuple[str, str] | None:
 def _line_groups(record: Record, reached: Reached, piece: bytes, count: int) -> Iterator[Group]:
     """Yield JSON lines in groups of about `ENTRY_BYTES`."""
     if len(piece) <= ENTRY_BYTES:
-        yield Group(record, reached, record.offset, count, len(piece), [piece])
+        yield Group(record, reached, count, len(piece), [piece])
         return
     start = 0
     while start < len(piece):
         end = piece.rfind(b"\n", start, start + ENTRY_BYTES) + 1 or piece.index(b"\n", start) + 1
         some = piece[start:end]
-        yield Group(record, reached, record.offset, some.count(b"\n"), len(some), [some])
+        yield Group(record, reached, some.count(b"\n"), len(some), [some])
         start = end
 
 
@@ -209,4 +205,4 @@ def _arrow_groups(record: Record, reached: Reached, indexes: Sequence[int]) -> I
     for first in range(0, len(indexes), step):
         some = indexes[first : first + step]
         payload = bytes(write_events(events.take(pa.array(some, pa.int64()))))
-        yield Group(record, reached, record.offset, len(some), len(payload), [payload])
+        yield Group(record, reached, len(some), len(payload), [payload])
