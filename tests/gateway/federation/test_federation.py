@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from federation_support import Site, Wire, free_port, sites
+from federation_support import Site, free_port, sites
 from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
 
 from fieldfare.filters import compile_filter
@@ -24,6 +24,7 @@ from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare_lab.link_proxy import LinkProxy
 
 
 def test_an_event_reaches_the_subscribers_of_the_other_site_once(tmp_path: Path) -> None:
@@ -306,7 +307,7 @@ def is_settled(found: list[Site], reached: dict[str, list[Site]]) -> bool:
 
 def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
     a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
-    there, back = Wire(c.port), Wire(a.port)
+    there, back = LinkProxy(c.port), LinkProxy(a.port)
     a.peers, b.peers = {"b": b.port, "c": there.port}, {"a": a.port, "c": c.port}
     c.peers = {"a": back.port, "b": b.port}
     try:
@@ -323,7 +324,8 @@ def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
         a.publish(2)
         assert c.take("mine", 1) == [2]
         assert b.gateway.log.end() == 0
-        there.is_cut = back.is_cut = False
+        there.heal()
+        back.heal()
         until(lambda: a.of("c")["next_hop"] == "c")
         a.publish(3)
         assert c.take("mine", 1) == [3]
