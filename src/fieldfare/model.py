@@ -41,9 +41,18 @@ INTEREST = ">"
 def interest_key(space: str) -> str:
     """Return the key of the index with other brokers' filters for the spaces of a key's name.
 
-    It is searched for records that were published at this broker, and for no others.
+    It is searched for the records that `is_forwarded` names, and for no others.
     """
     return INTEREST + space_name(space)
+
+
+TRANSIT = ">"
+"""First character of the origins of records that came from one cluster of brokers and go on to others."""
+
+
+def is_forwarded(origin: str | None) -> bool:
+    """Whether records with this origin are matched for other brokers: those without one, and in transit."""
+    return origin is None or origin.startswith(TRANSIT)
 
 
 Offsets = tuple[int, ...]

@@ -14,9 +14,17 @@ for folder in (HERE, HERE.parent, HERE.parent / "pipeline", HERE.parent / "scena
     sys.path.append(str(folder))
 
 from side_by_side import run_side_by_side  # noqa: E402 - found on the path above
+from sites import run_sites  # noqa: E402
 from trials import ACCIDENTS, DECK, KAFKA_DECK, only, run_trials  # noqa: E402
 
 from fieldfare_lab.kafka_broker import KafkaBroker  # noqa: E402
+
+
+def report_sites(options: argparse.Namespace) -> int:
+    report = run_sites(options.sites, options.seed, options.seconds, options.routing)
+    print("\n".join(report.said))
+    print(report.line())
+    return int(not report.is_good)
 
 
 def main() -> int:
@@ -32,7 +40,17 @@ def main() -> int:
     parser.add_argument(
         "--lanes", type=int, default=1, help="so many services at once, each on its share of the cores"
     )
+    parser.add_argument(
+        "--sites", type=int, default=0, help="so many services, linked in a line, instead of one"
+    )
+    parser.add_argument(
+        "--routing", default="ddbr", choices=("ddbr", "fbr"), help="of the sites (default: ddbr)"
+    )
     options = parser.parse_args()
+    if options.sites:
+        if options.kafka or options.only or options.lanes > 1 or options.sites < 2:
+            parser.error("--sites: from 2, and without --kafka, --only and --lanes")
+        return report_sites(options)
     if options.kafka and options.lanes > 1:
         parser.error("--lanes: with --kafka there is one broker, whose accidents would befall all")
     if not 1 <= options.lanes <= len(os.sched_getaffinity(0)):

@@ -121,9 +121,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def sites(root: Path, names: str, links: str) -> Iterator[list[Site]]:
+def sites(root: Path, names: str, links: str, **settings: Any) -> Iterator[list[Site]]:
     """Start sites, each letter of `names` one, with links given as pairs of letters."""
     found = {name: Site(root / name, name, free_port()) for name in names}
+    for site in found.values():
+        site.settings = dict(settings)
     for one, other in links.split():
         found[one].peers[other] = found[other].port
         found[other].peers[one] = found[one].port
@@ -135,47 +137,3 @@ def sites(root: Path, names: str, links: str) -> Iterator[list[Site]]:
         for site in found.values():
             if site.is_running:
                 site.stop()
-
-
-class Wire:
-    """A connection from one site to another that can be cut: it forwards bytes between two ports."""
-
-    def __init__(self, to: int) -> None:
-        self.to = to
-        self.is_cut = False
-        self._listener = listening_socket("127.0.0.1", 0)
-        self._listener.listen()
-        self._open: list[socket.socket] = []
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                try:
-                    far = socket.create_connection(("127.0.0.1", 0 if self.is_cut else self.to))
-                except OSError:
-                    near.close()
-                    continue
-                self._open += [near, far]
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
-
-    def _pass(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(1 << 16):
-                other.sendall(data)
-        for each in (one, other):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        self.is_cut = True
-        for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self.cut()
-        self._listener.close()

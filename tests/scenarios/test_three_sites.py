@@ -26,8 +26,9 @@ def free_port() -> int:
 class Line:
     """The services of three sites, each a neighbour of the next."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, routing: str = "ddbr") -> None:
         self.root = root
+        self.routing = routing
         self.ports = {name: free_port() for name in LINE}
         self.services: dict[str, RunningService] = {}
         self.apis = {name: Api(f"http://127.0.0.1:{port}") for name, port in self.ports.items()}
@@ -35,9 +36,23 @@ class Line:
     def start(self, name: str) -> None:
         place = LINE.index(name)
         neighbours = [LINE[each] for each in (place - 1, place + 1) if 0 <= each < len(LINE)]
-        peers = ",".join(f"{each}=http://127.0.0.1:{self.ports[each]}" for each in neighbours)
+        clusters: tuple[str, ...] = ()
+        if self.routing == "merc":
+            clusters = (("atlantic",), ("atlantic", "pacific"), ("pacific",))[place]
+        prefixes = (
+            dict(zip(("west", "east"), ("atlantic/", "pacific/"), strict=True)) if len(clusters) == 2 else {}
+        )
+        peers = ",".join(
+            f"{prefixes.get(each, '')}{each}=http://127.0.0.1:{self.ports[each]}" for each in neighbours
+        )
         self.services[name] = RunningService(
-            self.root / name, port=self.ports[name], broker=name, peers=peers, maintenance_s=1
+            self.root / name,
+            port=self.ports[name],
+            broker=name,
+            peers=peers,
+            routing=self.routing,
+            clusters=",".join(clusters),
+            maintenance_s=1,
         )
 
     def kill(self, name: str) -> None:
@@ -119,6 +134,41 @@ def test_three_services_in_a_line_lose_and_double_nothing(tmp_path: Path) -> Non
         assert line.take("west", "near", 0) == []
         assert line.services["middle"].folder.log_path.exists()
         assert line.apis["middle"].http.get("/v1/stats").json()["log_end"] == 0, "it only passes on"
+    finally:
+        for name, service in line.services.items():
+            print(name, service.console[-2000:])
+            if service.process.poll() is None:
+                service.kill()
+
+
+@pytest.mark.parametrize("routing", ["fbr", "merc"])
+def test_three_services_match_again_in_the_middle(tmp_path: Path, routing: str) -> None:
+    """By filter, and by cluster with the one in the middle as the edge; it is killed on the way."""
+    line = Line(tmp_path, routing)
+    try:
+        for name in LINE:
+            line.start(name)
+        for name in LINE:
+            line.services[name].wait_ready(400)
+        line.apis["east"].put("default", "far", "data.n >= 5")
+        line.apis["middle"].put("default", "own", "data.n = 7")
+        until(lambda: line.broker("west", "middle").get("filters") == 2)
+        line.publish("west", *range(10))
+        assert sorted(line.take("east", "far", 5)) == [5, 6, 7, 8, 9]
+        assert line.take("middle", "own", 1) == [7]
+        assert line.broker("west", "east") == {} == line.broker("east", "west")
+
+        line.kill("middle")
+        line.publish("west", 20, 21)
+        line.start("middle")
+        assert line.services["middle"].wait_ready(400)
+        line.publish("west", 7)
+        assert sorted(line.take("east", "far", 3)) == [7, 20, 21]
+        assert line.take("middle", "own", 1) == [7]
+        assert line.apis["middle"].http.get("/v1/stats").json()["log_end"] > 0, "it matches them, too"
+        for name in LINE:
+            state = line.apis[name].http.get("/v1/brokers").json()
+            assert not any(each.get("sent_twice") for each in state["brokers"])
     finally:
         for name, service in line.services.items():
             print(name, service.console[-2000:])

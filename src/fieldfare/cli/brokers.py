@@ -60,8 +60,8 @@ def _troubles(state: dict[str, Any]) -> list[str]:
         said.append(f"{state['without_path']} entries wait for a path to their destinations")
     if state["dropped_events"]:
         said.append(
-            f"{state['dropped_events']} events of others were left out: they are not valid, or their space"
-            " does not exist here"
+            f"{state['dropped_events']} events of others were left out: they are not valid, a link's filter"
+            " has kept them back, or their space does not exist here"
         )
     if state["refused_filters"]:
         said.append(

@@ -148,7 +148,25 @@ Peers = Annotated[
     typer.Option(
         "--peer",
         metavar="NAME=URL",
-        help="A neighbour of this broker, which must name this one, too; may be given several times.",
+        help="A neighbour of this broker, which must name this one, too; may be given several times. A broker"
+        " of several clusters writes CLUSTER/NAME=URL.",
+    ),
+]
+RoutingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--routing",
+        envvar="FIELDFARE_ROUTING",
+        metavar="PROTOCOL",
+        help="How events go between brokers: ddbr (default), fbr or merc; all brokers have the same.",
+    ),
+]
+ClustersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="A cluster of this broker, for --routing merc; an edge broker has several.",
     ),
 ]
 PeerKeyFile = Annotated[
@@ -293,6 +311,8 @@ def serve(
     broker: Broker = None,
     peer: Peers = None,
     peer_key_file: PeerKeyFile = None,
+    routing: RoutingOption = None,
+    cluster: ClustersOption = None,
     partitioning: PartitioningOption = "auto",
     matchers: MatchersOption = 1,
     slices: SlicesOption = None,
@@ -316,23 +336,21 @@ def serve(
     """
     _need_server_packages(has_tokens=jwt_issuer is not None)
     use_folder(data)
-    from fieldfare.runtimes.service.serve import COMMANDS
-    from fieldfare.runtimes.service.serve import serve as run_service
+    from fieldfare.runtimes.service import serve as runtime
 
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     given |= {"jwt_issuer": jwt_issuer, "jwt_audience": jwt_audience, "jwt_jwks": jwt_jwks}
-    given |= broker_settings(broker, peer, peer_key_file, has_several=matchers > 1 or bool(slices))
-    given = {name: value for name, value in given.items() if value is not None}
-    given |= {"insecure": True} if insecure else {}
+    several = matchers > 1 or bool(slices)
+    given |= broker_settings(broker, peer, peer_key_file, routing, cluster, has_several=several)
+    given = _set_values(given | {"insecure": insecure or None})
     stall_s = check_settings({"host": host, **given})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
     arguments["pipeline"] += check_spark(master, spark_properties)
-    several = matchers > 1 or bool(slices)
     arguments["pipeline"] += elastic_arguments(
         elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
     )
     _drop_client_secrets()
-    code = run_service(
+    code = runtime.serve(
         data,
         host,
         port,
@@ -340,7 +358,7 @@ def serve(
         index_store=index_store,
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
-        commands={name: (*command, *arguments.get(name, ())) for name, command in COMMANDS.items()},
+        commands={name: (*command, *arguments.get(name, ())) for name, command in runtime.COMMANDS.items()},
         stall_s=stall_s,
         say=_print_plainly,
     )
@@ -353,13 +371,25 @@ def _need_server_packages(*, has_tokens: bool) -> None:
         need_packages("serve", "server", missing)
 
 
+def _set_values(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def broker_settings(
-    broker: str | None, peers: list[str] | None, key_file: str | None, *, has_several: bool
+    broker: str | None,
+    peers: list[str] | None,
+    key_file: str | None,
+    routing: str | None,
+    clusters: list[str] | None,
+    *,
+    has_several: bool,
 ) -> dict[str, str | None]:
     """Return the gateway's settings for links to other sites; exit with an error for several matchers."""
     if broker is not None and has_several:
         fail("a broker matches with one matcher: leave out --matchers and --slices, or --broker")
-    return {"broker": broker, "peers": ",".join(peers) if peers else None, "peer_key_file": key_file}
+    names = {"peers": peers, "clusters": clusters}
+    lists = {name: ",".join(values) if values else None for name, values in names.items()}
+    return {"broker": broker, "peer_key_file": key_file, "routing": routing, **lists}
 
 
 def _drop_client_secrets() -> None:

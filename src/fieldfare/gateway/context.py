@@ -163,6 +163,7 @@ class Gateway:
             self.registry,
             self.writer,
             self.appender,
+            self.quotas.charge,
             self._key_of_open_space,
         )
         self.delayed = Delayed(

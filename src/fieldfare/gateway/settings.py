@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
-    BeforeValidator,
     Field,
     ValidationError,
     ValidationInfo,
@@ -20,11 +19,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fieldfare.gateway.peers import check_broker, urls_of_peers
+from fieldfare.gateway.peers import BrokerSettings
+from fieldfare.gateway.setting_values import Names, amount_of
 from fieldfare.storage.folder import DataFolder
-from fieldfare.units import parse_byte_rate, parse_size, parse_time
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -33,33 +32,12 @@ GIB = 1 << 30
 ANY = "*"
 
 
-def _listed(value: Any) -> Any:
-    """Split a list in an environment variable at its commas; leave other values as they are."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-
-
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def amount_of(name: str, value: Any) -> Any:
-    """Parse the text of a size or time by the unit in the setting's name; leave other values as they are."""
-    if not isinstance(value, str):
-        return value
-    if name.endswith("_bytes"):
-        return parse_size(value)
-    if name.endswith("_bytes_per_s"):
-        return parse_byte_rate(value)
-    if name.endswith(("_s", "_ms")) and not name.endswith("_per_s"):
-        return parse_time(value, name.rsplit("_", 1)[1])
-    return value
 
 
 def message_of(wrong: Mapping[str, Any]) -> str:
@@ -129,8 +107,33 @@ class GatewaySettings(BaseSettings):
     )
     peers: Names = Field(
         (),
-        description="The neighbours of this broker, as NAME=URL, separated by commas. Each of them must "
-        "name this broker as a neighbour, too.",
+        description="The neighbours of this broker, as NAME=URL, separated by commas; a broker of several "
+        "clusters writes CLUSTER/NAME=URL. Each of them must name this broker as a neighbour, too.",
+    )
+    routing: Literal["ddbr", "fbr", "merc"] = Field(
+        "ddbr",
+        description="How events go between brokers: ddbr by destination, fbr by filter, which is matched "
+        "again at each broker, merc by destination within clusters. All linked brokers have the same.",
+    )
+    clusters: Names = Field(
+        (),
+        description="The clusters of this broker, separated by commas; for the routing merc only.",
+    )
+    peer_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="Maximum bytes per second that this broker sends over each of its links, on average, "
+        "compressed; 0 means no limit. Down: a link leaves more to others, entries wait in links.db.",
+    )
+    peer_catch_up_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="The same for full batches, of which there are many after an interruption; 0 means no "
+        "limit. Down: a link that is back takes less at once, and longer to catch up.",
+    )
+    peer_filter_file: Path | None = Field(
+        None,
+        description="A file with a neighbour's name and a filter a line: it is sent matching events only.",
     )
     peer_key_file: Path | None = Field(
         None,
@@ -519,15 +522,14 @@ class GatewaySettings(BaseSettings):
                 raise ValueError(f"{network!r} is no network such as 10.2.0.0/16 or fd00::/8") from None
         return networks
 
-    @field_validator("peers")
-    @classmethod
-    def _are_neighbours(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
-        urls_of_peers(peers)
-        return peers
+    @property
+    def broker_settings(self) -> BrokerSettings:
+        """The settings that make this service a broker."""
+        return BrokerSettings(self.broker, self.peers, self.routing, self.clusters)
 
     @model_validator(mode="after")
-    def _is_no_neighbour_of_itself(self) -> Self:
-        check_broker(self.broker, self.peers, self.body_max_bytes, self.event_max_bytes)
+    def _can_be_a_broker(self) -> Self:
+        self.broker_settings.check(self.body_max_bytes, self.event_max_bytes)
         return self
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ from fieldfare.arrow_events.stream import (
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
 from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines
-from fieldfare.model import Path
+from fieldfare.model import Path, is_forwarded
 
 RECORDS = pa.schema(
     [
@@ -163,7 +163,7 @@ def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
         ],
         schema=RECORDS,
     )
-    local = [getattr(row, "origin", None) is None for row in rows]
+    local = [is_forwarded(getattr(row, "origin", None)) for row in rows]
     return batch if all(local) else batch.append_column(LOCAL, pa.array(local, pa.bool_()))
 
 

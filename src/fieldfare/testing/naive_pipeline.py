@@ -14,7 +14,7 @@ import numpy as np
 
 from fieldfare.filters import Filter, compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
-from fieldfare.model import Change, interest_key
+from fieldfare.model import Change, interest_key, is_forwarded
 from fieldfare.storage import EventLog, MatchLog, NewMatchBlock, Registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
@@ -112,7 +112,7 @@ def _matches(version: Change, event: Any) -> bool:
 def _applies(version: Change, record: Record) -> bool:
     """Return whether a version of a filter is valid for a record's events."""
     is_local = version.space == record.space
-    is_for_broker = version.space == interest_key(record.space) and record.origin is None
+    is_for_broker = version.space == interest_key(record.space) and is_forwarded(record.origin)
     return (is_local or is_for_broker) and version.revision <= record.stamp < version.closed_by
 
 

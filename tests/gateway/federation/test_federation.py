@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from federation_support import Site, Wire, free_port, sites
+from federation_support import Site, free_port, sites
 from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.interest import first_pages, later_pages
+from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare_lab.link_proxy import LinkProxy
 
 
 def test_an_event_reaches_the_subscribers_of_the_other_site_once(tmp_path: Path) -> None:
@@ -35,7 +39,7 @@ def test_an_event_reaches_the_subscribers_of_the_other_site_once(tmp_path: Path)
         b.publish(7)
         assert b.take("mine", 1) == [7]
         assert a.pull("home") == []
-        assert b.of("a")["events_received"] == a.of("b")["events_sent"] == 2
+        assert b.of("a")["events_received"] == a.of("b")["events_sent"] > 0
         assert b.of("a")["sent_twice"] == 0
         [record] = b.gateway.log.read(0, 1)
         assert record.origin is not None and record.origin.startswith("a/0-0/")
@@ -174,7 +178,7 @@ def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
         a.publish(4)
         assert b.take("mine", 1) == [4]
         assert b.of("a")["sent_twice"] == 0
-        assert b.of("a")["events_received"] == a.of("b")["events_sent"] == 3
+        assert b.of("a")["events_received"] == a.of("b")["events_sent"] > 0
 
 
 def matched(site: Site) -> dict[int, list[str]]:
@@ -192,23 +196,31 @@ def matched(site: Site) -> dict[int, list[str]]:
     return found
 
 
+def path(one: Site, other: Site, all_sites: list[Site]) -> list[Site]:
+    """The sites at which an event is matched on its way, at sites in a line."""
+    first, last = all_sites.index(one), all_sites.index(other)
+    if one.settings.get("routing", "ddbr") == "ddbr" and one is not other:
+        return [one, other]
+    return all_sites[first : last + 1] if first <= last else all_sites[last : first + 1][::-1]
+
+
 def expected(site: Site, all_sites: list[Site]) -> dict[int, list[str]]:
     """Return the expected matches, from the logs of the sites that published, and this site's registry.
 
     An event of another site counts for the versions that are valid at the revision of this site that its
-    site knew when it was published.
+    site knew when it was published; or that the site between knew, at the revision of its own that counted.
     """
     registry, wanted = site.gateway.registry, dict[int, list[str]]()
     versions = [each for each in registry.versions(registry.revision(), 0) if each.space == "default"]
     for origin in all_sites:
-        store = origin.gateway.federation._brokers  # type: ignore[union-attr]
-        numbers = {each.name: each.number for each in store.brokers()}
-        runs = [run for run in store.runs() if run.number == numbers.get(site.name)]
         for record in origin.gateway.log.read(0, origin.gateway.log.end()):
             if record.origin is not None:
                 continue
             stamp = record.stamp
-            if origin is not site:
+            for one, other in pairwise(path(origin, site, all_sites)):
+                store = one.gateway.federation._brokers  # type: ignore[union-attr]
+                numbers = {each.name: each.number for each in store.brokers()}
+                runs = [run for run in store.runs() if run.number == numbers.get(other.name)]
                 stamp = max((run.theirs for run in runs if run.revision <= stamp), default=-1)
             for line in map(json.loads, record.payload.splitlines()):
                 for version in versions:
@@ -218,12 +230,26 @@ def expected(site: Site, all_sites: list[Site]) -> dict[int, list[str]]:
     return wanted
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_each_subscription_matches_exactly_the_events_of_its_versions(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("routing, seed", [("ddbr", 0), ("ddbr", 1), ("fbr", 2), ("merc", 3)])
+def test_each_subscription_matches_exactly_the_events_of_its_versions(
+    tmp_path: Path, routing: str, seed: int
+) -> None:
     """Random changes, events and restarts at three sites; the logs say what each should have got."""
     random = Random(seed)
-    with sites(tmp_path, "abc", "ab bc") as found:
-        until(lambda: all(site.of(other.name) for site in found for other in found))
+    found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    link(found, routing)
+    try:
+        for site in found:
+            site.start()
+        reached = {
+            site.name: [
+                other
+                for other in found
+                if other is not site and (routing == "ddbr" or len(path(site, other, found)) == 2)
+            ]
+            for site in found
+        }
+        until(lambda: all(site.of(other.name) for site in found for other in reached[site.name]))
         for step in range(90):
             site, chance = random.choice(found), random.random()
             if chance < 0.04:
@@ -242,16 +268,7 @@ def test_each_subscription_matches_exactly_the_events_of_its_versions(tmp_path: 
                 ]
                 site.client.post(EVENTS, content=encode(given), headers=BATCH).raise_for_status()
         until(lambda: all(site.is_quiet() for site in found))
-        for site in found:
-            for other in found:
-                if other is not site:
-                    until(
-                        lambda site=site, other=other: (
-                            site.of(other.name)["events_received"]  # type: ignore[misc]
-                            == other.of(site.name)["events_sent"]
-                        )
-                    )
-            until(lambda site=site: site.gateway.match_log.end(0) == site.gateway.log.end())  # type: ignore[misc]
+        until(lambda: is_settled(found, reached) and is_settled(found, reached))
         for site in found:
             got, wanted = matched(site), expected(site, found)
             destinations = {each.number for each in site.gateway.federation._brokers.brokers()}  # type: ignore[union-attr]
@@ -259,11 +276,39 @@ def test_each_subscription_matches_exactly_the_events_of_its_versions(tmp_path: 
             assert mine == {number: sorted(ids) for number, ids in wanted.items()}
             assert all(each.get("sent_twice", 0) == 0 for each in site.brokers()["brokers"])
             assert mine, "something was matched"
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()
+
+
+def link(found: list[Site], routing: str) -> None:
+    """Link sites in a line; by cluster, each inner site is between two clusters."""
+    for place, (one, other) in enumerate(pairwise(found)):
+        prefix = f"N{place}/" if routing == "merc" else ""
+        one.peers[prefix + other.name], other.peers[prefix + one.name] = other.port, one.port
+    for place, site in enumerate(found):
+        # Maintenance forgets which filters counted when, and the test asks for it in the end.
+        site.settings = {"routing": routing, "maintenance_s": 3600}
+        if routing == "merc":
+            site.settings["clusters"] = tuple(f"N{n}" for n in (place - 1, place) if 0 <= n < len(found) - 1)
+
+
+def is_settled(found: list[Site], reached: dict[str, list[Site]]) -> bool:
+    """Whether all events are matched where they must be, and none is on its way."""
+    return all(
+        site.gateway.match_log.end(0) == site.gateway.log.end() == site.brokers()["forwarded_to"][0]
+        and all(
+            site.of(other.name)["events_received"] == other.of(site.name)["events_sent"]
+            for other in reached[site.name]
+        )
+        for site in found
+    )
 
 
 def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
     a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
-    there, back = Wire(c.port), Wire(a.port)
+    there, back = LinkProxy(c.port), LinkProxy(a.port)
     a.peers, b.peers = {"b": b.port, "c": there.port}, {"a": a.port, "c": c.port}
     c.peers = {"a": back.port, "b": b.port}
     try:
@@ -280,7 +325,8 @@ def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
         a.publish(2)
         assert c.take("mine", 1) == [2]
         assert b.gateway.log.end() == 0
-        there.is_cut = back.is_cut = False
+        there.heal()
+        back.heal()
         until(lambda: a.of("c")["next_hop"] == "c")
         a.publish(3)
         assert c.take("mine", 1) == [3]
@@ -297,12 +343,11 @@ def test_pages_of_changes_are_complete_up_to_their_last_change() -> None:
     """Only all filters together are a consistent state; a later page is one up to its last change."""
     count = 2 * wire.FILTERS_MAX + 5
     changes = [Change(n, "default", n, f"n = {n}", "sql") for n in range(1, count + 1)]
-    of_others = [Change(count + 1, ">default", 9, "n = 1", "sql"), Change(count + 2, ">default", 9, None)]
-    first = list(first_pages([*changes, *of_others], count + 2))
+    first = list(first_pages(changes, count + 2))
     assert [(len(page), theirs) for page, theirs in first] == [(1000, None), (1000, None), (5, count + 2)]
-    later = list(later_pages([*changes, *of_others], count + 2))
+    later = list(later_pages(changes, count + 2))
     assert [(len(page), theirs) for page, theirs in later] == [(1000, 1000), (1000, 2000), (5, count + 2)]
-    assert list(later_pages(of_others, count + 2)) == [((), count + 2)], "others' filters are not passed on"
+    assert list(later_pages([], count + 2)) == [((), count + 2)]
     long = [Change(n, "default", n, "x" * 60_000, "sql") for n in range(1, 30)]
     assert max(len(page) for page, _ in later_pages(long, 30)) <= 9
     longer = [Change(n, "default", n, "x" * 2_000_000, "sql") for n in range(1, 30)]
@@ -405,6 +450,103 @@ def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path
         for site in found:
             if site.is_running:
                 site.stop()
+
+
+def test_a_filter_of_a_link_keeps_other_events_back(tmp_path: Path) -> None:
+    """Also from sites behind the neighbour, and of tables; the exchange stays in order."""
+    rules = tmp_path / "rules.txt"
+    rules.write_text("# what may leave\n\nb data.n < 5 AND type = 't'\n")
+    a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    link(found, "ddbr")
+    a.settings["peer_filter_file"] = rules
+    try:
+        for site in found:
+            site.start()
+        revisions = {site: site.subscribe("mine", "data.n >= 0") for site in (b, c)}
+        until(lambda: all(site.counts(revision, "a") for site, revision in revisions.items()))
+        a.publish(1, 7, 2)
+        a.publish(8, 9)
+        columns = {"specversion": ["1.0"] * 3, "id": ["3", "6", "4"], "source": ["/s"] * 3, "type": ["t"] * 3}
+        table = pa.table(columns | {"data": pa.StructArray.from_arrays([pa.array([3, 6, 4])], ["n"])})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        kind = {"content-type": "application/vnd.apache.arrow.stream"}
+        a.client.post(EVENTS, content=sink.getvalue().to_pybytes(), headers=kind).raise_for_status()
+        b.publish(6)
+        assert sorted(c.take("mine", 5)) == [1, 2, 3, 4, 6]
+        assert sorted(b.take("mine", 5)) == [1, 2, 3, 4, 6]
+        until(lambda: c.of("a")["events_received"] == a.of("c")["events_sent"] > 0)
+        assert a.brokers()["links"][0]["withheld_events"] == 4
+        assert c.pull("mine") == [] and c.of("a")["sent_twice"] == 0
+    finally:
+        for site in found:
+            if site.is_running:
+                site.stop()
+
+
+def test_a_file_with_filters_of_links_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    bad = {
+        "oslo": "line 1: .*",
+        "rome type = 't'": "line 1: 'rome' is no neighbour; they are",
+        "oslo type = 't'\noslo type = 'u'": "line 2: 'oslo' has a filter already",
+        "# fine\noslo type =": "line 2: ",
+    }
+    for text, message in bad.items():
+        (tmp_path / "rules").write_text(text)
+        with pytest.raises(FormatError, match=message):
+            read_link_filters(tmp_path / "rules", {"oslo"})
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_link_filters(tmp_path / "none", {"oslo"})
+    (tmp_path / "rules").write_text("oslo data.n < 3\n")
+    assert read_link_filters(tmp_path / "rules", {"oslo"})["oslo"].matches({"data": {"n": 2}})
+    assert read_link_filters(None, {"oslo"}) == {}
+
+
+def test_events_of_other_sites_use_up_the_quota_of_a_space_and_are_not_refused(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab", quota_events_per_s=5) as (a, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        for first in (0, 100):
+            until(
+                lambda first=first: a.client.post(EVENTS, content=numbered(first), headers=BATCH).is_success
+            )
+        assert sorted(b.take("mine", 80)) == [*range(40), *range(100, 140)]
+        answer = b.client.post(EVENTS, content=numbered(500), headers=BATCH)
+        assert answer.status_code == 429 and answer.json()["quota"] == "events_per_s"
+        assert int(answer.headers["retry-after"]) <= 11
+        assert a.of("b")["sent_twice"] == 0 == a.brokers()["dropped_events"]
+
+
+def numbered(first: int) -> bytes:
+    return bytes(encode([event(number, {"n": number}) for number in range(first, first + 40)]))
+
+
+@pytest.mark.parametrize("setting", ["peer_bytes_per_s", "peer_catch_up_bytes_per_s"])
+def test_a_link_sends_no_more_than_its_rate_allows(tmp_path: Path, setting: str) -> None:
+    """What waits for a site that was away comes at the rate; the link shows meanwhile that it is up."""
+    rate, count = 60_000, 12
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = b.subscribe("mine", "type = 't'")
+        until(lambda: b.counts(revision, "a"))
+        b.stop()
+        a.stop()
+        a.settings = {setting: rate}
+        a.start()
+        for number in range(count):
+            text = "".join(Random(number).choices("0123456789abcdef", k=30_000))  # packed, half of it
+            given = [event(number, {"n": number, "text": text})]
+            a.client.post(EVENTS, content=encode(given), headers=BATCH).raise_for_status()
+        until(lambda: a.brokers()["forwarded_to"] == [a.gateway.log.end()])
+        before = a.brokers()["links"][0]["sent_bytes"]
+        begun_s = time.monotonic()
+        b.start()
+        assert b.take("mine", count) == [*range(count)]
+        sent_bytes = a.brokers()["links"][0]["sent_bytes"] - before
+        assert sent_bytes > 10_000 * count
+        # The last batch need not have been waited for.
+        assert time.monotonic() - begun_s >= (sent_bytes - rate - 30_000) / rate
+        assert a.brokers()["links"][0]["is_up"]
 
 
 def test_a_broker_with_a_restored_registry_is_refused_before_filters_are_missing(tmp_path: Path) -> None:

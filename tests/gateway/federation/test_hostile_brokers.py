@@ -59,7 +59,7 @@ def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
     settings = GatewaySettings.model_validate({"data": tmp_path, "broker": "a"})
     given: Any = None
     with pytest.raises(FormatError, match="a broker needs its log in its data directory"):
-        open_federation(settings, given, given, given, given, given, given)
+        open_federation(settings, given, given, given, given, given, given, given)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,8 @@ def row(name: str, identity: str, *links: str) -> dict[str, Any]:
         (batch(version=2), 400, "update the older one"),
         (batch(to="b"), 409, "This is the broker 'a', not 'b'"),
         (batch(source="m"), 400, "is of 'm', not of 'n'"),
-        (batch(routing="fbr"), 409, "routes by ddbr, not by 'fbr'"),
+        (batch(routing="fbr"), 409, "has --routing ddbr, the neighbour 'fbr'"),
+        (batch(cluster="north"), 409, "belongs to the cluster '' here"),
         (batch(events(), first=3), 409, "but 1 comes next"),
         (batch(events(source="a", destinations=[["m", 0, 1]])), 400, "a loop"),
         (batch(events(destinations=[["n", 0, 1]])), 400, "come back to it"),
@@ -191,6 +192,50 @@ def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: s
         GatewaySettings.model_validate(given)
 
 
+def test_a_neighbour_sends_nothing_of_another_cluster(tmp_path: Path) -> None:
+    """The neighbours n and s of an edge broker are in different clusters."""
+    site = Site(tmp_path / "a", "a", free_port())
+    site.peers = {"N/n": free_port(), "S/s": free_port()}
+    site.settings = {"routing": "merc", "clusters": ("N", "S")}
+    site.start()
+
+    def answered(peer: str, cluster: str, *entries: Any, **changed: Any) -> str:
+        sent = batch(*entries, source=peer, identity=f"of {peer}", routing="merc", cluster=cluster, **changed)
+        body = msgspec.msgpack.encode(sent)
+        answer = site.client.post(f"/v1/brokers/{peer}/entries", content=body, headers=ENTRIES)
+        return "" if answer.status_code == 200 else f"{answer.status_code} {answer.json()['detail']}"
+
+    def row_in(cluster: str, name: str, *beyond: str) -> dict[str, Any]:
+        return row(name, f"of {name}", "a") | {"cluster": cluster, "beyond": beyond}
+
+    try:
+        assert answered("n", "N", rows=[row_in("N", "n")]) == ""
+        assert answered("s", "S", rows=[row_in("S", "s")]) == ""
+        wrong = {
+            "belongs to the cluster 'N' here": ("n", "S"),
+            "is of the cluster 'S'": ("n", "N", {"rows": [row_in("S", "m")]}),
+            "two brokers share one cluster at most": ("n", "N", {"rows": [row_in("N", "s")]}),
+            "must not form a ring": ("n", "N", {"rows": [row_in("N", "n", "N") | {"version": 1 << 51}]}),
+            "'s', which is not in the cluster 'N'": ("n", "N", events(destinations=[["s", 0, 1]])),
+            "'s', which is not in the cluster": ("n", "N", events(source="s")),
+            "is not valid": ("n", "N", events(origin="a>b>c")),
+        }
+        for message, (peer, cluster, *more) in wrong.items():
+            changed = more[0] if more and "rows" in more[0] else {}
+            answer = answered(peer, cluster, *([] if changed else more), **changed)
+            assert message in answer and answer[:2] == "40", answer
+        assert {each["name"] for each in site.brokers()["brokers"]} == {"a", "n", "s"}
+        # Its own events come back over another cluster, or have crossed too many.
+        for first, origin in ((1, "1>a/0-1/1"), (2, "100>b/0-1/1")):
+            assert (
+                answered("n", "N", events(destinations=[["a", 0, first]], origin=origin), first=first) == ""
+            )
+        until(lambda: site.brokers()["dropped_events"] == 2)
+        assert site.gateway.log.end() == 0 and site.of("n")["events_received"] == 2
+    finally:
+        site.stop()
+
+
 def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +251,7 @@ def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
         done = links._store.receive
 
         def receive(*given: Any) -> None:
-            links._topology.set_up("m", is_up=True)
+            links._clusters.set_up("m", is_up=True)
             links.must_reroute = True
             site.gateway.federation.wake()  # type: ignore[union-attr]
             until(lambda: not links.must_reroute)
@@ -232,3 +277,9 @@ def test_an_overtaken_notice_of_counting_filters_replaces_no_later_one() -> None
     state = counted(Correspondent("n", received=1), later)
     state = counted(state, msgspec.structs.replace(later, theirs=7, after=1))
     assert settled(replace(state, ahead={2: 7})).counts_through == 9
+
+
+def test_the_revision_of_an_entry_is_no_bound_for_those_that_follow() -> None:
+    """An edge broker sends its own events and, later, older ones that it passes on."""
+    state = settled(Correspondent("n", floor=5, ahead={1: 20, 2: 18}))
+    assert (state.received, state.floor) == (2, 5)

@@ -36,7 +36,7 @@ def test_a_size_with_an_unknown_unit_is_refused_with_those_that_there_are(
 
 def test_every_size_and_time_may_have_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes accepted units and times did not; a new setting must follow the rule."""
-    from fieldfare.gateway.settings import amount_of
+    from fieldfare.gateway.setting_values import amount_of
 
     names = [name for name in GatewaySettings.model_fields if name.endswith(("_s", "_ms", "_bytes"))]
     times = [name for name in names if not name.endswith(("_bytes", "_per_s"))]

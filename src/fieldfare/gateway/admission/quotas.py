@@ -33,6 +33,9 @@ FREE_S = 1
 RETRY_MAX_S = 86_400.0
 """Maximum seconds until a retry that a client is told, however low a rate is: it may have changed by then."""
 
+DEBT_MAX_S = 10.0
+"""Maximum seconds for which events of other sites, which are not refused, make a space's publishers wait."""
+
 HELD_MAX_S = 0.5
 """Maximum seconds that a refused client waits for its response, or until it may retry, if that is sooner. A
 client that ignores the response and retries at once would be work for all.
@@ -202,6 +205,14 @@ class Quotas:
             bucket = self._bucket(space, name, now_s)
             if bucket is not None:
                 bucket.take(amount, now_s)
+
+    def charge(self, space: str, now_s: float, **spent: float) -> None:
+        """Charge amounts that cannot be refused, by quota, up to a debt of `DEBT_MAX_S`."""
+        for name, amount in spent.items():
+            bucket = self._bucket(space, name, now_s)
+            if bucket is not None:
+                bucket.fill(now_s)
+                bucket.level = max(bucket.level - amount, min(bucket.level, -bucket.rate * DEBT_MAX_S))
 
     def reserve(self, space: str, name: str, amount: float, now_s: float) -> None:
         """Take out an expected amount until the actual one is known; a negative amount ends that."""

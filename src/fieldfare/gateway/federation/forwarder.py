@@ -10,25 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
+from numpy.typing import NDArray
 
-from fieldfare.arrow_events.stream import is_arrow, read_events, write_events
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
-from fieldfare.gateway.federation.topology import Topology
+from fieldfare.gateway.federation.entries import Group, Lists, Merger, Reached, destination_lists
+from fieldfare.gateway.federation.origins import Origin
 from fieldfare.gateway.federation.wire import Counts, Destination, Events
-from fieldfare.model import Offsets, space_name
+from fieldfare.model import Offsets, is_forwarded, space_name
 from fieldfare.storage.event_log import EventReader, Record
 from fieldfare.storage.links import Correspondent, LinkStore, Part
 from fieldfare.storage.match_log import MatchBlock, MatchLog
 
-ENTRY_BYTES = 1 << 20
-"""Bytes of events after which an entry ends; a larger event is sent alone."""
-
 STEP_BYTES = 16 << 20
 """Bytes of entries that are stored in one transaction."""
-
-Lists = dict[tuple[str, ...], list[int]]
-"""The events of a record by their destinations: indexes, ascending."""
 
 
 class Forwarder:
@@ -47,7 +42,7 @@ class Forwarder:
         log: EventReader,
         match_log: MatchLog,
         store: LinkStore,
-        topology: Topology,
+        clusters: Clusters,
         correspondence: Correspondence,
         floor: Callable[[], int],
         log_ends: Callable[[], Offsets],
@@ -55,7 +50,7 @@ class Forwarder:
         self._log = log
         self._match_log = match_log
         self._store = store
-        self._topology = topology
+        self._clusters = clusters
         self._correspondence = correspondence
         self._floor = floor
         self._log_ends = log_ends
@@ -75,10 +70,13 @@ class Forwarder:
 
     @property
     def has_counts_due(self) -> bool:
-        """Whether a broker is not told yet that its filters count for all later records."""
+        """Whether a broker can be told now, or soon, that its filters count for all later records."""
         known = self._correspondence
         runs = ((each.name, known.last_run(each.number)) for each in list(known.brokers.values()))
-        return any(run is not None and run.theirs > known.get(name).counted for name, run in runs)
+        return any(
+            run is not None and run.theirs > known.get(name).counted and self._floor_for(name) >= run.revision
+            for name, run in runs
+        )
 
     def step(self) -> bool:
         """Forward the events of the next block of each partition; return whether there was one."""
@@ -96,17 +94,18 @@ class Forwarder:
                 return False
             self._move(partition, start, (), ())
             return True
-        parts: list[Part] = []
+        merger, parts = Merger(), list[Part]()
         size_bytes, changed = 0, dict[str, Correspondent]()
         for record, lists in self._listed(partition, block, cursor):
-            for names, indexes in lists.items():
-                for entry in self._entries(partition, record, names, indexes, changed):
-                    parts += self._topology.split(entry, entry.destinations)
-                    size_bytes += len(entry.payload)
-            if size_bytes >= STEP_BYTES:
+            for group in merger.add(record, self._reached(record, lists)):
+                parts += self._parts(partition, group, changed)
+                size_bytes += group.size_bytes
+            if size_bytes + merger.size_bytes >= STEP_BYTES:
+                parts += self._parts_of_all(partition, merger.flush(), changed)
                 self._move(partition, record.offset + 1, parts, list(changed.values()))
                 parts, size_bytes = [], 0
                 changed.clear()
+        parts += self._parts_of_all(partition, merger.flush(), changed)
         self._move(partition, block.end, parts, list(changed.values()))
         return True
 
@@ -122,52 +121,76 @@ class Forwarder:
         brokers = sorted(self._correspondence.brokers.values(), key=lambda each: each.number)
         if not brokers:
             return
-        numbers = np.array([each.number for each in brokers], np.uint32)
-        bounds, offsets, indexes = block.matches_of_each(numbers)
-        names: dict[tuple[int, int], tuple[str, ...]] = {}
-        for broker, first, end in zip(brokers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            for place in zip(offsets[first:end].tolist(), indexes[first:end].tolist(), strict=True):
-                if place[0] >= start:
-                    names[place] = (*names.get(place, ()), broker.name)
-        wanted: dict[int, Lists] = {}
-        for (offset, index), chosen in sorted(names.items()):
-            wanted.setdefault(offset, {}).setdefault(chosen, []).append(index)
+        matches = block.matches_of_each(np.array([each.number for each in brokers], np.uint32))
+        wanted = destination_lists([each.name for each in brokers], *matches, start)
         if not wanted:
             return
         for record in self._log.partitions[partition].read(min(wanted), max(wanted) + 1):
-            # Records that came over a link are never matched for other brokers: this is a second lock.
-            if record.offset in wanted and record.origin is None:
+            # Others that came over a link are never matched for brokers: this is a second lock.
+            if record.offset in wanted and is_forwarded(record.origin):
                 yield record, wanted[record.offset]
 
-    def _entries(
-        self,
-        partition: int,
-        record: Record,
-        names: Sequence[str],
-        indexes: Sequence[int],
-        changed: dict[str, Correspondent],
-    ) -> Iterator[Events]:
+    def _reached(self, record: Record, lists: Lists) -> dict[Reached, NDArray[np.int64]]:
+        """Return the events of a record by brokers whose filters count, with the revisions as of which."""
         known = self._correspondence
-        revisions = {name: known.theirs(known.brokers[name].number, record.stamp) for name in names}
-        reached = [(name, revision) for name, revision in revisions.items() if revision is not None]
-        if not reached:
-            return
-        for count, payload in chosen_events(record.payload, indexes):
-            destinations = []
-            for name, revision in reached:
-                state = changed.get(name) or known.get(name)
-                changed[name] = state = replace(state, events=state.events + 1)
-                destinations.append(Destination(name, revision, state.events))
-            yield Events(
-                self._topology.name,
-                tuple(destinations),
-                space_name(record.space),
-                partition,
-                record.offset,
-                record.stamp,
-                count,
-                payload,
+        found: dict[Reached, NDArray[np.int64]] = {}
+        hidden = set[str]()
+        if record.origin is not None:
+            # It came from a cluster whose brokers have got it from there.
+            via = Origin.parsed(record.origin).via
+            hidden = {via, *self._clusters.members(self._clusters.cluster_of(via))}
+        for names, indexes in lists:
+            revisions = (
+                (name, known.theirs(known.brokers[name].number, record.stamp))
+                for name in names
+                if name not in hidden
             )
+            reached = tuple((name, revision) for name, revision in revisions if revision is not None)
+            if reached in found:
+                # Two lists are alike without the brokers that are left out here.
+                indexes = np.union1d(found[reached], indexes)
+            if reached:
+                found[reached] = indexes
+        return found
+
+    def _parts_of_all(
+        self, partition: int, groups: Sequence[Group], changed: dict[str, Correspondent]
+    ) -> list[Part]:
+        return [part for group in groups for part in self._parts(partition, group, changed)]
+
+    def _parts(self, partition: int, group: Group, changed: dict[str, Correspondent]) -> list[Part]:
+        """Return a group as an entry for each next hop, and count it for its destinations."""
+        destinations = []
+        for name, revision in group.reached:
+            state = changed.get(name) or self._correspondence.get(name)
+            changed[name] = state = replace(state, events=state.events + 1)
+            destinations.append(Destination(name, revision, state.events))
+        first = group.first
+        origin = "" if first.origin is None else Origin.parsed(first.origin).beyond
+        entry = Events(
+            self._clusters.name,
+            tuple(destinations),
+            space_name(first.space),
+            partition,
+            first.offset,
+            first.stamp,
+            group.count,
+            group.payload,
+            origin,
+        )
+        return self._clusters.split(entry, entry.destinations)
+
+    def _floor_for(self, name: str) -> int:
+        """Return the lowest stamp of the records to come that may be sent to a broker."""
+        floor, cluster = self._floor(), self._clusters.cluster_of(name)
+        if not self._clusters.is_edge:
+            return floor
+        others = (
+            self._correspondence.get(other)
+            for other in self._clusters.brokers
+            if self._clusters.cluster_of(other) != cluster
+        )
+        return min([floor, *(other.floor for other in others if other.messages)])
 
     def _tell_counts(self) -> bool:
         """Tell brokers whose filters count for all later records; return whether there were any."""
@@ -178,37 +201,16 @@ class Forwarder:
                 continue
             due = self._due.get(name)
             if due is None or due[0] != run.revision:
-                if self._floor() < run.revision:
+                if self._floor_for(name) < run.revision:
                     continue
                 # After the floor: all records beyond these ends have a stamp of at least the revision.
                 due = self._due[name] = run.revision, run.theirs, self._log_ends()
             if all(map(int.__ge__, self.cursors, due[2])):
                 to = (Destination(name),)
-                counts = Counts(self._topology.name, to, due[0], due[1], state.events)
+                counts = Counts(self._clusters.name, to, due[0], due[1], state.events)
                 state = replace(state, counted=due[1])
-                self._store.add(self._topology.split(counts, to), [state])
+                self._store.add(self._clusters.split(counts, to), [state])
                 self._correspondence.put([state])
                 del self._due[name]
                 has_told = True
         return has_told
-
-
-def chosen_events(payload: bytes, indexes: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the chosen events of a record as payloads of about `ENTRY_BYTES`, with each one's size."""
-    if is_arrow(payload):
-        events = read_events(payload)
-        step = max(1, len(indexes) * ENTRY_BYTES // max(1, len(payload)))
-        for first in range(0, len(indexes), step):
-            some = indexes[first : first + step]
-            yield len(some), bytes(write_events(events.take(pa.array(some, pa.int64()))))
-        return
-    lines = payload.split(b"\n")
-    chosen: list[bytes] = []
-    size_bytes = 0
-    for index in indexes:
-        if chosen and size_bytes + len(lines[index]) >= ENTRY_BYTES:
-            yield len(chosen), b"\n".join((*chosen, b""))
-            chosen, size_bytes = [], 0
-        chosen.append(lines[index])
-        size_bytes += len(lines[index]) + 1
-    yield len(chosen), b"\n".join((*chosen, b""))

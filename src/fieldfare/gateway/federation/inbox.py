@@ -14,13 +14,20 @@ from dataclasses import replace
 
 from fieldfare.arrow_events.stream import is_arrow
 from fieldfare.filters import Filter
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
 from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, decode_entry
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
-from fieldfare.gateway.publishing.events import DecodedEvents, Limits, decode_lines
+from fieldfare.gateway.publishing.events import (
+    DecodedEvents,
+    Limits,
+    decode_lines,
+    decode_lines_fast,
+)
 from fieldfare.storage.brokers import BrokerStore, RemoteFilter, Run
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.links import Correspondent, Inbound, LinkStore
@@ -46,28 +53,33 @@ class Inbox:
 
     Parameters
     ----------
-    me
-        The broker's name.
+    clusters
+        The broker's clusters.
+    charge
+        Charges the quotas of a space: see `Quotas.charge`.
     key_of_space
         Returns the key of a space that may get events of other brokers; None if there is none.
     """
 
     def __init__(
         self,
-        me: str,
+        clusters: Clusters,
         store: LinkStore,
         brokers: BrokerStore,
         correspondence: Correspondence,
         appender: Appender,
+        charge: Callable[..., None],
         key_of_space: Callable[[str], str | None],
         limits: Limits,
         filter_max_bytes: int,
     ) -> None:
-        self._me = me
+        self._me = clusters.name
+        self._clusters = clusters
         self._store = store
         self._brokers = brokers
         self._correspondence = correspondence
         self._appender = appender
+        self._charge = charge
         self._key_of_space = key_of_space
         self._limits = limits
         self._filter_max_bytes = filter_max_bytes
@@ -142,6 +154,12 @@ class Inbox:
         if mine.sequence <= known.received or mine.sequence in (known.ahead or {}):
             logger.error("%s sent entry %d a second time; it is ignored", entry.source, mine.sequence)
             return
+        place = f"{entry.partition}-{entry.offset}/{entry.stamp}"
+        origin = Origin.received(entry.source, place, entry.origin, is_edge=self._clusters.is_edge)
+        if origin.broker == self._me or origin.hops > HOPS_MAX:
+            logger.error("events of %s came back over %s: a ring of clusters", origin.place, entry.source)
+            self.dropped_events += entry.count
+            return
         key = self._key_of_space(entry.space)
         if key is None or decoded is None or not decoded.count:
             self.dropped_events += entry.count
@@ -155,16 +173,20 @@ class Inbox:
             each.id,
             time.time_ns() // 1_000_000,
             max(mine.revision, known.floor),
-            origin=f"{entry.source}/{entry.partition}-{entry.offset}/{entry.stamp}",
+            origin=origin.text,
         )
-        await self._appender.append(record, is_due=True)
+        appended = await self._appender.append(record, is_due=True)
+        if not appended.duplicate:
+            spent = {"events_per_s": decoded.count, "bytes_per_s": len(decoded.payload)}
+            self._charge(key, time.monotonic(), **spent)
 
     def _checked(self, entry: Events) -> DecodedEvents | None:
         """Return the valid events of an entry; None if it has none."""
         try:
             if is_arrow(entry.payload):
                 return decode_arrow(entry.payload, self._limits, TABLE_MAX_BYTES)
-            return decode_lines(entry.payload, self._limits)
+            fast = decode_lines_fast(entry.payload, self._limits)
+            return decode_lines(entry.payload, self._limits) if fast is None else fast
         except (HttpProblem, ValueError) as error:
             logger.error("an entry of %s has no valid events: %s", entry.source, error)
             return None
@@ -231,11 +253,13 @@ def counted(state: Correspondent, entry: Counts) -> Correspondent:
 
 
 def settled(state: Correspondent) -> Correspondent:
-    """Return a state after all that follows without a gap from what was received."""
+    """Return a state after all that follows without a gap from what was received.
+
+    Only a `counts` entry raises the floor: an edge broker also passes on records with lower revisions.
+    """
     ahead, received, floor = dict(state.ahead or {}), state.received, state.floor
-    while (revision := ahead.pop(received + 1, None)) is not None:
+    while ahead.pop(received + 1, None) is not None:
         received += 1
-        floor = max(floor, revision)
     counts_through, pending = state.counts_through, state.pending
     if pending is not None and received >= pending[0]:
         floor, counts_through = max(floor, pending[1]), max(counts_through, pending[1])

@@ -1,5 +1,7 @@
 """Filters out: each change of this broker's subscriptions goes to every other broker, in order.
 
+An edge broker sends the filters of its other clusters' brokers, too, as if they were its own.
+
 A broker that is new to this one first gets all current filters. Every message states up to which revision it
 is complete, so that the receiver knows for each of its own revisions as of which revision it has the filters.
 """
@@ -10,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fieldfare.filters.encrypted import ENCRYPTED
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
-from fieldfare.gateway.federation.topology import Topology
 from fieldfare.gateway.federation.wire import FILTERS_MAX, Destination, FilterChange, Interest
 from fieldfare.model import INTEREST, Change, space_name
 from fieldfare.storage.links import Correspondent, LinkStore, Part
@@ -31,25 +33,27 @@ class InterestSender:
         self,
         registry: SubscriptionHistory,
         store: LinkStore,
-        topology: Topology,
+        clusters: Clusters,
         correspondence: Correspondence,
     ) -> None:
         self._registry = registry
         self._store = store
-        self._topology = topology
+        self._clusters = clusters
         self._correspondence = correspondence
 
     def publish(self, revision: int) -> bool:
         """Send what other brokers do not know up to a revision; return whether there was anything."""
         has_sent = False
-        for name in self._topology.brokers:
+        for name in self._clusters.brokers:
             known = self._correspondence.get(name)
             if known.messages and known.through >= revision:
                 continue
             if known.messages:
-                pages = later_pages(self._registry.changes(known.through, revision), revision)
+                changes = self._for(name, self._registry.changes(known.through, revision))
+                pages = later_pages(changes, revision)
             else:
-                pages = first_pages(self._registry.versions(revision, revision), revision)
+                versions = self._for(name, self._registry.versions(revision, revision))
+                pages = first_pages(versions, revision)
                 known = replace(known, floor=revision)
             parts, known = self._messages(known, pages)
             self._store.add(parts, [known])
@@ -57,20 +61,30 @@ class InterestSender:
             has_sent = True
         return has_sent
 
+    def _for(self, name: str, changes: Iterable[Change]) -> Iterator[Change]:
+        """Yield the changes that concern a broker: not those of its cluster, which it gets from there."""
+        known = self._correspondence.brokers
+        members = self._clusters.members(self._clusters.cluster_of(name))
+        hidden = {known[each].number for each in members if each in known}
+        for change in changes:
+            is_of_others = change.space.startswith(INTEREST)
+            if not is_of_others or (self._clusters.is_edge and change.destination not in hidden):
+                yield change
+
     def _messages(self, known: Correspondent, pages: Iterable[Page]) -> tuple[list[Part], Correspondent]:
         parts: list[Part] = []
         to = (Destination(known.name),)
         for filters, theirs in pages:
             known = replace(known, messages=known.messages + 1, through=theirs or known.through)
-            message = Interest(self._topology.name, to, known.messages, filters, theirs)
-            parts += self._topology.split(message, to)
+            message = Interest(self._clusters.name, to, known.messages, filters, theirs)
+            parts += self._clusters.split(message, to)
         return parts, known
 
 
 def first_pages(versions: Iterable[Change], revision: int) -> Iterator[Page]:
     """Yield all filters that are valid at a revision; only the last page is complete up to it."""
     page: list[FilterChange] = []
-    for change in _own(versions):
+    for change in _matched(versions):
         if _is_full(page):
             yield tuple(page), None
             page = []
@@ -85,7 +99,7 @@ def later_pages(changes: Iterable[Change], revision: int) -> Iterator[Page]:
     """
     page: list[FilterChange] = []
     last = 0
-    for at, change in _own(changes):
+    for at, change in _matched(changes):
         if _is_full(page):
             yield tuple(page), last
             page = []
@@ -94,11 +108,11 @@ def later_pages(changes: Iterable[Change], revision: int) -> Iterator[Page]:
     yield tuple(page), revision
 
 
-def _own(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:
-    """Yield the changes of subscribers of this broker that other brokers can match, with their revisions."""
+def _matched(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:
+    """Yield the changes that other brokers can match, with their revisions."""
     for change in changes:
-        if not change.space.startswith(INTEREST) and change.dialect != ENCRYPTED:
-            name = space_name(change.space)
+        if change.dialect != ENCRYPTED:
+            name = space_name(change.space.removeprefix(INTEREST))
             yield (
                 change.revision,
                 FilterChange(name, change.number, change.filter, change.dialect or "sql"),

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ import httpx
 import msgspec
 
 from fieldfare.encodings import GZIP, RATIO_MAX, pack
-from fieldfare.gateway.federation.topology import Topology
+from fieldfare.filters import Filter
+from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.link_filters import permitted
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -37,18 +40,17 @@ from fieldfare.gateway.federation.wire import (
     Events,
     Interest,
     Lost,
+    Row,
     decode_answer,
     decode_batch,
     decode_entry,
     encoder,
 )
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.events import INLINE_BYTES
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Inbound, LinkStore, Part
-
-ROUTING = "ddbr"
-"""The routing protocol of this version; all brokers of an overlay use the same."""
 
 HEARTBEAT_S = 1.0
 """Seconds between requests over an idle link; they show that it is up."""
@@ -75,6 +77,34 @@ and this broker's own events wait in its log."""
 logger = logging.getLogger("fieldfare.gateway.federation")
 
 
+PACED_S = 1.0
+"""Seconds of a link's rate that a batch may have: a slow link gets small batches, and shows that it is up."""
+
+PACED_MIN_BYTES = 16 << 10
+"""Minimum bytes of such a batch; a single larger entry is sent alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """Maximum bytes per second that a broker sends over each link, on average; 0 means no limit.
+
+    Attributes
+    ----------
+    bytes_per_s
+        For everything.
+    catch_up_bytes_per_s
+        For full batches, of which there are many after an interruption.
+    """
+
+    bytes_per_s: float = 0
+    catch_up_bytes_per_s: float = 0
+
+    def batch_bytes(self) -> int:
+        """Return the bytes of entries after which a batch ends."""
+        rates = [rate for rate in (self.bytes_per_s, self.catch_up_bytes_per_s) if rate]
+        return min([BATCH_BYTES, *(max(PACED_MIN_BYTES, int(rate * PACED_S)) for rate in rates)])
+
+
 class LinkError(ValueError):
     """A neighbour's answer refuses a batch, or is not the answer of a broker."""
 
@@ -91,8 +121,16 @@ class Peer:
     ----------
     is_compared
         Whether its watermark fits the numbers given here; it is compared once after a start.
+    identity
+        The identity that it is known to have.
+    asked_s
+        When the last request was sent to it, as `time.monotonic`.
     numbered
         The number of the last entry that was sent.
+    withheld
+        Number of events that the link's filter has kept back.
+    next_s
+        When the link's rate allows the next batch, as `time.monotonic`.
     count_max
         Maximum entries of the next batch; 0 if its first entry must be sent without content, since the
         neighbour refuses it for its size.
@@ -104,11 +142,15 @@ class Peer:
     failures: int = 0
     trouble: str = ""
     is_compared: bool = False
+    identity: str = ""
+    asked_s: float = 0.0
     numbered: int = 0
     count_max: int = BATCH_ENTRIES_MAX
     requests: int = 0
     entries: int = 0
     bytes: int = 0
+    withheld: int = 0
+    next_s: float = 0.0
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -118,22 +160,36 @@ class Links:
 
     Parameters
     ----------
+    routing
+        The routing protocol; all brokers that are linked use the same.
+    peers
+        The URLs of the neighbours.
     key
         The API key for requests to neighbours; None for services that need none.
     tls
         The TLS context of these requests.
+    rates
+        The limits of each link.
+    filters
+        By neighbour, which events may be sent to it; default: all.
     """
 
     def __init__(
         self,
-        topology: Topology,
+        clusters: Clusters,
         store: LinkStore,
+        routing: str,
         peers: Mapping[str, str],
         key: str | None,
         tls: ssl.SSLContext,
+        rates: LinkRates = LinkRates(),
+        filters: Mapping[str, Filter] | None = None,
     ) -> None:
-        self._topology = topology
+        self._filters = filters or {}
+        self._rates = rates
+        self._clusters = clusters
         self._store = store
+        self.routing = routing
         self.peers = {name: Peer(name, url) for name, url in peers.items()}
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when entries were received or the topology has changed."""
@@ -178,9 +234,13 @@ class Links:
                 await self._failed(peer, RuntimeError("an error of this broker: see its log"))
                 continue
             peer.failures, peer.trouble = 0, ""
-            if self._topology.set_up(peer.name, is_up=True):
+            if self._clusters.set_up(peer.name, is_up=True):
                 logger.info("the link to the broker %s is up", peer.name)
                 await self._changed()
+                continue
+            wait_s = peer.next_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, HEARTBEAT_S))
             elif not has_more:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(peer.poke.wait(), HEARTBEAT_S)
@@ -188,7 +248,7 @@ class Links:
     async def _failed(self, peer: Peer, error: Exception) -> None:
         peer.failures += 1
         peer.trouble = str(error) or type(error).__name__
-        if peer.failures >= DOWN_AFTER and self._topology.set_up(peer.name, is_up=False):
+        if peer.failures >= DOWN_AFTER and self._clusters.set_up(peer.name, is_up=False):
             logger.warning("the link to the broker %s is down: %s", peer.name, peer.trouble)
             await self._changed()
         pause_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(peer.failures, 16))
@@ -196,21 +256,30 @@ class Links:
 
     async def _changed(self) -> None:
         """Store the topology, and have entries rerouted and neighbours told."""
-        rows = encoder.encode(self._topology.rows)
-        await asyncio.to_thread(self._store.set_row, self._topology.version, rows)
+        rows = encoder.encode(self._clusters.rows)
+        await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
         self.must_reroute = True
         self.on_change()
         self.poke()
 
     async def _exchange(self, peer: Peer) -> bool:
         """Send a batch and process its answer; return whether there is more to send."""
-        digest = self._topology.digest
+        digest = self._clusters.digest(peer.name)
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
-        count_max = max(1, peer.count_max) if peer.is_compared else 0
-        first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, BATCH_BYTES)
-        last = first + len(entries) - 1
+        is_paced = time.monotonic() < peer.next_s
+        count_max = max(1, peer.count_max) if peer.is_compared and not is_paced else 0
+        batch_bytes = self._rates.batch_bytes()
+        first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, batch_bytes)
+        if not entries and not self._is_request_due(peer, digest):
+            return False
+        last, withheld = first + len(entries) - 1, 0
+        if entries and peer.name in self._filters:
+            entries, withheld = await asyncio.to_thread(self._permitted, peer.name, entries)
         peer.numbered = max(peer.numbered, last)
         body, headers = await self._encoded(peer, first, entries, digest)
+        if entries:
+            is_full = len(entries) == count_max or sum(map(len, entries)) > batch_bytes // 2
+            self._pace(peer, len(body), is_full=is_full)
         try:
             answer = await self._post(peer, body, headers)
         except TooLargeError:
@@ -220,26 +289,49 @@ class Links:
             return True
         if answer.source != peer.name:
             raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
-        if not await asyncio.to_thread(self._store.meet, peer.name, answer.identity):
-            raise LinkError(_clash(peer.name))
+        await self._meet(peer, answer.identity)
         if not peer.is_compared and answer.watermark > last:
             raise LinkError(
                 f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
                 " links.db was put back from a copy. Give this broker a new name and an empty links.db"
             )
+        if answer.rows:
+            await self._merge(peer, answer.rows)
         peer.is_compared = True
         if entries:
             if not first - 1 <= answer.watermark <= peer.numbered:
                 raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
             await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
             peer.entries += answer.watermark - first + 1
+            peer.withheld += withheld
             peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
-        if answer.rows:
-            await self._merge(answer.rows)
-        return bool(entries) or peer.digest != self._topology.digest
+        return bool(entries) or peer.digest != self._clusters.digest(peer.name)
+
+    def _permitted(self, name: str, entries: Sequence[bytes]) -> tuple[list[bytes], int]:
+        found = [permitted(each, self._filters[name]) for each in entries]
+        return [each for each, _ in found], sum(withheld for _, withheld in found)
+
+    def _is_request_due(self, peer: Peer, digest: str) -> bool:
+        """Whether a request without entries is due: to say something, or to show that the link is up."""
+        is_usual = peer.is_compared and not peer.failures and digest == peer.digest
+        return not is_usual or time.monotonic() - peer.asked_s >= HEARTBEAT_S
+
+    def _pace(self, peer: Peer, size_bytes: int, *, is_full: bool) -> None:
+        """Note when the link's rate allows the batch after one of this size."""
+        limits = [self._rates.bytes_per_s, self._rates.catch_up_bytes_per_s if is_full else 0]
+        rate = min((limit for limit in limits if limit), default=0)
+        if rate:
+            peer.next_s = max(time.monotonic(), peer.next_s) + size_bytes / rate
+
+    async def _meet(self, peer: Peer, identity: str) -> None:
+        """Raise LinkError if a neighbour is not the one that was known by its name."""
+        if identity != peer.identity:
+            if not await asyncio.to_thread(self._store.meet, peer.name, identity):
+                raise LinkError(_clash(peer.name))
+            peer.identity = identity
 
     async def _encoded(
         self, peer: Peer, first: int, entries: Sequence[bytes], digest: str
@@ -255,14 +347,15 @@ class Links:
             entries = [emptied(entries[0])]
         batch = Batch(
             VERSION,
-            self._topology.name,
+            self._clusters.name,
             self._store.identity,
             peer.name,
-            ROUTING,
+            self.routing,
             first,
             tuple(msgspec.Raw(each or _LOST) for each in entries),
             digest,
-            () if digest == peer.digest else self._topology.rows,
+            () if digest == peer.digest else self._clusters.rows_for(peer.name),
+            self._clusters.cluster_of_peer(peer.name),
         )
         body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
@@ -272,7 +365,8 @@ class Links:
         return body, {}
 
     async def _post(self, peer: Peer, body: bytes, headers: Mapping[str, str]) -> Answer:
-        url = f"{peer.url}/v1/brokers/{self._topology.name}/entries"
+        url = f"{peer.url}/v1/brokers/{self._clusters.name}/entries"
+        peer.asked_s = time.monotonic()
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
             answer = bytearray()
             async for piece in response.aiter_bytes():
@@ -285,9 +379,9 @@ class Links:
             raise LinkError(f"it answered {response.status_code}: {_detail(bytes(answer))}")
         return decode_answer(bytes(answer))
 
-    async def _merge(self, rows: Sequence[Any]) -> None:
+    async def _merge(self, peer: Peer, rows: Sequence[Row]) -> None:
         try:
-            is_new = self._topology.merge(rows)
+            is_new = self._clusters.merge(peer.name, rows)
         except RefusedError as error:
             raise LinkError(str(error)) from None
         if is_new:
@@ -299,41 +393,61 @@ class Links:
         """Store a neighbour's batch, and return the encoded answer. Raise HttpProblem if it is refused."""
         peer = self.peers.get(name)
         if peer is None:
-            detail = f"{name!r:.80} is not a neighbour of the broker {self._topology.name!r}."
+            detail = f"{name!r:.80} is not a neighbour of the broker {self._clusters.name!r}."
             raise HttpProblem(404, "unknown-broker", detail, hint=f"Start it with --peer {name[:80]}=URL.")
-        batch, entries = await asyncio.to_thread(decode_batch, body)
-        self._check(peer, batch, entries)
+        if len(body) <= INLINE_BYTES:
+            batch, entries = decode_batch(body)
+        else:
+            batch, entries = await asyncio.to_thread(decode_batch, body)
+        self._check(peer, batch)
         async with peer.receiving:
-            if not await asyncio.to_thread(self._store.meet, peer.name, batch.identity):
-                raise HttpProblem(409, "broker-clash", _clash(peer.name))
-            watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
-        if batch.rows:
             try:
-                await self._merge(batch.rows)
+                await self._meet(peer, batch.identity)
+                # The rows first: a neighbour that must not be one sends no entries.
+                if batch.rows:
+                    await self._merge(peer, batch.rows)
             except LinkError as error:
                 raise HttpProblem(409, "broker-clash", str(error)) from None
-        if entries:
+            self._check_entries(peer, entries)
+            watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
+        me = self._clusters.name
+        if self.must_reroute or any(not isinstance(each, Lost) and _is_for(each, me) for each in entries):
             self.on_change()
+        if entries:
             self.poke()
-        digest = self._topology.digest
-        rows = () if digest == batch.digest else self._topology.rows
-        me, identity = self._topology.name, self._store.identity
-        return encoder.encode(Answer(VERSION, me, identity, watermark, digest, rows))
+        digest = self._clusters.digest(name)
+        rows = () if digest == batch.digest else self._clusters.rows_for(name)
+        return encoder.encode(Answer(VERSION, me, self._store.identity, watermark, digest, rows))
 
-    def _check(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> None:
+    def _check(self, peer: Peer, batch: Batch) -> None:
         """Raise HttpProblem for a batch that this broker must not take."""
         if batch.source != peer.name:
             raise HttpProblem(400, "bad-batch", f"The batch is of {batch.source!r}, not of {peer.name!r}.")
-        if batch.to != self._topology.name:
-            detail = f"This is the broker {self._topology.name!r}, not {batch.to!r}."
+        if batch.to != self._clusters.name:
+            detail = f"This is the broker {self._clusters.name!r}, not {batch.to!r}."
             raise HttpProblem(409, "broker-clash", detail, hint="Correct --broker here, or --peer there.")
-        if batch.routing != ROUTING:
-            raise HttpProblem(
-                409, "routing", f"This broker routes by {ROUTING}, not by {batch.routing!r:.40}."
+        if batch.routing != self.routing:
+            detail = f"This broker has --routing {self.routing}, the neighbour {batch.routing!r:.40}."
+            raise HttpProblem(409, "routing", detail, hint="Start all brokers with the same --routing.")
+        cluster = self._clusters.cluster_of_peer(peer.name)
+        if batch.cluster != cluster:
+            detail = (
+                f"The link belongs to the cluster {cluster!r} here, at the neighbour to {batch.cluster!r}."
             )
+            raise HttpProblem(409, "routing", detail, hint="Correct --cluster or --peer at one of them.")
+
+    def _check_entries(self, peer: Peer, entries: Sequence[Entry]) -> None:
+        """Raise HttpProblem for entries that do not belong on this link."""
+        cluster, me = self._clusters.cluster_of_peer(peer.name), self._clusters.name
         for entry in entries:
-            if not isinstance(entry, Lost) and entry.source == self._topology.name:
+            if isinstance(entry, Lost):
+                continue
+            if entry.source == me:
                 raise HttpProblem(400, "bad-batch", f"An entry of {entry.source!r} comes back to it: a loop.")
+            for name in (entry.source, *(each.name for each in entry.destinations)):
+                if name != me and self._clusters.cluster_of(name) not in (None, cluster):
+                    detail = f"An entry names {name!r}, which is not in the cluster {cluster!r} of this link."
+                    raise HttpProblem(400, "bad-batch", detail)
 
     def _store_batch(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> int:
         """Store the entries that are new, and return the watermark."""
@@ -351,20 +465,24 @@ class Links:
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"})
         parts: list[Part] = []
         mine: list[Inbound] = []
-        digest = self._topology.digest
-        me = self._topology.name
+        digest = self._clusters.digest(peer.name)
+        me = self._clusters.name
         for entry in fresh:
             if isinstance(entry, Lost):
                 continue
             others = [each for each in entry.destinations if each.name != me]
-            parts += self._topology.split(entry, others)
+            parts += self._clusters.split(entry, others)
             mine += [_inbound(entry, each) for each in entry.destinations if each.name == me]
         watermark += len(fresh)
         self._store.receive(peer.name, watermark, parts, mine)
-        if self._topology.digest != digest:
+        if self._clusters.digest(peer.name) != digest:
             # Entries may have been given their ways by the old topology after all others were rerouted.
             self.must_reroute = True
         return watermark
+
+
+def _is_for(entry: Events | Interest | Counts, name: str) -> bool:
+    return any(each.name == name for each in entry.destinations)
 
 
 _LOST = encoder.encode(Lost())

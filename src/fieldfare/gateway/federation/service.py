@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from fieldfare.gateway.admission.keyring import read_peer_key
 from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
-from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, ROUTING, Links
-from fieldfare.gateway.federation.topology import NO_PATH, Topology
-from fieldfare.gateway.federation.wire import Lost, decode_entry, decode_rows
-from fieldfare.gateway.peers import urls_of_peers
+from fieldfare.gateway.federation.link_filters import read_link_filters
+from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, LinkRates, Links
+from fieldfare.gateway.federation.topology import NO_PATH
+from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
+from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.settings import GatewaySettings
@@ -49,7 +51,7 @@ class Federation:
 
     def __init__(
         self,
-        topology: Topology,
+        clusters: Clusters,
         store: LinkStore,
         brokers: BrokerStore,
         correspondence: Correspondence,
@@ -59,7 +61,7 @@ class Federation:
         forwarder: Forwarder,
         writer: Writer,
     ) -> None:
-        self._topology = topology
+        self._clusters = clusters
         self._store = store
         self._brokers = brokers
         self._correspondence = correspondence
@@ -146,7 +148,7 @@ class Federation:
 
     def _reroute(self) -> bool:
         """Give entries that were never sent another way, where theirs is cut and there is one."""
-        cut = [name for name in self.links.peers if not self._topology.is_up(name)]
+        cut = [name for name in self.links.peers if not self._clusters.is_up(name)]
         after, has_moved = 0, False
         while found := self._store.unsent((NO_PATH, *cut), after, REROUTED_BATCH_SIZE):
             after = found[-1][0]
@@ -155,7 +157,7 @@ class Federation:
                 entry = decode_entry(stored)
                 if isinstance(entry, Lost):
                     continue
-                ways = [(hop or peer, part) for hop, part in self._topology.split(entry, entry.destinations)]
+                ways = [(hop or peer, part) for hop, part in self._clusters.split(entry, entry.destinations)]
                 if ways and ways != [(peer, stored)]:
                     rerouted.append((id, ways))
             if rerouted:
@@ -187,10 +189,11 @@ class Federation:
     def document(self) -> dict[str, Any]:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()
-        rows = {row.name: row for row in self._topology.rows}
+        rows = {row.name: row for row in self._clusters.rows}
         return {
-            "broker": self._topology.name,
-            "routing": ROUTING,
+            "broker": self._clusters.name,
+            "routing": self.links.routing,
+            "clusters": [name for name in self._clusters.names if name],
             "links": [self._link(name, outboxes) for name in self.links.peers],
             "brokers": [self._broker(name, rows) for name in sorted({*rows, *self._correspondence.names})],
             "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
@@ -205,7 +208,8 @@ class Federation:
         return {
             "peer": name,
             "url": peer.url,
-            "is_up": self._topology.is_up(name),
+            "cluster": self._clusters.cluster_of_peer(name) or None,
+            "is_up": self._clusters.is_up(name),
             "trouble": peer.trouble or None,
             "outbox_entries": fill.entries,
             "outbox_bytes": fill.bytes,
@@ -214,16 +218,18 @@ class Federation:
             "sent_requests": peer.requests,
             "sent_entries": peer.entries,
             "sent_bytes": peer.bytes,
+            "withheld_events": peer.withheld,
         }
 
     def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
         found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
-        if name == self._topology.name:
+        if name == self._clusters.name:
             return found
         return found | {
-            "next_hop": self._topology.path(name),
+            "cluster": self._clusters.cluster_of(name) or None,
+            "next_hop": self._clusters.path(name),
             "filters": 0 if known is None else self._brokers.count_filters(known.number),
             "destination": None if known is None else known.number,
             "events_sent": state.events,
@@ -241,6 +247,7 @@ def open_federation(
     registry: SubscriptionHistory,
     writer: Writer,
     appender: Appender,
+    charge: Callable[..., None],
     key_of_space: Callable[[str], str | None],
 ) -> Federation | None:
     """Return the broker of a service that is one, and open its files; None for other services.
@@ -250,7 +257,8 @@ def open_federation(
     UnusableFile
         The file with the key or the authorities for neighbours cannot be used.
     FormatError
-        The log is in Kafka, which keeps no origins of records; or the registry is older than the links.
+        The log is in Kafka, which keeps no origins of records; the registry is older than the links; the
+        links were made with another routing protocol; or a file of links' filters is not valid.
     """
     if settings.broker is None:
         return None
@@ -260,11 +268,8 @@ def open_federation(
     if store.is_new:
         # The registry may know brokers by an earlier file: their messages begin again.
         brokers.forget_brokers(writer.log_ends, time.time_ns() // 1_000_000)
-    version, rows = store.row()
-    peers = urls_of_peers(settings.peers)
-    topology = Topology(
-        settings.broker, store.identity, peers, max(version, time.time_ns() // 1_000_000), decode_rows(rows)
-    )
+    own = settings.broker_settings
+    clusters = _clusters_of(own, store, settings.folder.root)
     told = max((each.through for each in store.correspondents().values()), default=0)
     if told > registry.revision():
         raise FormatError(
@@ -274,21 +279,58 @@ def open_federation(
         )
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
-    links = Links(topology, store, peers, key, caller_context(settings.peer_ca_file))
+    links = Links(
+        clusters,
+        store,
+        own.routing,
+        {name: each.url for name, each in own.neighbours().items()},
+        key,
+        caller_context(settings.peer_ca_file),
+        LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
+        read_link_filters(settings.peer_filter_file, own.neighbours()),
+    )
     # Not `batch_max_events`: the request was accepted at another site.
     limits = Limits(settings.event_max_bytes)
     inbox = Inbox(
-        settings.broker,
+        clusters,
         store,
         brokers,
         correspondence,
         appender,
+        charge,
         key_of_space,
         limits,
         settings.filter_max_bytes,
     )
-    interest = InterestSender(registry, store, topology, correspondence)
+    interest = InterestSender(registry, store, clusters, correspondence)
     forwarder = Forwarder(
-        log, match_log, store, topology, correspondence, writer.floor, lambda: writer.log_ends
+        log, match_log, store, clusters, correspondence, writer.floor, lambda: writer.log_ends
     )
-    return Federation(topology, store, brokers, correspondence, links, inbox, interest, forwarder, writer)
+    return Federation(clusters, store, brokers, correspondence, links, inbox, interest, forwarder, writer)
+
+
+def _clusters_of(own: BrokerSettings, store: LinkStore, root: object) -> Clusters:
+    version, stored = store.row()
+    rows = decode_rows(stored)
+    _check_routing(own, rows, root)
+    return Clusters(
+        str(own.name),
+        store.identity,
+        own.all_clusters(),
+        {name: each.cluster for name, each in own.neighbours().items()},
+        max(version, time.time_ns() // 1_000_000),
+        rows,
+    )
+
+
+def _check_routing(own: BrokerSettings, rows: Sequence[Row], root: object) -> None:
+    """Raise FormatError if the links were made with another routing protocol.
+
+    Other brokers' filters, and events that wait, are those of that protocol.
+    """
+    made = {MERC if row.cluster and LINK not in row.cluster else FBR if row.cluster else DDBR for row in rows}
+    if any(row.name == own.name for row in rows) and made != {own.routing}:
+        raise FormatError(
+            f"{root}: its links were made with --routing {', '.join(sorted(made))}, not {own.routing}: give"
+            " the broker a new name, and move links.db away"
+        )

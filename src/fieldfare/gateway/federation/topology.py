@@ -1,4 +1,4 @@
-"""The topology as one broker knows it: next hops, and which links are up.
+"""The topology of one cluster as a broker knows it: next hops, and which links are up.
 
 The tables and the multicast are those of the machine (`routing.overlay`, `routing.multicast`); this class
 translates between its messages and stored entries. Safe for several threads.
@@ -7,7 +7,7 @@ translates between its messages and stored entries. Safe for several threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -31,23 +31,33 @@ _NOTHING = Settle(1)
 
 
 class Topology:
-    """One broker's topology.
+    """One broker's topology of one of its clusters.
 
     Parameters
     ----------
+    cluster
+        The cluster.
     name, identity
         The broker.
     peers
-        The names of its neighbours.
+        The names of its neighbours in the cluster.
     version, rows
         The version of its own row, and the rows of all brokers, as stored last.
     """
 
     def __init__(
-        self, name: str, identity: str, peers: Iterable[str], version: int, rows: Iterable[Row]
+        self,
+        cluster: str,
+        name: str,
+        identity: str,
+        peers: Iterable[str],
+        version: int,
+        rows: Sequence[Row],
     ) -> None:
         self._lock = threading.Lock()
+        self.cluster = cluster
         self.name = name
+        self._beyond = {row.name: row.beyond for row in rows if row.name != name}
         self._state = new_state(name, identity, Ddbr())
         self._overlay = self._state.multicast.overlays.setdefault("", Overlay(name))
         self._state.multicast.links.update({peer: Link(peer, ("",)) for peer in peers})
@@ -80,7 +90,14 @@ class Topology:
         """The rows of all brokers, by name."""
         with self._lock:
             return tuple(
-                Row(row.name, row.identity, row.version, tuple(peer for peer, _ in row.links))
+                Row(
+                    row.name,
+                    row.identity,
+                    row.version,
+                    tuple(peer for peer, _ in row.links),
+                    self.cluster,
+                    self._beyond.get(row.name, ()),
+                )
                 for _, row in sorted(self._overlay.rows.items())
             )
 
@@ -98,13 +115,48 @@ class Topology:
             self._write_own_row()
             return True
 
-    def merge(self, rows: Sequence[Row]) -> bool:
+    def set_beyond(self, clusters: Iterable[str]) -> bool:
+        """Set the clusters that are reached over this broker; return whether that is a change."""
+        beyond = tuple(sorted(clusters))
+        with self._lock:
+            if self._beyond.get(self.name, ()) == beyond:
+                return False
+            self._beyond[self.name] = beyond
+            self._write_own_row()
+            return True
+
+    @property
+    def has_links(self) -> bool:
+        """Whether another broker can be reached."""
+        with self._lock:
+            return bool(self._overlay.tree(self.name))
+
+    def beyond(self) -> dict[str, tuple[str, ...]]:
+        """Return the clusters that are reached over each other broker that can be reached here."""
+        with self._lock:
+            return self._reachable(self._overlay, self._beyond)
+
+    def _reachable(
+        self, overlay: Overlay, beyond: Mapping[str, tuple[str, ...]], peer: str | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        names = {*overlay.tree(self.name), *(() if peer is None else (peer, *overlay.tree(peer)))}
+        return {name: beyond[name] for name in sorted(names - {self.name}) if beyond.get(name)}
+
+    def merge(self, rows: Sequence[Row], peer: str, elsewhere: Mapping[str, str]) -> bool:
         """Add rows that are newer than the known ones; return whether there were any.
+
+        Parameters
+        ----------
+        peer
+            The neighbour that has sent them.
+        elsewhere
+            The clusters of this broker, and those beyond them, each with a word about the way there.
 
         Raises
         ------
         RefusedError
-            No broker can have written a row, two brokers have the same name, or there are too many links.
+            No broker can have written a row, two brokers have the same name, there are too many links, or
+            the clusters form a ring.
         """
         given = [_to_row(row) for row in rows]
         with self._lock:
@@ -118,7 +170,10 @@ class Topology:
             links |= {row.name: len(row.links) for row in given}
             if sum(links.values()) > LINKS_TOTAL_MAX:
                 raise RefusedError(f"The brokers would have more than {LINKS_TOTAL_MAX} links.")
+            self._check_ring(rows, peer, elsewhere)
             newer = self._overlay.merge(row for row in given if row.name != self.name)
+            written = {row.name: row.beyond for row in rows}
+            self._beyond.update((row.name, written[row.name]) for row in newer)
             # A row of its own that is newer was written before this broker's file was restored.
             mine = [row.version for row in given if row.name == self.name]
             if mine and max(mine) > self.version:
@@ -126,6 +181,24 @@ class Topology:
                 self._write_own_row()
                 return True
             return bool(newer)
+
+    def _check_ring(self, rows: Sequence[Row], peer: str, elsewhere: Mapping[str, str]) -> None:
+        known = {name: row.version for name, row in self._overlay.rows.items()}
+        newer = [row for row in rows if row.name != self.name and row.version > known.get(row.name, -1)]
+        if not newer or not any([*elsewhere, *self._beyond.values(), *(row.beyond for row in newer)]):
+            return
+        trial = Overlay(self.name, rows=dict(self._overlay.rows))
+        trial.merge(map(_to_row, newer))
+        beyond = self._reachable(trial, self._beyond | {row.name: row.beyond for row in newer}, peer)
+        ways = dict(elsewhere)
+        for name, clusters in beyond.items():
+            for cluster in clusters:
+                if cluster in ways:
+                    raise RefusedError(
+                        f"The cluster {cluster!r} would be reached over the broker {name!r} and"
+                        f" {ways[cluster]}: clusters (with --routing fbr: links) must not form a ring."
+                    )
+                ways[cluster] = f"over the broker {name!r}"
 
     def path(self, name: str) -> str | None:
         """Return the neighbour that is the next hop to a broker; None if there is no path."""

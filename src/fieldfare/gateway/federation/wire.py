@@ -28,12 +28,17 @@ BATCH_BYTES = 2 << 20
 DESTINATIONS_MAX = 1_000
 """Maximum brokers of an overlay, and of a destination list; more are refused."""
 
+CLUSTERS_MAX = 1_000
+"""Maximum clusters of all brokers together."""
+
 LINKS_MAX = 1_000
 FILTERS_MAX = 1_000
 """Maximum changes of filters in an entry; more are refused."""
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=REVISION_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+_Cluster = Annotated[str, msgspec.Meta(max_length=257)]
+"""A cluster's name, or the names of both ends of a link; see `gateway.peers`."""
 
 
 class Destination(msgspec.Struct, array_like=True, frozen=True):
@@ -57,16 +62,19 @@ _Destinations = Annotated[tuple[Destination, ...], msgspec.Meta(min_length=1, ma
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
-    """Events of one record of the origin, all for the same destinations.
+    """Events of one or more successive records of the origin, all for the same destinations.
 
     Attributes
     ----------
     source
         The origin: the broker where they were published.
     partition, offset, stamp
-        Their record in the origin's log.
+        The first of their records in the origin's log.
     payload
         As in `storage.event_log.NewRecord`.
+    origin
+        The origin of events that an edge broker passes on between clusters, as `origins.Origin.beyond`
+        writes it. Then `source` and the other places are those of the edge broker.
     """
 
     source: _Name
@@ -77,6 +85,7 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     stamp: _Number
     count: Annotated[int, msgspec.Meta(ge=1, le=RECORD_EVENTS_MAX)]
     payload: bytes
+    origin: Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9]{1,3}>[^>]{1,400})?$")] = ""
 
 
 class FilterChange(msgspec.Struct, array_like=True, frozen=True):
@@ -126,12 +135,20 @@ Entry = Events | Interest | Counts | Lost
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A broker's row of the topology: the neighbours to which its links are up. Only it writes its row."""
+    """A broker's row of a cluster: the neighbours to which its links are up. Only the broker writes it.
+
+    Attributes
+    ----------
+    beyond
+        The other clusters that are reached over this broker, if it is an edge broker.
+    """
 
     name: _Name
     identity: _Name
     version: _Number
     links: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=LINKS_MAX)]
+    cluster: _Cluster = ""
+    beyond: Annotated[tuple[_Cluster, ...], msgspec.Meta(max_length=CLUSTERS_MAX)] = ()
 
 
 _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
@@ -149,6 +166,7 @@ class Batch(msgspec.Struct, frozen=True):
     entries: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=BATCH_ENTRIES_MAX)]
     digest: str
     rows: _Rows = ()
+    cluster: _Cluster = ""
 
 
 class Answer(msgspec.Struct, frozen=True):

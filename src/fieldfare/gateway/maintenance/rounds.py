@@ -247,7 +247,8 @@ class Maintenance:
 
     def _forget_runs(self, federation: Federation) -> None:
         """Forget as of which revisions records met other brokers' filters that are forwarded already."""
-        before = self.floor()
+        needed = federation.history_floor()
+        before = self.floor() if needed is None else min(self.floor(), needed)
         for partition, cursor in zip(self.log.partitions, federation.cursors, strict=True):
             waiting = partition.lowest_stamp(cursor)
             before = before if waiting is None else min(before, waiting)

@@ -20,6 +20,7 @@ _LINK = record(
     {
         "peer": string("The neighbour's name."),
         "url": string("The URL of the neighbour."),
+        "cluster": {"type": ["string", "null"], "description": "The cluster of the link, if it has one."},
         "is_up": {"type": "boolean", "description": "Whether the last requests were answered."},
         "trouble": {"type": ["string", "null"], "description": "Why the last request failed."},
         "outbox_entries": integer("Entries that the neighbour has not acknowledged."),
@@ -29,12 +30,14 @@ _LINK = record(
         "sent_requests": integer("Requests answered since the gateway's start."),
         "sent_entries": integer("Entries acknowledged since the gateway's start."),
         "sent_bytes": integer("Bytes of these requests, compressed."),
+        "withheld_events": integer("Events of these entries that the link's filter has kept back."),
     }
 )
 _BROKER = record(
     {
         "name": string("Name of the broker."),
         "links": array(string(), "The neighbours to which its links are up."),
+        "cluster": {"type": ["string", "null"], "description": "The cluster shared with it, if it has one."},
         "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
         "filters": integer("Filters of its subscribers that are known here."),
         "destination": {"type": ["integer", "null"], "description": "The number of its matches."},
@@ -51,12 +54,15 @@ _BROKER = record(
 _STATE = record(
     {
         "broker": string("The name of this broker."),
-        "routing": string("The routing protocol: ddbr."),
+        "routing": string("The routing protocol: ddbr, fbr or merc."),
+        "clusters": array(string(), "The clusters of this broker; none with the protocol ddbr."),
         "links": array(_LINK, "The links to neighbours."),
         "brokers": array(_BROKER, "All brokers that this one knows, itself included."),
         "without_path": integer("Entries whose destinations cannot be reached at present."),
         "inbox_bytes": integer("Bytes of received entries that are not processed yet."),
-        "dropped_events": integer("Events of others that were not valid, or had no space here."),
+        "dropped_events": integer(
+            "Events of others that were not valid, were kept back by a filter, or had no space here."
+        ),
         "refused_filters": integer("Filters of others that were refused."),
         "forwarded_to": array(integer(), "The offsets up to which records are forwarded, by partition."),
     }
