@@ -231,8 +231,8 @@ def _largest(test: Any, most: Any) -> Any:
     low, high = np.zeros_like(most), most.copy()
     while (high - low > 1).any():
         middle = (low + high) // 2
-        passes = test(middle)
-        low, high = np.where(passes, middle, low), np.where(passes, high, middle)
+        passes, is_open = test(middle), high - low > 1
+        low, high = np.where(passes & is_open, middle, low), np.where(~passes & is_open, middle, high)
     return low
 
 
@@ -241,8 +241,8 @@ def _smallest(test: Any, most: Any) -> Any:
     low, high = np.zeros_like(most), most.copy()
     while (high - low > 1).any():
         middle = (low + high) // 2
-        passes = test(middle)
-        low, high = np.where(passes, low, middle), np.where(passes, middle, high)
+        passes, is_open = test(middle), high - low > 1
+        low, high = np.where(~passes & is_open, middle, low), np.where(passes & is_open, middle, high)
     return high
 
 

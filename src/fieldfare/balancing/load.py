@@ -146,7 +146,7 @@ class Load:
             memory=self.memory + subscriptions * self.memory_per_subscription,
         )
         changed = replace(changed, matching_s=self._delay_after(changed))
-        beside = max(0.0, self.cpu - min(1.0, self.input_ratio))
+        beside = max(0.0, self.cpu - self.input_ratio)
         return replace(changed, cpu=changed.input_ratio + beside)
 
     def _delay_after(self, changed: Load) -> Any:
