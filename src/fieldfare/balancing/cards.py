@@ -12,6 +12,8 @@ Where the text is open:
 * Number of subscribers: the least with which the loads are balanced or the offloading broker's is below the
   other's; of this number and the one before it, the one with the smaller difference.
 * "Should not overload": no estimated ratio of the acceptor exceeds its lower overload threshold.
+* Not in the paper: with `guard`, moving must not make another metric of the acceptor exceed the offloading
+  broker's by a share of its threshold. Otherwise what balances one metric is undone for the sake of another.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ class Exchange:
         By key, the number of subscribers that may move, and of all at the broker.
     covered
         Keys covered by the acceptor's CSS.
+    is_shedding
+        Whether the offloading broker is overloaded: then other metrics are not guarded.
     """
 
     def __init__(
@@ -91,10 +95,12 @@ class Exchange:
         present: Mapping[Hashable, int],
         settings: BalancingSettings,
         covered: frozenset[Hashable] = frozenset(),
+        is_shedding: bool = False,
     ) -> None:
         self.mine, self.theirs, self.settings = mine, theirs, settings
         self.profile = profile
         self.moved: list[Moved] = []
+        self.is_shedding = is_shedding
         self.accepted = profile.accepted.copy()
         self.rows = {key: row for row, key in enumerate(profile.keys)}
         self.movable = np.array([movable.get(key, 0) for key in profile.keys], dtype=np.int64)
@@ -195,12 +201,17 @@ class _Trial:
         return difference(self.metric, mine, theirs, self.exchange.settings.normalisation_s)
 
     def fits(self, number: Any) -> Any:
-        """Whether no ratio of the acceptor exceeds its bound."""
-        _, theirs = self._after(number)
-        bounds = self.exchange.settings.lower_overload
+        """Whether no ratio of the acceptor exceeds its bound, nor another metric its guard."""
+        mine, theirs = self._after(number)
+        settings = self.exchange.settings
         found = np.ones(len(number), dtype=bool)
         for each in Resource:
-            found &= theirs.ratio(each) <= bounds.of(each)
+            found &= theirs.ratio(each) <= settings.lower_overload.of(each)
+        if settings.guard > 0 and not self.exchange.is_shedding:
+            for metric in Metric:
+                if metric is not self.metric:
+                    lowest = min(self.exchange.difference(metric), -settings.guard * settings.local.of(metric))
+                    found &= difference(metric, mine, theirs, settings.normalisation_s) >= lowest
         return found
 
     def reaches(self, number: Any) -> Any:

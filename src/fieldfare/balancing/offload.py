@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.balancing.cards import Cards, Exchange, Moved
-from fieldfare.balancing.load import Load, Metric, Resource
+from fieldfare.balancing.load import Load, Metric, Resource, difference
 from fieldfare.balancing.poset import Poset, Region
 from fieldfare.balancing.press import Profile
 from fieldfare.balancing.settings import BalancingSettings
@@ -88,7 +88,7 @@ def offload(
     covered = frozenset[Hashable]()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         covered = covered_by(accepted, poset)
-    exchange = Exchange(*loads, profile, movable, present, settings, covered)
+    exchange = Exchange(*loads, profile, movable, present, settings, covered, overloaded is not None)
     left = poset.copy()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         balance_output(exchange, left, is_overloaded=overloaded is Resource.OUTPUT)
@@ -102,6 +102,9 @@ def offload(
         balance_input(exchange, left)
     else:
         balance_matching(exchange)
+    before = difference(metric, *loads, settings.normalisation_s)
+    if overloaded is None and abs(before) - abs(exchange.difference(metric)) < settings.improvement:
+        return Plan((), *loads)
     return Plan(tuple(exchange.moved), exchange.mine, exchange.theirs)
 
 

@@ -87,6 +87,11 @@ class BalancingSettings:
     rest_s
         Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
         in the paper. Longer: fewer moves, and slower balancing of what moves often.
+    guard
+        Share of its threshold by which another metric may be reversed when one is balanced. Not in the paper:
+        0 means without limit. Lower: fewer moves back and forth, and some differences that stay.
+    improvement
+        A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
     session_s
         Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
     """
@@ -113,4 +118,6 @@ class BalancingSettings:
     retry_s: float = 2.0
     hold_s: float = 300.0
     rest_s: float = 600.0
+    guard: float = 0.0
+    improvement: float = 0.0
     session_s: float = 600.0

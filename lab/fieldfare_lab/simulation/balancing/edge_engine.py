@@ -77,6 +77,8 @@ class Arrived:
     offset: int
     quote: int
     published_s: float
+    subscribers: Any = None
+    version: int = -1
 
 
 @dataclass(slots=True)
@@ -94,7 +96,9 @@ class EdgeEngine:
     Parameters
     ----------
     matched
-        Boolean array, quotes x subscribers.
+        By quote, the subscribers whose filters match it.
+    count
+        Number of subscribers.
     sizes
         Bytes of each quote.
     deliver
@@ -110,7 +114,8 @@ class EdgeEngine:
 
     clock: simpy.Environment
     machine: Machine
-    matched: Any
+    matched: list[Any]
+    count: int
     sizes: Any
     deliver: Callable[[Any, int, float], None]
     is_calibrated: bool = False
@@ -126,22 +131,30 @@ class EdgeEngine:
     _queue: deque[Arrived] = field(default_factory=deque)
     _started_s: float | None = None
     _free_s: float = 0.0
+    _version: int = 0
+    _subscriptions: int = 0
     _draining: list[Draining] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        count = self.matched.shape[1]
-        self.first = np.full(count, NEVER)
-        self.until = np.full(count, NEVER)
-        self.held = np.zeros(count, dtype=bool)
+        self.first = np.full(self.count, NEVER)
+        self.until = np.full(self.count, NEVER)
+        self.held = np.zeros(self.count, dtype=bool)
 
     @property
     def subscriptions(self) -> int:
         """Number of subscriptions in the engine."""
-        return int(np.count_nonzero(self.first != NEVER))
+        return self._subscriptions
 
-    def wants(self, offset: int, quote: int) -> bool:
-        """Return whether a publication is forwarded here."""
-        return bool((self.matched[quote] & (self.first <= offset)).any())
+    def set_places(self, subscriber: int, first: int, until: int = NEVER, *, is_held: bool = False) -> None:
+        """Set from which record on and up to which one a subscriber's events are delivered here."""
+        self._subscriptions += int(self.first[subscriber] == NEVER) - int(first == NEVER)
+        self.first[subscriber], self.until[subscriber], self.held[subscriber] = first, until, is_held
+        self._version += 1
+
+    def subscribers_of(self, offset: int, quote: int) -> Any:
+        """Return the subscribers to whom a publication is delivered here."""
+        found = self.matched[quote]
+        return found[(self.first[found] <= offset) & (offset < self.until[found])]
 
     def arrive(self, offset: int, quote: int, published_s: float) -> None:
         """Take a publication into the input queue."""
@@ -156,8 +169,8 @@ class EdgeEngine:
 
     def _serve(self) -> None:
         event = self._queue[0]
-        row = self.matched[event.quote] & (self.first <= event.offset) & (event.offset < self.until)
-        takes_s = self.machine.cost.of(self.subscriptions, int(np.count_nonzero(row)))
+        event.subscribers, event.version = self.subscribers_of(event.offset, event.quote), self._version
+        takes_s = self.machine.cost.of(self.subscriptions, len(event.subscribers))
         self._started_s = self.clock.now
         timer = self.clock.timeout(takes_s)
         timer.callbacks.append(lambda _: self._served(event, takes_s))
@@ -174,12 +187,15 @@ class EdgeEngine:
         self._check_drained()
 
     def _send(self, event: Arrived) -> None:
-        # The tables are read again: a subscription may have left or opened while the event was matched.
-        row = self.matched[event.quote] & (self.first <= event.offset) & (event.offset < self.until)
-        waiting = np.flatnonzero(row & self.held)
-        for each in waiting:
-            self.kept.append((int(each), event.offset, event.published_s, event.quote))
-        subscribers = np.flatnonzero(row & ~self.held)
+        subscribers = event.subscribers
+        if event.version != self._version:
+            # A subscription has left or opened while the event was matched.
+            subscribers = self.subscribers_of(event.offset, event.quote)
+        is_held = self.held[subscribers]
+        if is_held.any():
+            for each in subscribers[is_held]:
+                self.kept.append((int(each), event.offset, event.published_s, event.quote))
+            subscribers = subscribers[~is_held]
         if len(subscribers):
             self._out(subscribers, event.offset, event.quote, event.published_s)
 
@@ -193,8 +209,7 @@ class EdgeEngine:
 
     def open(self, subscriber: int, place: int) -> None:
         """Deliver a subscriber's kept events from a place on."""
-        self.first[subscriber] = max(int(self.first[subscriber]), place)
-        self.held[subscriber] = False
+        self.set_places(subscriber, max(int(self.first[subscriber]), place))
         mine = [each for each in self.kept if each[0] == subscriber]
         self.kept = [each for each in self.kept if each[0] != subscriber]
         for _, offset, published_s, quote in mine:
@@ -203,8 +218,7 @@ class EdgeEngine:
 
     def remove(self, subscriber: int) -> None:
         """Remove a subscription."""
-        self.first[subscriber] = self.until[subscriber] = NEVER
-        self.held[subscriber] = False
+        self.set_places(subscriber, NEVER)
         self.kept = [each for each in self.kept if each[0] != subscriber]
 
     def drain(self, below: int, then: Callable[[], None]) -> None:

@@ -48,7 +48,9 @@ PAPER = BalancingSettings(
     overload_span_s=0.0, sheds_backlog=True, hold_s=0.0, rest_s=0.0, migration_timeout_s=1.0
 )
 """The paper's settings, without what is added here."""
-OURS = BalancingSettings(samples=1_000, sampling_s=60.0, from_log=True)
+OURS = BalancingSettings(
+    samples=1_000, sampling_s=60.0, from_log=True, rest_s=0.0, guard=0.5, improvement=0.02
+)
 """The paper's thresholds with PRESS from the log, held fruitless pairs, and resting subscribers."""
 
 

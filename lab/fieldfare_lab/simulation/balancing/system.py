@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -123,7 +124,8 @@ class BalancedBrokers(Network):
         self.records = Records()
         self.first_broker = first_broker
         self._rng = rng
-        self._matched = market.matched[:, market.subscriber_columns]
+        by_subscriber = market.matched[:, market.subscriber_columns]
+        self._matched = [np.flatnonzero(row) for row in by_subscriber]
         count = len(market.regions)
         self.joined_at = np.full(count, np.iinfo(np.int64).max)
         self.expected = np.zeros((2, count), dtype=np.int64)
@@ -146,7 +148,13 @@ class BalancedBrokers(Network):
         neighbours = tuple(heads[at] for at in (place - 1, place + 1) if 0 <= at < len(heads))
         for name, machine in cluster.edges.items():
             engine = EdgeEngine(
-                self.clock, machine, self._matched, self.market.quotes.sizes, self._deliver, is_calibrated
+                self.clock,
+                machine,
+                self._matched,
+                len(self.market.regions),
+                self.market.quotes.sizes,
+                self._deliver,
+                is_calibrated,
             )
             self.engines[name] = engine
             self._distance[name] = place + 2
@@ -198,24 +206,25 @@ class BalancedBrokers(Network):
     def _join(self, id: int) -> None:
         engine = self.engines[self.first_broker]
         self._count_control("subscription", self._distance[self.first_broker])
-        engine.first[id] = self.joined_at[id] = self.offset
+        self.joined_at[id] = self.offset
+        engine.set_places(id, self.offset)
         if self.first_broker in self.machines:
             self.hand_in(self.first_broker, Subscribed(self._regions[id]))
 
     def _publish(self, quote: int) -> None:
         offset, self.offset = self.offset, self.offset + 1
         now, second = self.clock.now, int(self.clock.now)
-        matched = self._matched[quote] & (self.joined_at <= offset)
-        self.expected[0] += matched
-        self.expected[1] += matched * (offset + 1)
+        matched = self._matched[quote]
+        matched = matched[self.joined_at[matched] <= offset]
+        self.expected[0][matched] += 1
+        self.expected[1][matched] += offset + 1
         self.records.events[second] += 1
         farthest = 0
         for name, engine in self.engines.items():
-            if engine.wants(offset, quote):
-                hops = self._distance[name]
+            if len(engine.subscribers_of(offset, quote)):
                 farthest = max(farthest, self._cluster[name])
                 self.records.events[second] += 1
-                self._at(now + LINK_S * hops, lambda engine=engine: engine.arrive(offset, quote, now))  # type: ignore[misc]
+                self._at(now + LINK_S * self._distance[name], partial(engine.arrive, offset, quote, now))
         self.records.events[second] += farthest
 
     def _deliver(self, subscribers: Any, offset: int, delay_s: float) -> None:
@@ -336,8 +345,7 @@ class BalancedBrokers(Network):
         engine = self.engines[name]
 
         def at_origin() -> None:
-            engine.first[id], engine.held[id] = self.offset, True
-            engine.until[id] = np.iinfo(np.int64).max
+            engine.set_places(id, self.offset, is_held=True)
             answer = Attached(asked.session, asked.subscription.id, {"origin": self.offset})
             self._at(self.clock.now + LINK_S * hops, lambda: self.hand_in(name, answer))
 
@@ -347,7 +355,8 @@ class BalancedBrokers(Network):
         engine = self.engines[name]
         places = {id: max(at["origin"], engine.last_arrived + 1) for id, at in asked.places.items()}
         ids = [int(id[1:]) for id in places]
-        engine.until[ids] = list(places.values())
+        for id, place in zip(ids, places.values(), strict=True):
+            engine.set_places(id, int(engine.first[id]), place)
         self._count_control("unsubscription", len(ids) * (self._distance[name] - 1))
 
         def left() -> None:
