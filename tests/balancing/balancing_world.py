@@ -103,6 +103,7 @@ class World:
         self.rng = Random(seed)
         self.settings = settings
         self.now = 0.0
+        self.rate = 20.0
         self.loss = 0.0
         self.crash_share = 0.0
         self.lag_s: dict[str, float] = {}
@@ -297,12 +298,12 @@ class World:
         edge = self.edges[name]
         subscriptions = len(edge.entries)
         return Load(
-            input_per_s=20.0,
+            input_per_s=self.rate,
             matching_s=subscriptions * edge.delay_unit_s,
             subscriptions=subscriptions,
             output_bytes_per_s=0.0,
             output_bytes_per_s_max=1e6,
-            cpu=min(1.0, 20.0 * subscriptions * edge.delay_unit_s),
+            cpu=min(1.0, self.rate * subscriptions * edge.delay_unit_s),
             cost=MatchingCost(subscription_s=edge.delay_unit_s),
             span_s=self.now - since_s,
         )
@@ -314,7 +315,7 @@ class World:
         css = [each for each in asked.css if isinstance(each, Range)]
         accepted = np.array([any(each.matches(event) for each in css) for event in samples], dtype=bool)
         bits = bits.reshape(len(keys), len(samples))
-        return Sampled(asked.session, Profile(tuple(keys), bits, accepted, 20.0, 100.0))
+        return Sampled(asked.session, Profile(tuple(keys), bits, accepted, self.rate, 100.0))
 
     def _take(self, name: str, origin: str) -> None:
         """Take what comes next from an origin."""
