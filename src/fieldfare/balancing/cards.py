@@ -210,7 +210,8 @@ class _Trial:
         if settings.guard > 0 and not self.exchange.is_shedding:
             for metric in Metric:
                 if metric is not self.metric:
-                    lowest = min(self.exchange.difference(metric), -settings.guard * settings.local.of(metric))
+                    allowed = -settings.guard * settings.local.of(metric)
+                    lowest = min(self.exchange.difference(metric), allowed)
                     found &= difference(metric, mine, theirs, settings.normalisation_s) >= lowest
         return found
 

@@ -19,7 +19,7 @@ import simpy
 from fieldfare.balancing import Load, MatchingCost
 
 NEVER = np.iinfo(np.int64).max
-WINDOW_S = 20.0
+WINDOW_S = 30.0
 """Length of the window over which a load is measured."""
 LOG_MAX = 1_000
 """Events in the log of matches that PRESS may read."""
