@@ -32,6 +32,8 @@ __all__ = ["as_data"]
 RESULTS = ResultsFolder(HERE / "results")
 DATA = Path(os.environ.get("FIELDFARE_SHARED_DATA", HERE.parents[2] / "shared" / "data")) / QUOTES
 SEEDS = (1, 2, 3)
+FEW_SEEDS = SEEDS[:2]
+"""Of the experiments with many runs."""
 PROCESSES = len(os.sched_getaffinity(0))
 EVERY_S = 20
 """Loads are sampled this often."""

@@ -12,8 +12,12 @@ Where the text is open:
 * Number of subscribers: the least with which the loads are balanced or the offloading broker's is below the
   other's; of this number and the one before it, the one with the smaller difference.
 * "Should not overload": no estimated ratio of the acceptor exceeds its lower overload threshold.
-* Not in the paper: with `guard`, moving must not make another metric of the acceptor exceed the offloading
-  broker's by a share of its threshold. Otherwise what balances one metric is undone for the sake of another.
+* Not in the paper: with `guard`, balancing input must not make the acceptor's delay exceed the offloading
+  broker's by a share of its threshold, nor balancing output its delay or input. Otherwise what balances one
+  metric is undone for the sake of another. Delay follows the number of subscriptions alone, input also their
+  traffic, output also their deliveries: in this order, each can be balanced without undoing the ones before.
+  Nor must the acceptor's metric rise to that of the offloading broker before: a subscription that costs the
+  acceptor more than the difference would go round in circles.
 """
 
 from __future__ import annotations
@@ -27,6 +31,13 @@ import numpy as np
 from fieldfare.balancing.load import Load, Metric, Resource, difference
 from fieldfare.balancing.press import Profile, and_not, exclusive, rate
 from fieldfare.balancing.settings import BalancingSettings
+
+GUARDED: Mapping[Metric, tuple[Metric, ...]] = {
+    Metric.DELAY: (),
+    Metric.INPUT: (Metric.DELAY,),
+    Metric.OUTPUT: (Metric.DELAY, Metric.INPUT),
+}
+"""The metrics that balancing each one must not reverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +212,18 @@ class _Trial:
         return difference(self.metric, mine, theirs, self.exchange.settings.normalisation_s)
 
     def fits(self, number: Any) -> Any:
-        """Whether no ratio of the acceptor exceeds its bound, nor another metric its guard."""
+        """Whether no ratio of the acceptor exceeds its bound, and no guarded metric is reversed."""
         mine, theirs = self._after(number)
         settings = self.exchange.settings
         found = np.ones(len(number), dtype=bool)
         for each in Resource:
             found &= theirs.ratio(each) <= settings.lower_overload.of(each)
         if settings.guard > 0 and not self.exchange.is_shedding:
-            for metric in Metric:
-                if metric is not self.metric:
-                    allowed = -settings.guard * settings.local.of(metric)
-                    lowest = min(self.exchange.difference(metric), allowed)
-                    found &= difference(metric, mine, theirs, settings.normalisation_s) >= lowest
+            found &= theirs.metric(self.metric) < self.exchange.mine.metric(self.metric)
+            for metric in GUARDED[self.metric]:
+                allowed = -settings.guard * settings.local.of(metric)
+                lowest = min(self.exchange.difference(metric), allowed)
+                found &= difference(metric, mine, theirs, settings.normalisation_s) >= lowest
         return found
 
     def reaches(self, number: Any) -> Any:

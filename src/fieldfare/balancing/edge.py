@@ -10,12 +10,17 @@ Where the text is open:
 
 * A STABILIZING broker with a ratio above 0.9 is N/A, and STABILIZING again if that ends before its time.
 * A session that moved nothing leaves the state as it was.
+* Of two requests that cross, that of the broker with the lower name stands. A broker that all have refused
+  waits for up to three detections, by its name and the number of its sessions.
 * The *balanced set* of a broker are those to which it has nothing to offload: no metric exceeds theirs by a
   threshold, or the last session with them found nothing to move. It is empty while the broker is BUSY,
   STABILIZING or sheds an overload.
 """
 
 from __future__ import annotations
+
+import math
+from zlib import crc32
 
 from fieldfare.balancing.acceptor import Acceptor
 from fieldfare.balancing.detection import (
@@ -54,6 +59,8 @@ from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.balancing.state import EdgeState
 from fieldfare.effects import Ask, AskFailed, Effect, Send, Tell, Timer, source
 
+PAUSES_MAX = 4
+"""Detections, at most, without a request after all brokers have refused."""
 LIFE_PIES = 1_000_000_000
 """PIE messages that one life of a broker can number."""
 
@@ -73,13 +80,16 @@ class EdgeBalancer:
         self.state = state
         self.settings = settings or BalancingSettings()
         self.load: Load | None = None
-        self.poset = Poset([(id, each.region) for id, each in state.subscriptions.items()])
+        left = {id for each in state.outgoing.values() for id in each.joined or ()}
+        here = [(id, each.region) for id, each in state.subscriptions.items() if id not in left]
+        self.poset = Poset(here)
         self._offloader = Offloader(state, self.settings, self.poset)
         self._acceptor = Acceptor(state, self.settings, self.poset)
         self._peers: dict[str, tuple[float, Pie]] = {}
         self._watched: dict[str, tuple[str, ...]] = {}
         self._published: tuple[float, Pie] | None = None
         self._metrics: Metrics | None = None
+        self._pause_s = -math.inf
         self._held: dict[tuple[str, Metric], tuple[float, float, float]] = {}
 
     def start(self, now: float) -> list[Effect]:
@@ -104,6 +114,9 @@ class EdgeBalancer:
         offloader, acceptor = self._offloader, self._acceptor
         match inner:
             case Request():
+                if offloader.gives_way_to(sender):
+                    withdrawn = self._ended(offloader.give_way(), now)
+                    return [*withdrawn, *acceptor.requested(sender, inner, self.load, now)]
                 return acceptor.requested(sender, inner, self.load, now)
             case Reply():
                 return offloader.replied(sender, inner, now)
@@ -150,7 +163,8 @@ class EdgeBalancer:
                 self.state.subscriptions[each.id] = each
                 self.poset.add(each.id, each.region)
             case Unsubscribed():
-                if self.state.subscriptions.pop(inner.id, None) is not None:
+                self.state.subscriptions.pop(inner.id, None)
+                if inner.id in self.poset:
                     self.poset.remove(inner.id)
                 self.state.moved_s.pop(inner.id, None)
                 return self._acceptor.unsubscribed(inner.id)
@@ -230,9 +244,10 @@ class EdgeBalancer:
         before, self.load = self._metrics, load
         self._metrics = metrics_of(load)
         state, settings = self.state, self.settings
-        is_over = now >= state.stable_from_s
-        if state.is_stabilizing and is_over and before and is_stable(before, self._metrics, settings):
-            state.is_stabilizing = False
+        waited_s = now - state.stable_from_s
+        if state.is_stabilizing and waited_s >= 0 and before is not None:
+            is_stable_now = is_stable(before, self._metrics, settings)
+            state.is_stabilizing = not is_stable_now and waited_s < settings.unstable_s
         effects = self._update(now)
         if state.state is not State.BUSY:
             effects += self._detect(now)
@@ -258,7 +273,7 @@ class EdgeBalancer:
         peers = {name: pie for name, pie in self.peers(now).items() if pie.state is State.OK}
         actions = broker_actions(load, {name: pie.metrics for name, pie in peers.items()}, self.settings)
         is_shedding = bool(actions) and actions[0].overloaded is not None
-        if is_shedding and load.span_s < self.settings.overload_span_s:
+        if now < self._pause_s or (is_shedding and load.span_s < self.settings.overload_span_s):
             return []
         if state is State.STABILIZING and not is_shedding:
             return []
@@ -288,6 +303,11 @@ class EdgeBalancer:
 
     def _ended(self, effects: list[Effect], now: float) -> list[Effect]:
         """Update the state after what may have begun or ended a session."""
+        if self._offloader.is_refused:
+            # Brokers that detect at the same moments would refuse each other for ever.
+            number = crc32(f"{self.state.name} {self.state.sessions}".encode())
+            self._pause_s = now + self.settings.detection_s * (number % PAUSES_MAX)
+            self._offloader.is_refused = False
         if self._offloader.fruitless is not None:
             self._hold(self._offloader.fruitless, now)
             self._offloader.fruitless = None

@@ -13,6 +13,8 @@ Deviations:
 * **Only connected subscribers move.** Unsubscribing those that did not connect in time, as the paper's text
   reads, would lose their messages.
 * The old broker itself removes a moved subscription; the subscriber need not unsubscribe.
+* The session ends with `Done`. What has queued at the old broker is delivered after that: an overloaded
+  broker must not wait for its queue before it can shed more.
 * A session in which nothing is chosen, or whose acceptor is silent, is cancelled.
 """
 
@@ -62,6 +64,8 @@ class Offloader:
         self._their: Reply | None = None
         self.fruitless: BrokerAction | None = None
         """The action of the last session that found nothing to move; taken by the detection."""
+        self.is_refused = False
+        """Whether every broker of the last list refused; taken by the detection."""
 
     def begin(self, actions: list[BrokerAction], load: Load, now: float) -> list[Effect]:
         """Ask the first broker of a broker-action list."""
@@ -113,7 +117,19 @@ class Offloader:
         left = [each for each in offering.left if each.broker != offering.action.broker]
         if left and self._load is not None:
             return self.begin(left, self._load, now)
+        self.is_refused = True
         return self._end(offering.session)
+
+    def gives_way_to(self, sender: str) -> bool:
+        """Return whether this broker's request crosses one of the broker that it asks, which goes first."""
+        offering = self._state.offering
+        is_asking = offering is not None and not offering.is_sampling
+        return is_asking and offering.action.broker == sender and sender < self._state.name  # type: ignore[union-attr]
+
+    def give_way(self) -> list[Effect]:
+        """Withdraw a request that is not answered."""
+        offering = self._state.offering
+        return [] if offering is None else self._end(offering.session)
 
     def _end(self, session: SessionId, moved: int = 0) -> list[Effect]:
         self._state.offering = None
@@ -214,11 +230,15 @@ class Offloader:
         joined = {id: at for id, at in done.joined.items() if id in leaving.chosen and id in here}
         if not joined:
             del self._state.outgoing[done.session]
-            effects: list[Effect] = [Send(sender, Released(done.session, {}))] if done.joined else []
-            return [*effects, Tell(SessionEnded(done.session, 0))] if leaving.is_current else effects
+            answer: list[Effect] = [Send(sender, Released(done.session, {}))] if done.joined else []
+            return [*answer, Tell(SessionEnded(done.session, 0))] if leaving.is_current else answer
         leaving.joined = joined
         leaving.chosen = dict.fromkeys(joined)
-        return [Ask(Detach(done.session, joined))]
+        for id in joined:
+            self._poset.remove(id)
+        effects: list[Effect] = [Ask(Detach(done.session, joined))]
+        was_current, leaving.is_current = leaving.is_current, False
+        return [*effects, Tell(SessionEnded(done.session, len(joined)))] if was_current else effects
 
     def detached(self, answer: Detached, now: float) -> list[Effect]:
         """Tell the acceptor that it delivers now."""
@@ -229,15 +249,10 @@ class Offloader:
             id: at for id, at in answer.places.items() if id in self._state.subscriptions
         }
         for id in places:
-            self._poset.remove(id)
             del self._state.subscriptions[id]
             self._state.moved_s.pop(id, None)
         leaving.released = dict(places)
-        was_current, leaving.is_current = leaving.is_current, False
-        effects = self._release(answer.session, leaving, now)
-        if was_current:
-            effects.append(Tell(SessionEnded(answer.session, len(places))))
-        return effects
+        return self._release(answer.session, leaving, now)
 
     def _release(self, session: SessionId, leaving: Outgoing, now: float) -> list[Effect]:
         assert leaving.released is not None

@@ -46,6 +46,9 @@ class Poset:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._keys
+
     def key_of(self, id: str) -> Hashable:
         """Return the key of a subscription's node."""
         return self._keys[id]

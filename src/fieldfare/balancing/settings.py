@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from fieldfare.balancing.load import NORMALISATION_S, Metric, Resource
@@ -59,6 +60,9 @@ class BalancingSettings:
     stabilise_s, stabilise_change
         Time after a session in which a broker takes part in no other one, and the change between two
         detections up to which its load is stable then. Shorter: decisions on loads that still move.
+    unstable_s
+        Time after that in which a load that still changes keeps a broker STABILIZING. Not in the paper, where
+        it has no end. Longer: a load that grows steadily is balanced only once it is an overload.
     samples, sampling_s
         N and T of PRESS. More samples: better estimates, and longer sessions.
     from_log
@@ -88,8 +92,9 @@ class BalancingSettings:
         Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
         in the paper. Longer: fewer moves, and slower balancing of what moves often.
     guard
-        Share of its threshold by which another metric may be reversed when one is balanced. Not in the paper:
-        0 means without limit. Lower: fewer moves back and forth, and some differences that stay.
+        Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
+        output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
+        differences that stay.
     improvement
         A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
     session_s
@@ -104,6 +109,7 @@ class BalancingSettings:
     balance: float = 0.005
     stabilise_s: float = 30.0
     stabilise_change: float = 0.05
+    unstable_s: float = math.inf
     samples: int = 50
     sampling_s: float = 30.0
     from_log: bool = False

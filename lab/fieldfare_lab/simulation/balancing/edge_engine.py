@@ -8,6 +8,7 @@ first. A subscription has a first record and a last one here, so that an event b
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class EdgeEngine:
     _free_s: float = 0.0
     _version: int = 0
     _subscriptions: int = 0
+    _leaving: list[int] = field(default_factory=list)
     _draining: list[Draining] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -142,12 +144,20 @@ class EdgeEngine:
 
     @property
     def subscriptions(self) -> int:
-        """Number of subscriptions in the engine."""
-        return self._subscriptions
+        """Number of subscriptions in the engine, without those that leave."""
+        return self._subscriptions - len(self._leaving)
+
+    def examined(self, offset: int) -> int:
+        """Return the number of subscriptions with which a publication is compared."""
+        return self._subscriptions - bisect_right(self._leaving, offset)
 
     def set_places(self, subscriber: int, first: int, until: int = NEVER, *, is_held: bool = False) -> None:
         """Set from which record on and up to which one a subscriber's events are delivered here."""
         self._subscriptions += int(self.first[subscriber] == NEVER) - int(first == NEVER)
+        if self.until[subscriber] != NEVER:
+            self._leaving.remove(int(self.until[subscriber]))
+        if until != NEVER:
+            insort(self._leaving, until)
         self.first[subscriber], self.until[subscriber], self.held[subscriber] = first, until, is_held
         self._version += 1
 
@@ -170,7 +180,7 @@ class EdgeEngine:
     def _serve(self) -> None:
         event = self._queue[0]
         event.subscribers, event.version = self.subscribers_of(event.offset, event.quote), self._version
-        takes_s = self.machine.cost.of(self.subscriptions, len(event.subscribers))
+        takes_s = self.machine.cost.of(self.examined(event.offset), len(event.subscribers))
         self._started_s = self.clock.now
         timer = self.clock.timeout(takes_s)
         timer.callbacks.append(lambda _: self._served(event, takes_s))

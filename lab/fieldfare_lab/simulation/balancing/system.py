@@ -7,7 +7,7 @@ All machines run in one `Network`, which counts their messages by hops. Heads ro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -106,6 +106,8 @@ class BalancedBrokers(Network):
         The edge broker at which all subscribers join.
     is_balancing
         Whether sessions are begun; without them, the load stays where it came.
+    starts_s
+        Edge brokers that start later than the others.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class BalancedBrokers(Network):
         rng: Random,
         is_balancing: bool = True,
         is_calibrated: bool = False,
+        starts_s: Mapping[str, float] | None = None,
     ) -> None:
         self.clock = simpy.Environment()
         super().__init__(self.clock, self, lambda: LINK_S, rng)
@@ -137,6 +140,7 @@ class BalancedBrokers(Network):
         self._pending: dict[str, _Pending] = {}
         self._speed = [1.0] * len(market.intervals_s)
         self._is_publishing = True
+        self._starts_s = starts_s or {}
         self._regions = [Subscription(f"s{id}", f"c{id}", region) for id, region in enumerate(market.regions)]
         heads = [each.head for each in clusters]
         for place, cluster in enumerate(clusters):
@@ -160,7 +164,8 @@ class BalancedBrokers(Network):
             self._distance[name] = place + 2
             self._cluster[name] = place
             if is_balancing:
-                self.add(name, EdgeBalancer(EdgeState(name, cluster.head, cluster.head), self.settings))
+                balancer = EdgeBalancer(EdgeState(name, cluster.head, cluster.head), self.settings)
+                self._at(self._starts_s.get(name, 0.0), partial(self.add, name, balancer))
         self._cluster[cluster.head] = place
         if is_balancing:
             edges = tuple(cluster.edges)
@@ -202,6 +207,15 @@ class BalancedBrokers(Network):
                 self._speed[publisher] = 2.0
 
         self._at(at_s, doubled)
+
+    def set_speeds(self, at_s: float, speeds: Mapping[int, float]) -> None:
+        """Change the rates of some publishers, as multiples of the drawn ones, at a time."""
+
+        def change() -> None:
+            for publisher, speed in speeds.items():
+                self._speed[publisher] = speed
+
+        self._at(at_s, change)
 
     def _join(self, id: int) -> None:
         engine = self.engines[self.first_broker]
