@@ -93,6 +93,7 @@ class Edge:
     entries: dict[str, Entry] = field(default_factory=dict)
     arriving: dict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
     arrived: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    dropped: set[tuple[SessionId, str]] = field(default_factory=set)
     draining: dict[SessionId, dict[str, dict[str, int]]] = field(default_factory=dict)
 
 
@@ -172,9 +173,21 @@ class World:
             return
         edge.machine = EdgeBalancer(pickle.loads(edge.stored), self.settings)
         self._finish(name, edge.machine.start(self.now))
+        self._forget(name)
         for origin in self.records:
             while edge.arriving[origin] and edge.machine is not None:
                 self._take(name, origin)
+
+    def _forget(self, name: str) -> None:
+        """Drop attachments that the balancer does not know any more."""
+        edge = self.edges[name]
+        state = pickle.loads(edge.stored)
+        known = {(session, id) for session, each in state.incoming.items() for id in each.places}
+        if state.accepting is not None:
+            known |= {(state.accepting.session, id) for id in state.accepting.joined}
+        for id, entry in list(edge.entries.items()):
+            if entry.is_held and (entry.session, id) not in known:
+                del edge.entries[id]
 
     def settle(self, seconds: float = 120) -> None:
         """End all trouble, start all brokers, and let sessions finish."""
@@ -342,9 +355,9 @@ class World:
 
     def _attached(self, name: str, origin: str, asked: Attach, place: int, life: int) -> None:
         edge = self.edges[name]
-        if edge.life != life:
-            return
         id = asked.subscription.id
+        if edge.life != life or (asked.session, id) in edge.dropped:
+            return
         entry = edge.entries.setdefault(id, Entry(asked.subscription, asked.session, {}, is_held=True))
         entry.first[origin] = place
         if len(entry.first) == len(self.records):
@@ -390,6 +403,7 @@ class World:
             kept, entry.kept = entry.kept, []
             self.delivered[news.id] += [(at, offset) for at, offset in kept if offset >= news.places[at]]
         elif isinstance(news, Drop):
+            edge.dropped.add((news.session, news.id))
             entry = edge.entries.get(news.id)  # type: ignore[assignment]
             if entry is not None and entry.session == news.session and entry.is_held:
                 del edge.entries[news.id]

@@ -270,7 +270,10 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Have the events of a subscription come here, and keep them until `Open`. Answer: `Attached`."""
+    """Have the events of a subscription come here, and keep them until `Open`. Answer: `Attached`.
+
+    At a start, a runtime drops attachments that the stored state does not name.
+    """
 
     session: SessionId
     subscription: Subscription
