@@ -123,8 +123,9 @@ class Offloader:
     def gives_way_to(self, sender: str) -> bool:
         """Return whether this broker's request crosses one of the broker that it asks, which goes first."""
         offering = self._state.offering
-        is_asking = offering is not None and not offering.is_sampling
-        return is_asking and offering.action.broker == sender and sender < self._state.name  # type: ignore[union-attr]
+        if offering is None or offering.is_sampling:
+            return False
+        return offering.action.broker == sender and sender < self._state.name
 
     def give_way(self) -> list[Effect]:
         """Withdraw a request that is not answered."""

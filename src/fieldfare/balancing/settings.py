@@ -90,7 +90,7 @@ class BalancingSettings:
         one of the two loads changes by `stabilise_change`. Not in the paper.
     rest_s
         Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
-        in the paper. Longer: fewer moves, and slower balancing of what moves often.
+        in the paper: 0. Longer: fewer moves, and slower balancing of what moves often.
     guard
         Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
         output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
@@ -123,7 +123,7 @@ class BalancingSettings:
     reply_s: float = 5.0
     retry_s: float = 2.0
     hold_s: float = 300.0
-    rest_s: float = 600.0
+    rest_s: float = 0.0
     guard: float = 0.0
     improvement: float = 0.0
     session_s: float = 600.0

@@ -254,6 +254,30 @@ def test_requests_go_one_by_one_through_the_list() -> None:
     assert to == "B3"
 
 
+def test_of_two_requests_that_cross_that_of_the_lower_name_stands() -> None:
+    """Otherwise two brokers that detect at the same moments refuse each other for ever."""
+    for peer, expected in (("A1", State.OK), ("B2", State.BUSY)):
+        broker = Broker()
+        broker.pie(Metrics(), broker=peer)
+        assert sent(broker.measure(load(0.5)), Request)
+        ((_, reply),) = sent(broker.hand(Received(peer, Request(SessionId(peer, 1, 1)))), Reply)
+        assert isinstance(reply, Reply) and reply.state is expected
+        assert broker.state is State.BUSY
+
+
+def test_a_broker_that_all_have_refused_waits_for_up_to_three_detections() -> None:
+    waits = set()
+    for name in ("B1", "B3", "B5", "B7", "B9"):
+        broker = Broker()
+        broker.balancer.state.name = name
+        broker.pie(Metrics())
+        ((_, request),) = sent(broker.measure(load(0.5)), Request)
+        assert isinstance(request, Request)
+        broker.hand(Received("B2", Reply(request.session, State.BUSY)))
+        waits.add(next(at for at in range(9) if sent(broker.measure(load(0.5)), Request)))
+    assert waits <= {0, 1, 2, 3} and len(waits) > 1
+
+
 @pytest.mark.parametrize("state", [State.BUSY, State.NOT_AVAILABLE, State.STABILIZING])
 def test_only_brokers_whose_pie_says_ok_are_asked(state: State) -> None:
     broker = Broker()
