@@ -73,10 +73,11 @@ def variant_of(set_up: SetUp, variant: str) -> SetUp:
 
 
 def run(set_up: SetUp, seed: int, given: Quotes | None = None) -> BalancedBrokers:
-    """Run a set-up, and check that every event was delivered once."""
+    """Run a set-up, and check that every event was delivered once; not if brokers still work off a queue."""
     brokers = set_up.build(given or quotes(), seed)
     brokers.run(set_up.until_s, drains_s=60.0 if set_up.is_balancing else 1.0)
-    if set_up.is_balancing and (brokers.lost() or brokers.doubled_or_foreign()):
+    is_empty = not any(engine.waiting for engine in brokers.engines.values())
+    if (is_empty and brokers.lost()) or brokers.doubled_or_foreign():
         raise AssertionError(f"{brokers.lost()} lost, {brokers.doubled_or_foreign()} doubled or foreign")
     return brokers
 

@@ -27,8 +27,8 @@ from balancing_runs import (
 
 from fieldfare_lab.simulation.balancing.setups import LOCAL_SET_UP
 
-SAMPLES = (1, 5, 10, 50, 200, 1_000)
-UNTIL_S = 1_300.0
+SAMPLES = (1, 10, 50, 1_000)
+UNTIL_S = 1_150.0
 """The end of a run: all have joined, and the sessions after that count, too."""
 
 

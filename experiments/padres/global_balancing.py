@@ -154,6 +154,7 @@ def draw() -> None:
                 row
                 for row in RESULTS.read("global_loads")
                 if (row["variant"], row["seed"]) == (variant, SHOWN_SEED)
+                and row["at_s"] < GLOBAL_SET_UP.until_s
             ]
             base = alt.Chart(as_data(data), width=420, height=170, title=f"{title}, {variant}")
             chart = base.mark_line(strokeWidth=1.2).encode(

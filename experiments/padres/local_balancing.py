@@ -37,6 +37,7 @@ from fieldfare_lab.simulation.balancing.setups import LOCAL, LOCAL_SET_UP
 from fieldfare_lab.simulation.balancing.system import BalancedBrokers
 
 JOINED_S = LOCAL_SET_UP.joins_s[1]
+END_S = LOCAL_SET_UP.until_s
 SHOWN_SEED = 1
 PARTS = ("loads", "delays", "messages", "estimations")
 Rows = list[dict[str, Any]]
@@ -98,7 +99,7 @@ def _rows(part: str, variant: str, seed: int | None = SHOWN_SEED) -> Rows:
     return [
         row
         for row in RESULTS.read(f"local_{part}")
-        if row["variant"] == variant and (seed is None or row["seed"] == seed)
+        if row["variant"] == variant and (seed is None or row["seed"] == seed) and row["at_s"] < END_S
     ]
 
 
@@ -107,7 +108,7 @@ def _points(at: dict[int, str]) -> Any:
     base = alt.Chart(data).encode(x="at_s:Q")
     return base.mark_rule(color="red", strokeDash=[4, 3]) + base.mark_text(
         color="red", align="left", dx=3, angle=270, fontSize=9, baseline="bottom"
-    ).encode(y=alt.value(130), text="words:N")
+    ).encode(y=alt.value(80), text="words:N")
 
 
 PAPERS = {
@@ -122,7 +123,7 @@ PAPERS = {
 def lines(field: str, title: str, variant: str) -> Any:
     """Return a metric of the brokers over time."""
     base = alt.Chart(as_data(_rows("loads", variant)), width=420, height=170, title=f"{title}, {variant}")
-    x = alt.X("at_s:Q", title="s")
+    x = alt.X("at_s:Q", title="s", scale=alt.Scale(domain=[0, END_S]))
     chart = base.mark_line(strokeWidth=1.2).encode(
         x=x, y=alt.Y(f"{field}:Q", title=title), color=alt.Color("broker:N", title=None)
     )
@@ -151,7 +152,7 @@ def delays_chart() -> Any:
         row["delay_ms"] = max(1.0, row["delay_ms"])
     chart = alt.Chart(as_data(rows), width=640, height=220, title="6d: delivery delay (means of 10 s)")
     return chart.mark_line(strokeWidth=1).encode(
-        x=alt.X("at_s:Q", title="s"),
+        x=alt.X("at_s:Q", title="s", scale=alt.Scale(domain=[0, END_S])),
         y=alt.Y("delay_ms:Q", title="ms", scale=alt.Scale(type="log")),
         color=alt.Color("variant:N", title="balancing", sort=["none", "paper", "ours"]),
     ) + _points(PAPERS)
@@ -166,7 +167,7 @@ def overhead_chart() -> Any:
             rows.append({"at_s": row["at_s"], "variant": variant, "percent": max(0.001, share)})
     chart = alt.Chart(as_data(rows), width=640, height=220, title="6f: control messages, % of all messages")
     return chart.mark_line(strokeWidth=1).encode(
-        x=alt.X("at_s:Q", title="s"),
+        x=alt.X("at_s:Q", title="s", scale=alt.Scale(domain=[0, END_S])),
         y=alt.Y("percent:Q", title="%", scale=alt.Scale(type="log")),
         color=alt.Color("variant:N", title=None),
     ) + _points(PAPERS)
@@ -190,7 +191,7 @@ def differences_chart() -> Any:
         ]
         base = alt.Chart(as_data(rows), width=420, height=170, title=f"6h: largest difference, {variant}")
         chart = base.mark_line(strokeWidth=1.2).encode(
-            x=alt.X("at_s:Q", title="s"),
+            x=alt.X("at_s:Q", title="s", scale=alt.Scale(domain=[0, END_S])),
             y=alt.Y("difference:Q", title=None),
             color=alt.Color("metric:N", title=None),
         )

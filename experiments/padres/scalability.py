@@ -72,7 +72,7 @@ def draw() -> None:
             y=alt.Y("median(delay_ms):Q", title="ms")
         )
         if figure == "8d":
-            end = alt.Chart(as_data([{"size": HOPS_THAT_HELP + 1, "words": "paper: no gain beyond"}])).encode(
+            end = alt.Chart(as_data([{"size": HOPS_THAT_HELP + 1, "words": "paper: no gain"}])).encode(
                 x="size:O"
             )
             chart = (

@@ -13,8 +13,8 @@ Deviations:
 * **Only connected subscribers move.** Unsubscribing those that did not connect in time, as the paper's text
   reads, would lose their messages.
 * The old broker itself removes a moved subscription; the subscriber need not unsubscribe.
-* The session ends with `Done`. What has queued at the old broker is delivered after that: an overloaded
-  broker must not wait for its queue before it can shed more.
+* The session ends with `Done`. The events that have queued at the old broker are delivered after that: an
+  overloaded broker must not wait for its queue before it can shed more.
 * A session in which nothing is chosen, or whose acceptor is silent, is cancelled.
 """
 

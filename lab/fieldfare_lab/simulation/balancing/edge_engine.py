@@ -147,6 +147,11 @@ class EdgeEngine:
         """Number of subscriptions in the engine, without those that leave."""
         return self._subscriptions - len(self._leaving)
 
+    @property
+    def waiting(self) -> int:
+        """Number of publications in the input queue."""
+        return len(self._queue)
+
     def examined(self, offset: int) -> int:
         """Return the number of subscriptions with which a publication is compared."""
         return self._subscriptions - bisect_right(self._leaving, offset)
