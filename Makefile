@@ -86,7 +86,7 @@ bench: setup  ## the benchmarks, one JSON object each
 	@$(BIN)/python benchmarks/end_to_end.py --json
 
 experiments: setup  ## the papers' figures again, from simulations: experiments/*/results
-	@for folder in experiments/bluedove experiments/autotuned experiments/estreamhub experiments/routing; do $(BIN)/python $$folder || exit 1; done
+	@for folder in experiments/bluedove experiments/autotuned experiments/estreamhub experiments/routing experiments/padres; do $(BIN)/python $$folder || exit 1; done
 	@$(BIN)/python experiments/tables.py
 
 clean:  ## remove what this file made

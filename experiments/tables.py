@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+FOLDERS = ("bluedove", "autotuned", "estreamhub", "routing", "padres", "scaling")
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path += [str(HERE / folder) for folder in ("bluedove", "autotuned", "estreamhub", "routing", "scaling")]
+sys.path += [str(HERE / folder) for folder in FOLDERS]
 
+import balancing_tables  # noqa: E402
 import elastic_runs  # noqa: E402
 import routing_tables  # noqa: E402
 import scaling_tables  # noqa: E402
@@ -31,7 +33,13 @@ PAGES = [
     ROOT / f"docs/{name}.md"
     for name in (
         *("comparisons", "papers/autotuned", "papers/bluedove-figures", "papers/bluedove-on-spark"),
-        *("papers/estreamhub-figures", "papers/estreamhub-on-spark", "papers/ddbr_merc", "scaling"),
+        *(
+            "papers/estreamhub-figures",
+            "papers/estreamhub-on-spark",
+            "papers/ddbr_merc",
+            "papers/padres",
+            "scaling",
+        ),
     )
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
@@ -303,6 +311,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "routing-limitations": lambda: markdown(*routing_tables.limitations()),
     "routing-maintenance": lambda: markdown(*routing_tables.maintenance()),
     "routing-list-bytes": lambda: markdown(*routing_tables.list_bytes()),
+    "padres-claims": lambda: markdown(*balancing_tables.claims_table()),
+    "padres-estimations": lambda: markdown(*balancing_tables.estimations()),
+    "padres-samples": lambda: markdown(*balancing_tables.samples()),
+    "padres-subscribers": lambda: markdown(*balancing_tables.subscribers()),
+    "padres-scalability": lambda: markdown(*balancing_tables.scalability()),
+    "padres-disturbances": lambda: markdown(*balancing_tables.disturbances()),
     "scaling-steps": lambda: markdown(*scaling_tables.steps()),
     "scaling-machines": lambda: markdown(*scaling_tables.machines()),
     "scaling-months": lambda: markdown(*scaling_tables.months()),

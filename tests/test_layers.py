@@ -28,6 +28,7 @@ LAYERS = {
     "forwarding": "partitioning",
     "planning": "filters forwarding matching model partitioning",
     "elasticity": "effects",
+    "balancing": "effects",
     "membership": "effects filters model partitioning",
     "routing": "effects filters model",
     "pipeline": "arrow_events filters forwarding matching model partitioning",
@@ -74,6 +75,7 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 """Definitions that a process of its own calls, by a text."""
 
 TO_COME = {
+    "balancing": "the machines that move subscribers between brokers; experiments use them now",
     "membership": "gossip carries brokers' tables, loads and failures (docs/decisions/machines.md)",
     "routing": "the machines of brokers, which the service carries next; experiments use them now",
     **dict.fromkeys(

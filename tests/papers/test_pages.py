@@ -12,6 +12,7 @@ FOLDERS = {
     "autotuned": "autotuned",
     "estreamhub": "estreamhub",
     "routing": "ddbr_merc",
+    "padres": "padres",
 }
 """The folders of the experiments, and their pages."""
 sys.path += [str(ROOT / "experiments" / folder) for folder in (".", *FOLDERS)]
@@ -61,6 +62,9 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "overlay_runs",
         "routing_summary",
         "routing_tables",
+        "balancing_runs",
+        "balancing_summary",
+        "balancing_tables",
     }
     for name, page in PAGES.items():
         programs = {path.stem for path in (ROOT / "experiments" / name).glob("*.py")} - helpers

@@ -1,0 +1,26 @@
+"""Balancing load between brokers (Cheung and Jacobsen 2006, PADRES): subscribers move to brokers with room.
+
+Machines without I/O. In reading order: `load`, `settings`, `detection`, `press`, `poset`, `cards`, `offload`
+(which subscribers move), `messages`, `state`, `offloader`, `acceptor`, `edge` (the balancer of an edge
+broker), `head` (of a cluster-head), `subscriber`.
+"""
+
+from fieldfare.balancing.edge import EdgeBalancer
+from fieldfare.balancing.head import HeadBalancer, HeadState
+from fieldfare.balancing.load import Load, MatchingCost, Metric, Resource
+from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.balancing.state import EdgeState
+from fieldfare.balancing.subscriber import Subscriber
+
+__all__ = [
+    "BalancingSettings",
+    "EdgeBalancer",
+    "EdgeState",
+    "HeadBalancer",
+    "HeadState",
+    "Load",
+    "MatchingCost",
+    "Metric",
+    "Resource",
+    "Subscriber",
+]

@@ -1,0 +1,321 @@
+"""The balancer of an edge broker: detection, PIE and the two mediators (Cheung and Jacobsen 2006, Figure 2).
+
+          ┌──────────────── load still changes, or 30 s not over ──────────────┐
+          ▼                                                                    │
+    ┌── STABILIZING ──▶ OK ◀── ratios ≤ 0.9 ── N/A        a session ends ──▶ (loads moved)
+    │       │            │  ── a ratio > 0.9 ─▶ │
+    └───────┴── session ─┴─── ratio > 0.95 ─────┴──▶ BUSY       (Figure 4a; no detection while BUSY)
+
+Where the text is open:
+
+* A STABILIZING broker with a ratio above 0.9 is N/A, and STABILIZING again if that ends before its time.
+* A session that moved nothing leaves the state as it was.
+* Of two requests that cross, that of the broker with the lower name stands. A broker that all have refused
+  waits for up to three detections, by its name and the number of its sessions.
+* The *balanced set* of a broker are those to which it has nothing to offload: no metric exceeds theirs by a
+  threshold, or the last session with them found nothing to move. It is empty while the broker is BUSY,
+  STABILIZING or sheds an overload.
+"""
+
+from __future__ import annotations
+
+import math
+from zlib import crc32
+
+from fieldfare.balancing.acceptor import Acceptor
+from fieldfare.balancing.detection import (
+    BrokerAction,
+    broker_actions,
+    exceeding,
+    is_stable,
+    triggered,
+)
+from fieldfare.balancing.load import Load, Metric, Metrics, difference, metrics_of
+from fieldfare.balancing.messages import (
+    Again,
+    Attached,
+    Cancel,
+    Detached,
+    Done,
+    Join,
+    MeasureLoad,
+    Pie,
+    Released,
+    ReleaseNoted,
+    Reply,
+    Request,
+    Sampled,
+    SessionEnded,
+    State,
+    StateChanged,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+    Watch,
+)
+from fieldfare.balancing.offloader import Offloader
+from fieldfare.balancing.poset import Poset
+from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.balancing.state import EdgeState
+from fieldfare.effects import Ask, AskFailed, Effect, Send, Tell, Timer, source
+
+PAUSES_MAX = 4
+"""Detections, at most, without a request after all brokers have refused."""
+LIFE_PIES = 1_000_000_000
+"""PIE messages that one life of a broker can number."""
+
+
+class EdgeBalancer:
+    """Balances an edge broker with the others that it hears of.
+
+    Attributes
+    ----------
+    state
+        The durable part.
+    load
+        The load of the last detection; None before the first one.
+    """
+
+    def __init__(self, state: EdgeState, settings: BalancingSettings | None = None) -> None:
+        self.state = state
+        self.settings = settings or BalancingSettings()
+        self.load: Load | None = None
+        left = {id for each in state.outgoing.values() for id in each.joined or ()}
+        here = [(id, each.region) for id, each in state.subscriptions.items() if id not in left]
+        self.poset = Poset(here)
+        self._offloader = Offloader(state, self.settings, self.poset)
+        self._acceptor = Acceptor(state, self.settings, self.poset)
+        self._peers: dict[str, tuple[float, Pie]] = {}
+        self._watched: dict[str, tuple[str, ...]] = {}
+        self._published: tuple[float, Pie] | None = None
+        self._metrics: Metrics | None = None
+        self._pause_s = -math.inf
+        self._held: dict[tuple[str, Metric], tuple[float, float, float]] = {}
+
+    def start(self, now: float) -> list[Effect]:
+        """Start a life, and continue the sessions of the one before."""
+        self.state.life += 1
+        effects = [*self._offloader.resume(now), *self._acceptor.resume(now)]
+        return [*self._ended(effects, now), self._tick(now)]
+
+    def _tick(self, now: float) -> Timer:
+        return Timer(now + self.settings.detection_s, Tick(self.state.life))
+
+    def handle(self, message: object, now: float) -> list[Effect]:
+        """Process a message; see `messages`."""
+        sender, inner = source(self.state.name, message)
+        effects = self._session(sender, inner, now)
+        if effects is None:
+            effects = self._own(inner, now)
+        return self._ended(effects, now)
+
+    def _session(self, sender: str, inner: object, now: float) -> list[Effect] | None:
+        """Pass what belongs to a session to its mediator; None for the rest."""
+        offloader, acceptor = self._offloader, self._acceptor
+        match inner:
+            case Request():
+                if offloader.gives_way_to(sender):
+                    withdrawn = self._ended(offloader.give_way(), now)
+                    return [*withdrawn, *acceptor.requested(sender, inner, self.load, now)]
+                return acceptor.requested(sender, inner, self.load, now)
+            case Reply():
+                return offloader.replied(sender, inner, now)
+            case Sampled():
+                return offloader.sampled(inner, now)
+            case Join():
+                return acceptor.join(sender, inner, now)
+            case Attached():
+                return acceptor.attached(inner, now)
+            case Cancel():
+                return acceptor.cancelled(sender, inner, now)
+            case Done():
+                return offloader.done(sender, inner)
+            case Detached():
+                return offloader.detached(inner, now)
+            case Released():
+                return acceptor.released(sender, inner, now)
+            case ReleaseNoted():
+                offloader.noted(inner.session)
+                return []
+            case Again():
+                if inner.life != self.state.life:
+                    return []
+                return [
+                    *offloader.again(inner.step, inner.session, now),
+                    *acceptor.again(inner.step, inner.session, now),
+                ]
+        return None
+
+    def _own(self, inner: object, now: float) -> list[Effect]:
+        match inner:
+            case Tick():
+                if inner.life != self.state.life:
+                    return []
+                return [Ask(MeasureLoad(self.state.measured_from_s)), self._tick(now)]
+            case Load():
+                return self._measured(inner, now)
+            case Pie():
+                self._heard(inner, now)
+            case Watch():
+                self._watch(inner)
+            case Subscribed():
+                each = inner.subscription
+                self.state.subscriptions[each.id] = each
+                self.poset.add(each.id, each.region)
+            case Unsubscribed():
+                self.state.subscriptions.pop(inner.id, None)
+                if inner.id in self.poset:
+                    self.poset.remove(inner.id)
+                self.state.moved_s.pop(inner.id, None)
+                return self._acceptor.unsubscribed(inner.id)
+            case AskFailed():
+                # A question is repeated by the timers of its session, or by the next detection.
+                return []
+            case _:
+                raise TypeError(f"{self.state.name} cannot handle {type(inner).__name__}")
+        return []
+
+    # PIE
+
+    def _heard(self, pie: Pie, now: float) -> None:
+        is_watched = pie.broker in self._watched.get(pie.cluster, ())
+        if pie.broker == self.state.name or not (pie.cluster == self.state.cluster or is_watched):
+            return
+        known = self._peers.get(pie.broker)
+        if known is None or known[1].number < pie.number:
+            self._peers[pie.broker] = now, pie
+
+    def _watch(self, watch: Watch) -> None:
+        if watch.brokers:
+            self._watched[watch.cluster] = watch.brokers
+            return
+        for broker in self._watched.pop(watch.cluster, ()):
+            self._peers.pop(broker, None)
+
+    def peers(self, now: float) -> dict[str, Pie]:
+        """Return the last PIE messages that are not stale."""
+        return {name: pie for name, (at, pie) in self._peers.items() if now - at <= self.settings.stale_s}
+
+    def balanced(self, now: float) -> frozenset[str]:
+        """Return the balanced set."""
+        load, settings = self.load, self.settings
+        if load is None or self.state.state not in (State.OK, State.NOT_AVAILABLE):
+            return frozenset()
+        if exceeding(load, settings, higher=True):
+            return frozenset()
+        peers = self.peers(now)
+        if exceeding(load, settings, higher=False):
+            return frozenset(peers)
+        mine = metrics_of(load)
+        return frozenset(
+            [
+                name
+                for name, pie in peers.items()
+                if all(
+                    self._is_held(name, metric, pie.metrics, now)
+                    for _, metric in triggered(mine, pie.metrics, settings.local, settings.normalisation_s)
+                )
+            ]
+        )
+
+    def _publish(self, now: float) -> list[Effect]:
+        if self.load is None:
+            return []
+        state, mine = self.state, metrics_of(self.load)
+        balanced = self.balanced(now)
+        if self._published is not None:
+            at, last = self._published
+            changes = [
+                abs(difference(metric, mine, last.metrics, self.settings.normalisation_s))
+                for metric in Metric
+            ]
+            is_same = (last.state, last.balanced) == (state.state, balanced)
+            if is_same and max(changes) < self.settings.pie_change and now - at < self.settings.pie_s:
+                return []
+        state.pies += 1
+        number = state.life * LIFE_PIES + state.pies
+        pie = Pie(state.name, state.cluster, number, mine, state.state, balanced)
+        self._published = now, pie
+        return [Send(state.head, pie)]
+
+    # Detection
+
+    def _measured(self, load: Load, now: float) -> list[Effect]:
+        before, self.load = self._metrics, load
+        self._metrics = metrics_of(load)
+        state, settings = self.state, self.settings
+        waited_s = now - state.stable_from_s
+        if state.is_stabilizing and waited_s >= 0 and before is not None:
+            is_stable_now = is_stable(before, self._metrics, settings)
+            state.is_stabilizing = not is_stable_now and waited_s < settings.unstable_s
+        effects = self._update(now)
+        if state.state is not State.BUSY:
+            effects += self._detect(now)
+        return effects
+
+    def _update(self, now: float) -> list[Effect]:
+        """Set the state (Figure 4a), and publish it."""
+        state, before = self.state, self.state.state
+        if state.is_busy:
+            state.state = State.BUSY
+        elif self.load is not None and exceeding(self.load, self.settings, higher=False):
+            state.state = State.NOT_AVAILABLE
+        else:
+            state.state = State.STABILIZING if state.is_stabilizing else State.OK
+        effects = self._publish(now)
+        if state.state is not before:
+            effects.append(Tell(StateChanged(before, state.state)))
+        return effects
+
+    def _detect(self, now: float) -> list[Effect]:
+        load, state = self.load, self.state.state
+        assert load is not None
+        peers = {name: pie for name, pie in self.peers(now).items() if pie.state is State.OK}
+        actions = broker_actions(load, {name: pie.metrics for name, pie in peers.items()}, self.settings)
+        is_shedding = bool(actions) and actions[0].overloaded is not None
+        if now < self._pause_s or (is_shedding and load.span_s < self.settings.overload_span_s):
+            return []
+        if state is State.STABILIZING and not is_shedding:
+            return []
+        actions = [
+            each
+            for each in actions
+            if not self._is_held(each.broker, each.metric, peers[each.broker].metrics, now)
+        ]
+        if not actions:
+            return []
+        return [*self._offloader.begin(actions, load, now), *self._update(now)]
+
+    def _is_held(self, broker: str, metric: Metric, theirs: Metrics, now: float) -> bool:
+        held = self._held.get((broker, metric))
+        if held is None or now >= held[0] or self._metrics is None:
+            return False
+        scale = self.settings.normalisation_s if metric is Metric.DELAY else 1.0
+        changes = (self._metrics.metric(metric) - held[1], theirs.metric(metric) - held[2])
+        return all(abs(each) / scale <= self.settings.stabilise_change for each in changes)
+
+    def _hold(self, action: BrokerAction, now: float) -> None:
+        pie = self._peers.get(action.broker)
+        if self._metrics is None or pie is None:
+            return
+        values = self._metrics.metric(action.metric), pie[1].metrics.metric(action.metric)
+        self._held[action.broker, action.metric] = (now + self.settings.hold_s, *values)
+
+    def _ended(self, effects: list[Effect], now: float) -> list[Effect]:
+        """Update the state after what may have begun or ended a session."""
+        if self._offloader.is_refused:
+            # Brokers that detect at the same moments would refuse each other for ever.
+            number = crc32(f"{self.state.name} {self.state.sessions}".encode())
+            self._pause_s = now + self.settings.detection_s * (number % PAUSES_MAX)
+            self._offloader.is_refused = False
+        if self._offloader.fruitless is not None:
+            self._hold(self._offloader.fruitless, now)
+            self._offloader.fruitless = None
+        for effect in effects:
+            if isinstance(effect, Tell) and isinstance(effect.news, SessionEnded) and effect.news.moved:
+                self.state.is_stabilizing = True
+                self.state.stable_from_s = now + self.settings.stabilise_s
+                self.state.measured_from_s = now
+        if self.state.is_busy != (self.state.state is State.BUSY):
+            return [*effects, *self._update(now)]
+        return effects

@@ -1,0 +1,129 @@
+"""Settings of balancing. Defaults are the paper's; those that it does not give say so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from fieldfare.balancing.load import NORMALISATION_S, Metric, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """A bound for each utilisation ratio, 0 to 1."""
+
+    input: float
+    output: float
+    cpu: float
+    memory: float
+
+    @classmethod
+    def all(cls, bound: float) -> Ratios:
+        """Return one bound for all ratios."""
+        return cls(bound, bound, bound, bound)
+
+    def of(self, resource: Resource) -> float:
+        """Return the bound of a ratio."""
+        return float(getattr(self, resource.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Differences between two brokers from which on they balance; the delay's is a share (equation 1)."""
+
+    input: float
+    output: float
+    delay: float
+
+    def of(self, metric: Metric) -> float:
+        """Return the threshold of a metric."""
+        return float(getattr(self, metric.value))
+
+
+@dataclass(frozen=True, slots=True)
+class BalancingSettings:
+    """The settings of a broker's balancer. Times are in seconds.
+
+    Parameters
+    ----------
+    lower_overload
+        Ratios above which a broker accepts no load (state N/A). Lower: more room for peaks.
+    higher_overload
+        Ratios above which a broker sheds load at once. Between the two it neither accepts nor sheds.
+    local, global_
+        Triggering thresholds between brokers of a cluster and between clusters. Lower: more even loads, and
+        more moves.
+    normalisation_s
+        N_f of equation 1. Lower: small differences of delay count for more.
+    balance
+        Difference at which two brokers count as balanced while subscriptions are chosen.
+    stabilise_s, stabilise_change
+        Time after a session in which a broker takes part in no other one, and the change between two
+        detections up to which its load is stable then. Shorter: decisions on loads that still move.
+    unstable_s
+        Time after that in which a load that still changes keeps a broker STABILIZING. Not in the paper, where
+        it has no end. Longer: a load that grows steadily is balanced only once it is an overload.
+    samples, sampling_s
+        N and T of PRESS. More samples: better estimates, and longer sessions.
+    from_log
+        Whether PRESS reads the last `samples` events, at most `sampling_s` old, from the log of matches at
+        once, in place of waiting for new ones. Not in the paper.
+    migration_timeout_s
+        Time for each migrating subscriber to connect. Not in the paper: 1 s.
+    detection_s
+        Time between two detections. Not in the paper: 5 s.
+    pie_s, pie_change
+        A PIE message is published when the state changes or a metric changes by this, and at the latest
+        after this time. Not in the paper: 60 s and 0.02. Shorter: more messages.
+    stale_s
+        Age at which a PIE message counts no more. Not in the paper: 3 x 60 s.
+    overload_span_s
+        Time over which a load must be measured, after a session, before it counts as overload. The paper has
+        none, and there an overloaded broker gives away all its subscriptions while it works off its queue.
+    sheds_backlog
+        Whether CPU that works off a queue counts as overload although I_r is below its bound. The paper's
+        broker does so. False: only what arrives counts.
+    reply_s, retry_s
+        Time to wait for the answer to a request, and until an unanswered message is sent again.
+    hold_s
+        Time for which a broker and a metric with which nothing could be improved are not tried again, unless
+        one of the two loads changes by `stabilise_change`. Not in the paper.
+    rest_s
+        Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
+        in the paper: 0. Longer: fewer moves, and slower balancing of what moves often.
+    guard
+        Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
+        output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
+        differences that stay.
+    improvement
+        A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
+    session_s
+        Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
+    """
+
+    lower_overload: Ratios = field(default_factory=lambda: Ratios.all(0.9))
+    higher_overload: Ratios = field(default_factory=lambda: Ratios.all(0.95))
+    local: Triggers = Triggers(0.1, 0.1, 0.1)
+    global_: Triggers = Triggers(0.15, 0.15, 0.15)
+    normalisation_s: float = NORMALISATION_S
+    balance: float = 0.005
+    stabilise_s: float = 30.0
+    stabilise_change: float = 0.05
+    unstable_s: float = math.inf
+    samples: int = 50
+    sampling_s: float = 30.0
+    from_log: bool = False
+    migration_timeout_s: float = 1.0
+    detection_s: float = 5.0
+    pie_s: float = 60.0
+    pie_change: float = 0.02
+    stale_s: float = 180.0
+    overload_span_s: float = 10.0
+    sheds_backlog: bool = False
+    reply_s: float = 5.0
+    retry_s: float = 2.0
+    hold_s: float = 300.0
+    rest_s: float = 0.0
+    guard: float = 0.0
+    improvement: float = 0.0
+    session_s: float = 600.0
