@@ -23,6 +23,7 @@ from fieldfare.gateway.federation.interest import first_pages, later_pages
 from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
 from fieldfare.storage.errors import FormatError, StorageError
+from fieldfare.storage.links import Inbound
 from fieldfare.storage.sqlite.links import SqliteLinks
 from fieldfare_lab.link_proxy import LinkProxy
 
@@ -62,6 +63,24 @@ def test_a_site_between_passes_events_on_and_matches_nothing(tmp_path: Path) -> 
         assert b.take("near", 1) == [9] == c.take("far", 1)
         until(lambda: all(site.is_quiet() for site in (a, b, c)))
         assert a.brokers()["links"][0]["sent_entries"] == before + 1, "one copy for both"
+
+
+def test_filters_that_overtook_an_earlier_message_count_once_that_has_come(tmp_path: Path) -> None:
+    """The later message was looked at once, before the earlier one, and then never again."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        until(lambda: "b" in a.gateway.federation._correspondence.brokers)
+        federation = a.gateway.federation
+        b.stop()
+        me = (wire.Destination("a"),)
+        store = SqliteLinks(a.gateway.settings.folder.links_path)
+        for sequence in (4, 3, 2):  # as they arrive
+            filters = (wire.FilterChange("default", 100 + sequence, f"data.n = {sequence}"),)
+            entry = wire.Interest("b", me, sequence, filters, 10 * sequence)
+            inbound = Inbound(0, "b", "interest", sequence, None, wire.encoder.encode(entry))
+            store.receive("b", 10 - sequence, [], [inbound])
+            federation._has_news = True
+        until(lambda: a.of("b")["filters"] == 3)
+        store.close()
 
 
 def test_a_cut_site_gets_everything_once_when_it_is_back(tmp_path: Path) -> None:

@@ -92,14 +92,25 @@ class Inbox:
         """Filters of other brokers that were refused."""
 
     async def step(self) -> bool:
-        """Process entries that wait; return whether any was processed."""
-        after, has_processed = 0, False
-        while found := await asyncio.to_thread(self._store.inbound, TAKEN_BATCH_SIZE, after):
-            after = found[-1].id
-            has_processed |= await self._process(found)
-        return has_processed
+        """Process entries that wait; return whether any was processed.
 
-    async def _process(self, found: Sequence[Inbound]) -> bool:
+        A message with filters may arrive before an earlier one, and wait for it: once that is applied, all that
+        wait are looked at again.
+        """
+        has_processed = False
+        while True:
+            after = processed = waiting = 0
+            while found := await asyncio.to_thread(self._store.inbound, TAKEN_BATCH_SIZE, after):
+                after = found[-1].id
+                count = await self._process(found)
+                processed += count
+                waiting += len(found) - count
+            has_processed |= processed > 0
+            if not (processed and waiting):
+                return has_processed
+
+    async def _process(self, found: Sequence[Inbound]) -> int:
+        """Process entries, and return how many; those that wait for an earlier one stay."""
         entries = await asyncio.to_thread(lambda: [self._decoded(each) for each in found])
         checked = await asyncio.to_thread(
             lambda: [self._checked(entry) if isinstance(entry, Events) else None for entry in entries]
@@ -132,7 +143,7 @@ class Inbox:
         if done:
             await asyncio.to_thread(self._store.processed, done, list(changed.values()))
             self._correspondence.put(changed.values())
-        return bool(done)
+        return len(done)
 
     def _decoded(self, each: Inbound) -> Entry:
         return decode_entry(each.entry)
