@@ -94,8 +94,8 @@ class Inbox:
     async def step(self) -> bool:
         """Process entries that wait; return whether any was processed.
 
-        A message with filters may arrive before an earlier one, and wait for it: once that is applied, all that
-        wait are looked at again.
+        A message with filters may arrive before an earlier one, and wait for it: once that is applied, all
+        that wait are looked at again.
         """
         has_processed = False
         while True:
