@@ -19,7 +19,8 @@ TOGETHER = {
         *(f"tests/faults/test_{name}.py" for name in ("clock", "everything_at_once", "full_disk", "hung")),
         *(f"tests/faults/test_{name}.py" for name in ("poison", "power_failure", "restored")),
         *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "private_service")),
-        *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity")),
+        *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity", "three_sites")),
+        *(f"tests/faults/test_{name}.py" for name in ("sites", "backup_under_kills")),
     ),
     "session": tuple(
         f"tests/runtimes/test_spark_{name}.py"

@@ -15,7 +15,7 @@ SOME = ["cut 0", "kill gateway 1", "freeze 1", "kill java 0", "cut 1", "kill sup
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("routing", ["ddbr", "fbr"])
+@pytest.mark.parametrize("routing", [pytest.param("ddbr", marks=pytest.mark.slow), "fbr"])
 def test_some_kills_and_cuts_lose_and_double_nothing(tmp_path: Path, routing: str) -> None:
     report = SitesReport(1, 3)
     names = SOME if routing == "ddbr" else SOME[:3]

@@ -141,7 +141,7 @@ def test_three_services_in_a_line_lose_and_double_nothing(tmp_path: Path) -> Non
                 service.kill()
 
 
-@pytest.mark.parametrize("routing", ["fbr", "merc"])
+@pytest.mark.parametrize("routing", [pytest.param("fbr", marks=pytest.mark.slow), "merc"])
 def test_three_services_match_again_in_the_middle(tmp_path: Path, routing: str) -> None:
     """By filter, and by cluster with the one in the middle as the edge; it is killed on the way."""
     line = Line(tmp_path, routing)
