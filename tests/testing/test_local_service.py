@@ -115,13 +115,18 @@ def test_a_wrong_setting_is_named_and_leaves_nothing_behind(monkeypatch: pytest.
     assert made and not Path(made[0]).exists()
 
 
-def test_no_java_and_no_spark_session_are_needed() -> None:
-    with LocalService() as service, service.client() as client:
-        client.create_subscription("data.price < 18.5", "cheap")
-        client.publish_many(quotes(1))
-        service.wait_until_matched()
-    session = sys.modules.get("pyspark.sql.session")
-    assert session is None or session.SparkSession.getActiveSession() is None
+def test_no_spark_is_loaded() -> None:
+    program = """
+import sys
+from fieldfare.testing import LocalService
+with LocalService() as service, service.client() as client:
+    client.create_subscription("data.price < 18.5", "cheap")
+    client.publish_many([{"source": "/s", "type": "t", "data": {"price": 1}}])
+    service.wait_until_matched()
+    print(len(client.pull("cheap")), "pyspark" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
 
 
 def test_a_failure_of_matching_is_raised_where_the_test_waits(monkeypatch: pytest.MonkeyPatch) -> None:
