@@ -17,10 +17,15 @@ from fieldfare.testing import LocalService
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-VICTIMS = ("gateway", "driver", "indexer", "task")
+ALL = ("gateway", "driver", "indexer", "task")
 
 
-def test_a_backup_during_kills_holds_all_events_from_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "victims", [("gateway",), pytest.param(ALL, marks=pytest.mark.slow)], ids=["gateway", "all"]
+)
+def test_a_backup_during_kills_holds_all_events_from_before_it(
+    tmp_path: Path, victims: tuple[str, ...]
+) -> None:
     data, stop, published = DataFolder(tmp_path / "data"), threading.Event(), [0]
 
     def publish(url: str) -> None:
@@ -39,7 +44,7 @@ def test_a_backup_during_kills_holds_all_events_from_before_it(tmp_path: Path) -
         publisher.start()
         known = []
         try:
-            for turn, victim in enumerate(VICTIMS):
+            for turn, victim in enumerate(victims):
                 until(lambda: published[0] >= 300 * (len(known) + 1))
                 known.append(published[0])
                 kill(victims_of(service, victim))
