@@ -83,7 +83,7 @@ def place(found: object) -> str:
 
 def places(found: object) -> str:
     words = [f"{id} ({place(at)})" for id, at in found.items()]  # type: ignore[attr-defined]
-    return ", ".join(words) or "nobody"
+    return ", ".join(words) or "none"
 
 
 class Story:

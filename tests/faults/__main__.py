@@ -41,7 +41,7 @@ def main() -> int:
         "--lanes", type=int, default=1, help="so many services at once, each on its share of the cores"
     )
     parser.add_argument(
-        "--sites", type=int, default=0, help="so many services, linked in a line, instead of one"
+        "--sites", type=int, default=0, help="number of services, linked in a line, instead of one"
     )
     parser.add_argument(
         "--routing", default="ddbr", choices=("ddbr", "fbr"), help="of the sites (default: ddbr)"

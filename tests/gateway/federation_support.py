@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from gateway_support import BATCH, DEADLINE_S, NaivePipeline, _Server, encode, event, until
+from gateway_support import BATCH, DEADLINE_S, GatewayServer, NaivePipeline, encode, event, until
 
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
@@ -39,7 +39,7 @@ class Site:
         config = server_config(
             create_app(gateway), settings, None, loop="asyncio", timeout_graceful_shutdown=5
         )
-        server = _Server(config, gateway)
+        server = GatewayServer(config, gateway)
         listener = listening_socket("127.0.0.1", self.port)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

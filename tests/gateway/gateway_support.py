@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -23,6 +21,7 @@ from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.testing import naive_pipeline
+from fieldfare.testing.local_service import GatewayServer
 
 DEADLINE_S = 60.0
 EVENTS = "/v1/spaces/default/events"
@@ -101,18 +100,6 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-class _Server(uvicorn.Server):
-    """Ends the open streams when it stops, on its own event loop, as the gateway's process does."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gateway.stop_requests()
-        await super().shutdown(sockets)
-
-
 @contextlib.contextmanager
 def served(
     data: Path, *, loop: Literal["auto", "asyncio"] = "auto", **settings: Any
@@ -121,7 +108,7 @@ def served(
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
     tls = gateway.certificates
     config = server_config(create_app(gateway), gateway.settings, tls, loop=loop, timeout_graceful_shutdown=5)
-    server = _Server(config, gateway)
+    server = GatewayServer(config, gateway)
     listener = listening_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listener],))

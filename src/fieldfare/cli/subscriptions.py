@@ -30,8 +30,8 @@ from fieldfare.cli.output import (
     report_warning,
 )
 from fieldfare.client.errors import SubscriptionsRefused
-from fieldfare.client.records import Backlog, SubscriptionInfo
-from fieldfare.model import positions_text
+from fieldfare.client.records import SubscriptionInfo
+from fieldfare.model import Backlog, positions_text
 from fieldfare.runtimes.files.lines import open_stream
 from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
 from fieldfare.units import parse_size, parse_time

@@ -30,7 +30,6 @@ from fieldfare.client.errors import (
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
 from fieldfare.client.records import (
-    Backlog,
     DeadMessage,
     FilterWarning,
     KeyInfo,
@@ -44,6 +43,7 @@ from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.tables import MissingPyarrow
+from fieldfare.model import Backlog
 
 __all__ = [
     "ApiError",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,7 +17,6 @@ import msgspec
 
 from fieldfare.client.errors import ApiError, Refusal, UnexpectedAnswer, read_refusal
 from fieldfare.client.records import (
-    Backlog,
     BulkStored,
     DeadMessage,
     FilterWarning,
@@ -29,7 +28,7 @@ from fieldfare.client.records import (
     SubscriptionInfo,
 )
 from fieldfare.client.verdict import Verdict
-from fieldfare.model import DeliverySettings, Position, PushSettings, positions_of
+from fieldfare.model import Backlog, DeliverySettings, Position, PushSettings, positions_of
 
 Result = TypeVar("Result")
 
@@ -355,16 +354,8 @@ def get_backlog(space: str, id: str) -> ApiCall[Backlog]:
 
 def _read_backlog(answer: Answer) -> Backlog:
     value = _read_object(answer)
-    return Backlog(
-        pending=int(value["pending"]),
-        is_exact=bool(value["is_exact"]),
-        in_flight=int(value["in_flight"]),
-        redeliveries=int(value["redeliveries"]),
-        dead_letters=int(value["dead_letters"]),
-        readers=int(value["readers"]),
-        cursor=positions_of(value["cursor"]),
-        oldest_s=None if value["oldest_s"] is None else float(value["oldest_s"]),
-    )
+    known = {each.name: value[each.name] for each in fields(Backlog)}
+    return Backlog(**known | {"cursor": positions_of(value["cursor"])})
 
 
 def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:

@@ -63,39 +63,6 @@ class SubscriptionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
-    """The messages that a subscription owes its readers.
-
-    Attributes
-    ----------
-    pending
-        Messages that matched and are not acked: in flight, waiting for redelivery, or not delivered yet.
-        Events that are not matched yet are missing.
-    is_exact
-        Whether `pending` was counted; a large one is estimated.
-    in_flight, redeliveries
-        Messages that readers have and have not acked, and those that wait to be delivered again.
-    dead_letters
-        Messages that were given up.
-    readers
-        Open streams, and pulls under way.
-    cursor
-        A position for each partition: everything before it is settled.
-    oldest_s
-        Seconds since the oldest pending event was published; None if there is none.
-    """
-
-    pending: int
-    is_exact: bool
-    in_flight: int
-    redeliveries: int
-    dead_letters: int
-    readers: int
-    cursor: tuple[Position, ...]
-    oldest_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class BulkStored:
     """The outcome of one bulk request: how many subscriptions were stored, and which were refused."""
 

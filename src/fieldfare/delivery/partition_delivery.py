@@ -167,8 +167,12 @@ class PartitionDelivery:
     def are_owed(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of some matches (int64[n], ascending keys) are still to be delivered: bool[n]."""
         owed: NDArray[np.bool_] = keys >= self.next_key
-        for first, last in self._early:
-            owed[np.searchsorted(keys, first) : np.searchsorted(keys, last, side="right")] = False
+        if self._early and len(keys):
+            begin = bisect_left(self._early, int(keys[0]), key=itemgetter(1))
+            end = bisect_right(self._early, int(keys[-1]), key=itemgetter(0))
+            runs = np.array(self._early[begin:end], np.int64).reshape(-1, 2)
+            at = np.searchsorted(runs[:, 0], keys, side="right") - 1
+            owed[at >= 0] &= runs[at[at >= 0], 1] < keys[at >= 0]
         return owed
 
     def forget_unread(self) -> None:

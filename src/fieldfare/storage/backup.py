@@ -34,7 +34,7 @@ from urllib.parse import quote
 import msgspec
 from crc32c import crc32c
 
-from fieldfare.files import make_folder, sync_folder
+from fieldfare.files import TEMPORARY_SUFFIX, make_folder, sync_folder
 from fieldfare.storage.checked_files import ChangedFileError, read_checked, write_checked
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.files.match_folder import SUFFIX, range_of
@@ -48,7 +48,6 @@ PIECE_BYTES = 8 << 20
 """Bytes that are read at a time."""
 
 _PARTIAL = ".partial"
-_UNWRITTEN = (".tmp",)
 
 
 class BackupError(StorageError):
@@ -328,7 +327,7 @@ def _files_of(folder: Path) -> list[Path]:
     """Return the complete files below a folder, sorted; none if it does not exist."""
     found = []
     for root, _, names in os.walk(folder):
-        found += [Path(root) / name for name in names if not name.endswith(_UNWRITTEN)]
+        found += [Path(root) / name for name in names if not name.endswith(TEMPORARY_SUFFIX)]
     return sorted(found)
 
 

@@ -130,7 +130,7 @@ class LocalService:
         self._stopping, self._appended = threading.Event(), threading.Event()
         app = create_app(gateway)
         config = server_config(app, gateway.settings, certificates, timeout_graceful_shutdown=STOP_S)
-        self._server = _Server(config, gateway)
+        self._server = GatewayServer(config, gateway)
         listener = listening_socket("127.0.0.1", 0)
         scheme = "http" if certificates is None else "https"
         self.url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
@@ -175,7 +175,7 @@ class LocalService:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-class _Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """A server that ends open streams when it stops: they would never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from gateway_support import SUBSCRIPTIONS, Running, event, run, running
 
+from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.gateway.delivery import backlog
 
 SEED = 20
@@ -131,3 +133,18 @@ def test_reading_the_backlog_does_not_count_as_use(tmp_path: Path) -> None:
             assert (await r.client.get(f"{SUBSCRIPTIONS}/b/backlog")).status_code == 404
 
     run(work)
+
+
+def test_matches_that_were_acked_early_are_not_owed() -> None:
+    """Beside a plain twin: runs before, between, around and behind the matches."""
+    random = Random(SEED)
+    for _ in range(300):
+        keys = np.array(sorted(random.sample(range(100), random.randrange(20))), np.int64)
+        ends = sorted(random.sample(range(100), 2 * random.randrange(8)))
+        runs = list(zip(ends[::2], ends[1::2], strict=True))
+        partition = PartitionDelivery(random.randrange(60), runs)
+        owed = [
+            key >= partition.next_key and not any(first <= key <= last for first, last in runs)
+            for key in keys.tolist()
+        ]
+        assert partition.are_owed(keys).tolist() == owed, (keys, runs)

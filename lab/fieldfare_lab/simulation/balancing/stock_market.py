@@ -3,7 +3,7 @@
 Real daily quotes (Yahoo! Finance, from github eliangcs/pystock-data, CC BY-SA 4.0) stand for the paper's.
 
 Where the text is open: the 5 % template has no symbol; its volume is that of a random published stock. A
-subscription with zero traffic is one to a symbol that nobody publishes.
+subscription with zero traffic is one to a symbol without a publisher.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
-    Backlog,
     DeadMessage,
     KeyInfo,
     NewKey,
@@ -45,7 +44,7 @@ from fieldfare.client.verbs import (
     read_subscribable,
 )
 from fieldfare.client.verdict import Verdict
-from fieldfare.model import RECORD_EVENTS_MAX, DeliverySettings, Position
+from fieldfare.model import RECORD_EVENTS_MAX, Backlog, DeliverySettings, Position
 
 
 class Client:

@@ -16,46 +16,11 @@ from fieldfare.delivery.keys import PARTITION_SHIFT, offset_of, position_of
 from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.service import DeliveryService
-from fieldfare.model import positions_text
+from fieldfare.model import Backlog
 from fieldfare.storage.event_log import EventReader
 
 COUNTING_S = 0.2
-"""Seconds after which counting reads no further block of a partition's match log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """The state of a subscription's delivery.
-
-    Attributes
-    ----------
-    pending
-        Messages that matched and are not acked: in flight, waiting for redelivery, or not delivered yet.
-        Events that are not matched yet are missing.
-    is_exact
-        Whether `pending` was counted; otherwise it is an estimate.
-    in_flight
-        Messages that readers have and have not acked.
-    redeliveries
-        Messages that were delivered, are not acked, and wait to be delivered again.
-    dead_letters
-        Messages that were given up.
-    readers
-        Open streams, and pulls under way.
-    cursor
-        A position for each partition: everything before it is settled.
-    oldest_ms
-        Time of publishing of the oldest pending message, in milliseconds since 1970; None if there is none.
-    """
-
-    pending: int
-    is_exact: bool
-    in_flight: int
-    redeliveries: int
-    dead_letters: int
-    readers: int
-    cursor: str
-    oldest_ms: int | None
+"""Seconds after which counting reads no further block of the match log."""
 
 
 @dataclass(slots=True)
@@ -94,8 +59,9 @@ class BacklogCounter:
         """Count the backlog of a subscription's delivery."""
         self._deliveries.expire(delivery)
         await self._tail.catch_up()
+        until_s = time.monotonic() + COUNTING_S
         counted = [
-            await self._count(delivery, number, partition)
+            await self._count(delivery, number, partition, until_s)
             for number, partition in list(delivery.partitions.items())
         ]
         firsts = [each.first for each in counted if each.first is not None]
@@ -108,15 +74,16 @@ class BacklogCounter:
             redeliveries=max(0, delivered - delivery.in_flight),
             dead_letters=delivery.tries.listed,
             readers=self._deliveries.readers(delivery),
-            cursor=positions_text(map(position_of, delivery.cursor_keys)),
-            oldest_ms=oldest_ms,
+            cursor=tuple(map(position_of, delivery.cursor_keys)),
+            oldest_s=None if oldest_ms is None else max(0.0, round(time.time() - oldest_ms / 1000, 3)),
         )
 
-    async def _count(self, delivery: Delivery, number: int, partition: PartitionDelivery) -> _Counted:
+    async def _count(
+        self, delivery: Delivery, number: int, partition: PartitionDelivery, until_s: float
+    ) -> _Counted:
         """Count the messages of a partition: those delivered and not acked, then those after them."""
         found = _Counted(partition.given.open_count, partition.given.front)
         begin = key = partition.next_key
-        until_s = time.monotonic() + COUNTING_S
         while time.monotonic() < until_s:
             result = await self._deliveries.read_from(delivery, key)
             if result is None or result.read_to <= key:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -85,19 +84,7 @@ class DeliveryRoutes:
     async def backlog(self, request: Request) -> Response:
         """Return how many messages a subscription owes its readers, and how old the oldest is."""
         found = await self.backlogs.count((await self.finder.look(request))[1])
-        age_s = None if found.oldest_ms is None else max(0.0, time.time() - found.oldest_ms / 1000)
-        return json_response(
-            {
-                "pending": found.pending,
-                "is_exact": found.is_exact,
-                "in_flight": found.in_flight,
-                "redeliveries": found.redeliveries,
-                "dead_letters": found.dead_letters,
-                "readers": found.readers,
-                "cursor": found.cursor,
-                "oldest_s": None if age_s is None else round(age_s, 3),
-            }
-        )
+        return json_response(asdict(found) | {"cursor": positions_text(found.cursor)})
 
     async def seek(self, request: Request) -> Response:
         """Move the cursor to a position: matches before it are settled, those from it on are delivered."""
