@@ -48,6 +48,7 @@ from fieldfare.gateway.federation.wire import (
 )
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import INLINE_BYTES
+from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Inbound, LinkStore, Part
@@ -104,6 +105,14 @@ class LinkRates:
         rates = [rate for rate in (self.bytes_per_s, self.catch_up_bytes_per_s) if rate]
         return min([BATCH_BYTES, *(max(PACED_MIN_BYTES, int(rate * PACED_S)) for rate in rates)])
 
+    def buckets(self, now_s: float) -> tuple[TokenBucket | None, TokenBucket | None]:
+        """Return the bytes that one link may send, and those that it may send in full batches."""
+        of_all, of_full = (
+            TokenBucket(rate, rate * PACED_S, 0.0, now_s) if rate else None
+            for rate in (self.bytes_per_s, self.catch_up_bytes_per_s)
+        )
+        return of_all, of_full
+
 
 class LinkError(ValueError):
     """A neighbour's answer refuses a batch, or is not the answer of a broker."""
@@ -129,8 +138,8 @@ class Peer:
         The number of the last entry that was sent.
     withheld
         Number of events that the link's filter has kept back.
-    next_s
-        When the link's rate allows the next batch, as `time.monotonic`.
+    buckets
+        The bytes that the link's rates allow; see `LinkRates.buckets`.
     count_max
         Maximum entries of the next batch; 0 if its first entry must be sent without content, since the
         neighbour refuses it for its size.
@@ -150,7 +159,7 @@ class Peer:
     entries: int = 0
     bytes: int = 0
     withheld: int = 0
-    next_s: float = 0.0
+    buckets: tuple[TokenBucket | None, TokenBucket | None] = (None, None)
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -190,7 +199,8 @@ class Links:
         self._clusters = clusters
         self._store = store
         self.routing = routing
-        self.peers = {name: Peer(name, url) for name, url in peers.items()}
+        now_s = time.monotonic()
+        self.peers = {name: Peer(name, url, buckets=rates.buckets(now_s)) for name, url in peers.items()}
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when entries were received or the topology has changed."""
         headers = {"Content-Type": MEDIA_TYPE, "User-Agent": "fieldfare-broker"}
@@ -238,7 +248,7 @@ class Links:
                 logger.info("the link to the broker %s is up", peer.name)
                 await self._changed()
                 continue
-            wait_s = peer.next_s - time.monotonic()
+            wait_s = _wait_s(peer)
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, HEARTBEAT_S))
             elif not has_more:
@@ -266,8 +276,7 @@ class Links:
         """Send a batch and process its answer; return whether there is more to send."""
         digest = self._clusters.digest(peer.name)
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
-        is_paced = time.monotonic() < peer.next_s
-        count_max = max(1, peer.count_max) if peer.is_compared and not is_paced else 0
+        count_max = max(1, peer.count_max) if peer.is_compared and not _wait_s(peer) else 0
         batch_bytes = self._rates.batch_bytes()
         first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, batch_bytes)
         if not entries and not self._is_request_due(peer, digest):
@@ -279,7 +288,10 @@ class Links:
         body, headers = await self._encoded(peer, first, entries, digest)
         if entries:
             is_full = len(entries) == count_max or sum(map(len, entries)) > batch_bytes // 2
-            self._pace(peer, len(body), is_full=is_full)
+            of_all, of_full = peer.buckets
+            for bucket in (of_all, of_full if is_full else None):
+                if bucket is not None:
+                    bucket.take(len(body), time.monotonic())
         try:
             answer = await self._post(peer, body, headers)
         except TooLargeError:
@@ -318,13 +330,6 @@ class Links:
         """Whether a request without entries is due: to say something, or to show that the link is up."""
         is_usual = peer.is_compared and not peer.failures and digest == peer.digest
         return not is_usual or time.monotonic() - peer.asked_s >= HEARTBEAT_S
-
-    def _pace(self, peer: Peer, size_bytes: int, *, is_full: bool) -> None:
-        """Note when the link's rate allows the batch after one of this size."""
-        limits = [self._rates.bytes_per_s, self._rates.catch_up_bytes_per_s if is_full else 0]
-        rate = min((limit for limit in limits if limit), default=0)
-        if rate:
-            peer.next_s = max(time.monotonic(), peer.next_s) + size_bytes / rate
 
     async def _meet(self, peer: Peer, identity: str) -> None:
         """Raise LinkError if a neighbour is not the one that was known by its name."""
@@ -479,6 +484,12 @@ class Links:
             # Entries may have been given their ways by the old topology after all others were rerouted.
             self.must_reroute = True
         return watermark
+
+
+def _wait_s(peer: Peer) -> float:
+    """Return the seconds until the link's rates allow the next batch."""
+    now_s = time.monotonic()
+    return max((bucket.wait_s(now_s) for bucket in peer.buckets if bucket is not None), default=0.0)
 
 
 def _is_for(entry: Events | Interest | Counts, name: str) -> bool:
