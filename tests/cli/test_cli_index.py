@@ -57,6 +57,7 @@ def make_data(root: Path, filters: dict[str, str], matchers: int = 1) -> Path:
         store.write(name, closings.save)
     store.write_manifest(step.manifest)
     _put(registry, {"new": "data.delay > 120"})
+    registry.close()  # Closed later, by the garbage collection, it would delete a WAL that a test puts there.
     return folder.root
 
 

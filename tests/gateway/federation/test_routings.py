@@ -176,7 +176,7 @@ def test_neighbours_with_another_routing_or_cluster_are_refused(tmp_path: Path) 
         b.start()
         until(lambda: "This broker has --routing fbr" in (a.brokers()["links"][0]["trouble"] or ""))
         until(lambda: "This broker has --routing ddbr" in (b.brokers()["links"][0]["trouble"] or ""))
-        assert not a.brokers()["links"][0]["is_up"]
+        until(lambda: not a.brokers()["links"][0]["is_up"])
     with clusters(tmp_path / "more", {"c": "N", "d": "N"}, "cd") as found:
         c, d = found.values()
         d.stop()
