@@ -453,6 +453,11 @@ def brokers() -> ApiCall[dict[str, Any]]:
     return ApiCall("GET", "/v1/brokers", _read_object)
 
 
+def remove_broker(name: str) -> ApiCall[None]:
+    """Remove a broker that is gone for good."""
+    return ApiCall("DELETE", f"/v1/brokers/{quote(name, safe='')}", lambda answer: None)
+
+
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
     """List the quarantined records: those that could not be matched."""
     return ApiCall("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))

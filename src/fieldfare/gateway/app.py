@@ -230,6 +230,7 @@ def routes_of(
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
         GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], watch),
+        GuardedRoute("/v1/brokers/{broker}", brokers.remove_broker, ["DELETE"], admin),
         GuardedRoute("/v1/brokers/{broker}/entries", brokers.post_entries, ["POST"], Right.BROKER),
         GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
         GuardedRoute("/metrics", service.metrics, ["GET"], watch),

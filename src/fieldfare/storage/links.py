@@ -42,6 +42,8 @@ class Correspondent:
         Subscriptions here with at most this revision count for all its later records.
     repeats
         Number of entries with events that it has sent twice; they were not appended again.
+    is_removed
+        The broker was removed for good: nothing is kept for it any more.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Correspondent:
     floor: int = 0
     counts_through: int = 0
     repeats: int = 0
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,13 @@ class LinkStore(Protocol):
 
     def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
         """Replace entries, by id, by others. An entry that was transmitted meanwhile is left as it is."""
+        ...
+
+    def forget(self, state: Correspondent) -> None:
+        """Store the state of a removed broker; the entries of its outbox have no path from now on.
+
+        Its state no longer holds `floor` and `published` back.
+        """
         ...
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:

@@ -39,6 +39,12 @@ class BrokerRoutes:
         """Return the topology, the links, and what was exchanged with each other broker."""
         return json_response(await asyncio.to_thread(self._federation().document))
 
+    async def remove_broker(self, request: Request) -> Response:
+        """Remove a broker that is gone for good; nothing is kept for it any more."""
+        await drain(request, 0)
+        await self._federation().remove(request.path_params["broker"])
+        return Response(status_code=204)
+
     def _federation(self) -> Federation:
         if self.federation is None:
             detail = "This service has no links to other brokers."
