@@ -73,7 +73,7 @@ def overhead(overlay: str, protocol: str, seed: int, brokers: Brokers) -> dict[s
 
 
 def busiest(steps: list[Step], events: int) -> dict[str, float]:
-    """Return the entries that the broker with most of them holds, examines and compares for an average event."""
+    """Return the entries that the broker with most of them holds, examines and compares for an event."""
     found = {}
     for counted in COUNTED:
         work: dict[str, int] = {}

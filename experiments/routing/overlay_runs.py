@@ -4,10 +4,10 @@ The paper gives neither workload nor degree, selectivity or costs. Here: quotes 
 has a publisher of all of them, and there are four subscriptions a broker. 100 brokers form ten clusters, each
 a graph with cycles. Two overlays: *hierarchy*, a backbone, each broker of which is an edge of one of nine
 clusters below it, as the paper compares MERC with the Internet's hierarchy; and *chain*, clusters that are
-nearly a chain. A message takes 50 ms on a link and 0.5 ms at a broker. Three cost models: *held*, every entry of
-a table takes time, as where all matching subscriptions are looked for; *examined*, a table is scanned up to the
-first match of each destination; and *compared*, only the entries asked for at the event's origin take time, as
-where the table is kept by origin.
+nearly a chain. A message takes 50 ms on a link and 0.5 ms at a broker. Three cost models: *held*, every entry
+of a table takes time, as where all matching subscriptions are looked for; *examined*, a table is scanned up
+to the first match of each destination; and *compared*, only the entries asked for at the event's origin take
+time, as where the table is kept by origin.
 
 Two numbers are set for each overlay: the number of symbols, so that D-DBR's mean destination list is 2.12;
 and the time of a table entry, for each cost model, so that FBR's mean latency at 2,000 messages per minute is
