@@ -19,6 +19,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import ANONYMOUS, Right, in_scope, invalid_key
 from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
+from fieldfare.gateway.admission.request_ids import SCOPE_KEY
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.backlog import BacklogCounter
@@ -96,7 +97,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
-            expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
+            expose_headers=("Location", "Retry-After", "WWW-Authenticate", "X-Request-Id"),
         )
     app.add_middleware(RequestGuard, settings=settings)
     return app
@@ -331,7 +332,15 @@ class Audited:
                 now_ms = time.time_ns() // 1_000_000
                 place = made.decode() if made is not None else None
                 by, method, path = in_scope(scope).id, scope["method"], scope["path"]
-                self._audit.note(now_ms, by, method, path[:PATH_MAX_CHARS], message["status"], place)
+                self._audit.note(
+                    now_ms,
+                    by,
+                    method,
+                    path[:PATH_MAX_CHARS],
+                    message["status"],
+                    place,
+                    request=scope.get(SCOPE_KEY, ""),
+                )
             await send(message)
 
         await self._app(scope, receive, observed)
