@@ -1,4 +1,4 @@
-"""The tables of docs/papers/ddbr_merc.md, from the CSVs."""
+"""The tables of docs/papers/ddbr_merc-figures.md, from the CSVs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Ji et al. 2013 (D-DBR, MERC), section IV: the claims that hold, in the kept results of experiments/routing.
 
-The claims that do not hold are in docs/papers/ddbr_merc.md, with the reason.
+The claims that do not hold are in docs/papers/ddbr_merc-figures.md, with the reason.
 """
 
 from __future__ import annotations
