@@ -439,6 +439,7 @@ class GatewaySettings(BaseSettings):
     retention_s: float = Field(
         7 * 86400.0,
         gt=0,
+        le=36500 * 86400,
         description="Seconds of the service's running time for which events and matches are kept. Up: "
         "longer absences, more disk.",
     )
