@@ -105,7 +105,7 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     retry_after_s = _read_retry_after(answer.headers)
     try:
         problem = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         problem = None
     if isinstance(problem, dict):
         return ApiError(answer.status, problem, retry_after_s)
