@@ -106,7 +106,7 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     request_id = answer.headers.get("x-request-id", "")
     try:
         problem = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         problem = None
     if isinstance(problem, dict):
         return ApiError(answer.status, problem, retry_after_s, request_id)

@@ -547,5 +547,5 @@ def _clash(name: str) -> str:
 def _detail(body: bytes) -> str:
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any]).get("detail", ""))[:300]
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return "no problem document"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from fieldfare.delivery.delivery import Delivery
+from fieldfare.gateway.admission.tickets import SUBSCRIPTION, invalid_ticket
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.problems import HttpProblem
@@ -23,8 +24,14 @@ class DeliveryFinder:
     unused: Unused
 
     async def check(self, request: HTTPConnection) -> Subscription:
-        """Return a request's subscription, before its body is read; raise Problem 404 if it is unknown."""
-        return await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        """Return a request's subscription, before its body is read.
+
+        Raise Problem 404 if it is unknown, and 401 if the request's ticket is for an earlier one.
+        """
+        subscription = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        if request.scope.get(SUBSCRIPTION, subscription.number) != subscription.number:
+            raise invalid_ticket()
+        return subscription
 
     async def find(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
         """Return the subscription and delivery of a request; raise Problem 404 for an unknown subscription.
@@ -38,9 +45,8 @@ class DeliveryFinder:
 
     async def look(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
         """Like `find`, but this is no use of the subscription: it may expire as unused."""
-        space, id = request.path_params["space"], request.path_params["id"]
         while True:
-            subscription = await self.subscriptions.get(space, id)
+            subscription = await self.check(request)
             delivery = self.deliveries.delivery_of(subscription)
             if delivery is not None:
                 return subscription, delivery
