@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "fieldfare" / "client"
-MODULES = ("client", "connection", "processing", "publisher", "subscriber")
+MODULES = ("administration", "client", "connection", "processing", "publisher", "subscriber")
 HEADER = "# Made from client/asynchronous/{module}.py by `make client`: change it there.\n"
 
 WORDS = [

@@ -165,7 +165,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
-        BrokerRoutes(g.federation, g.bodies),
+        BrokerRoutes(g.federation, g.bodies, g.subscriptions),
     )
 
 
@@ -206,6 +206,8 @@ def routes_of(
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
         GuardedRoute(subscription + "/ticket", tickets.create_ticket, ["POST"], subscribe),
         GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
+        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], manage),
+        GuardedRoute(subscription + "/move", brokers.move_subscription, ["POST"], admin),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),

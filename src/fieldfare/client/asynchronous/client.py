@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import later, protocol
+from fieldfare.client.asynchronous.administration import AsyncAdministration
 from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, AsyncOrigin, open_early
 from fieldfare.client.asynchronous.connection import AsyncConnection
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
@@ -26,8 +27,6 @@ from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
     DeadMessage,
-    KeyInfo,
-    NewKey,
     NewSubscription,
     PulledMessage,
     SubscriptionInfo,
@@ -46,7 +45,7 @@ from fieldfare.client.verdict import Verdict
 from fieldfare.model import RECORD_EVENTS_MAX, Backlog, DeliverySettings, Position
 
 
-class AsyncClient:
+class AsyncClient(AsyncAdministration):
     """A connection to a fieldfare service.
 
     In an asyncio program, use it in one event loop at a time; otherwise it is safe to use from several
@@ -465,71 +464,6 @@ class AsyncClient:
     async def _tell(self, id: str, positions: Sequence[Position], verdict: Verdict) -> None:
         for some in protocol.cut_positions(positions):
             await self._perform(protocol.tell(self.space, id, some, verdict))
-
-    # The service
-
-    async def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
-        """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
-        await self._perform(protocol.create_space(name, encrypted.declaration()))
-
-    async def delete_space(self, name: str) -> None:
-        """Delete a space with its subscriptions, dead letters, keys and quotas. It cannot be undone."""
-        await self._perform(protocol.delete_space(name))
-
-    async def spaces(self) -> list[str]:
-        """Return the names of all spaces."""
-        return await self._perform(protocol.list_spaces())
-
-    async def quotas(self, space: str | None = None) -> dict[str, Any]:
-        """Return the quotas of a space (``limits``) and its usage (``used``); default: the client's space."""
-        return await self._perform(protocol.read_quotas(space or self.space))
-
-    async def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
-        """Set all quotas of a space and return those in force; requires a key with the right ``admin``.
-
-        A quota that is None or not named gets the service's default; 0 means no bound.
-        """
-        return await self._perform(protocol.set_quotas(space, quotas))
-
-    async def stats(self) -> dict[str, Any]:
-        """Return the service's current figures: log, lag, rates, latency."""
-        return await self._perform(protocol.stats())
-
-    async def brokers(self) -> dict[str, Any]:
-        """Return the state of the service's links to other brokers, and what it has exchanged with each."""
-        return await self._perform(protocol.brokers())
-
-    async def quarantine(self) -> list[dict[str, Any]]:
-        """Return the quarantined records (matching them failed), oldest first, with the reasons."""
-        return await self._perform(protocol.list_quarantine())
-
-    async def retry_quarantined(self, position: str) -> dict[str, Any]:
-        """Publish the events of a quarantined record again; return their new place. May be repeated."""
-        return await self._perform(protocol.retry_quarantined(position))
-
-    # Keys
-
-    async def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
-        """Create an API key. The secret itself (``key``) is in this result only and cannot be read later.
-
-        Parameters
-        ----------
-        rights : sequence of str
-            "publish", "subscribe", "manage" apply to a space, "watch", "broker", "admin" to the service.
-        space : str, optional
-            The space that the rights apply to; required for "publish", "subscribe" and "manage".
-        note : str
-            A description of the key's purpose.
-        """
-        return await self._perform(protocol.create_key(rights, space, note))
-
-    async def api_keys(self) -> list[KeyInfo]:
-        """Return the API keys that this client's key may manage."""
-        return await self._perform(protocol.list_keys())
-
-    async def revoke_key(self, id: str) -> None:
-        """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
-        await self._perform(protocol.revoke_key(id))
 
     async def _ensure_subscription(
         self, id: str | None, filter: str, dialect: str, start: str | Position | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -23,13 +23,12 @@ from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
     DeadMessage,
-    KeyInfo,
-    NewKey,
     NewSubscription,
     PulledMessage,
     SubscriptionInfo,
 )
 from fieldfare.client.retry import RetrySettings
+from fieldfare.client.synchronous.administration import Administration
 from fieldfare.client.synchronous.concurrency import Future, Guard, Origin, open_early
 from fieldfare.client.synchronous.connection import Connection
 from fieldfare.client.synchronous.publisher import Publisher
@@ -47,7 +46,7 @@ from fieldfare.client.verdict import Verdict
 from fieldfare.model import RECORD_EVENTS_MAX, Backlog, DeliverySettings, Position
 
 
-class Client:
+class Client(Administration):
     """A connection to a fieldfare service.
 
     In an asyncio program, use it in one event loop at a time; otherwise it is safe to use from several
@@ -462,71 +461,6 @@ class Client:
     def _tell(self, id: str, positions: Sequence[Position], verdict: Verdict) -> None:
         for some in protocol.cut_positions(positions):
             self._perform(protocol.tell(self.space, id, some, verdict))
-
-    # The service
-
-    def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
-        """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
-        self._perform(protocol.create_space(name, encrypted.declaration()))
-
-    def delete_space(self, name: str) -> None:
-        """Delete a space with its subscriptions, dead letters, keys and quotas. It cannot be undone."""
-        self._perform(protocol.delete_space(name))
-
-    def spaces(self) -> list[str]:
-        """Return the names of all spaces."""
-        return self._perform(protocol.list_spaces())
-
-    def quotas(self, space: str | None = None) -> dict[str, Any]:
-        """Return the quotas of a space (``limits``) and its usage (``used``); default: the client's space."""
-        return self._perform(protocol.read_quotas(space or self.space))
-
-    def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
-        """Set all quotas of a space and return those in force; requires a key with the right ``admin``.
-
-        A quota that is None or not named gets the service's default; 0 means no bound.
-        """
-        return self._perform(protocol.set_quotas(space, quotas))
-
-    def stats(self) -> dict[str, Any]:
-        """Return the service's current figures: log, lag, rates, latency."""
-        return self._perform(protocol.stats())
-
-    def brokers(self) -> dict[str, Any]:
-        """Return the state of the service's links to other brokers, and what it has exchanged with each."""
-        return self._perform(protocol.brokers())
-
-    def quarantine(self) -> list[dict[str, Any]]:
-        """Return the quarantined records (matching them failed), oldest first, with the reasons."""
-        return self._perform(protocol.list_quarantine())
-
-    def retry_quarantined(self, position: str) -> dict[str, Any]:
-        """Publish the events of a quarantined record again; return their new place. May be repeated."""
-        return self._perform(protocol.retry_quarantined(position))
-
-    # Keys
-
-    def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
-        """Create an API key. The secret itself (``key``) is in this result only and cannot be read later.
-
-        Parameters
-        ----------
-        rights : sequence of str
-            "publish", "subscribe", "manage" apply to a space, "watch", "broker", "admin" to the service.
-        space : str, optional
-            The space that the rights apply to; required for "publish", "subscribe" and "manage".
-        note : str
-            A description of the key's purpose.
-        """
-        return self._perform(protocol.create_key(rights, space, note))
-
-    def api_keys(self) -> list[KeyInfo]:
-        """Return the API keys that this client's key may manage."""
-        return self._perform(protocol.list_keys())
-
-    def revoke_key(self, id: str) -> None:
-        """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
-        self._perform(protocol.revoke_key(id))
 
     def _ensure_subscription(
         self, id: str | None, filter: str, dialect: str, start: str | Position | None

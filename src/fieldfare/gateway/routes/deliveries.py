@@ -26,21 +26,28 @@ class DeliveryFinder:
         """Return a request's subscription, before its body is read; raise Problem 404 if it is unknown."""
         return await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
 
-    async def find(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
+    async def find(
+        self, request: HTTPConnection, *, for_letters: bool = False
+    ) -> tuple[Subscription, Delivery]:
         """Return the subscription and delivery of a request; raise Problem 404 for an unknown subscription.
 
         Call this after reading the body, and await nothing between this and using the delivery: meanwhile it
         could be replaced, or deleted with its subscription.
         """
-        subscription, delivery = await self.look(request)
+        subscription, delivery = await self.look(request, for_letters=for_letters)
         self.unused.used(subscription.number)
         return subscription, delivery
 
-    async def look(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
-        """Like `find`, but this is no use of the subscription: it may expire as unused."""
+    async def look(
+        self, request: HTTPConnection, *, for_letters: bool = False
+    ) -> tuple[Subscription, Delivery]:
+        """Like `find`, but this is no use of the subscription: it may expire as unused.
+
+        With ``for_letters``, it may have moved to another broker: its dead letters stay.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         while True:
-            subscription = await self.subscriptions.get(space, id)
+            subscription = await self.subscriptions.get(space, id, for_letters=for_letters)
             delivery = self.deliveries.delivery_of(subscription)
             if delivery is not None:
                 return subscription, delivery

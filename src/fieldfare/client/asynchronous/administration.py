@@ -1,0 +1,95 @@
+"""The calls of a client about the service itself: spaces, quotas, links to other brokers, keys."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fieldfare.client import moving, protocol
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
+from fieldfare.client.protocol import ApiCall, Result
+from fieldfare.client.records import KeyInfo, NewKey
+
+
+class AsyncAdministration:
+    """Calls about the service; part of `AsyncClient`."""
+
+    space: str
+
+    @abstractmethod
+    async def _perform(self, call: ApiCall[Result]) -> Result:
+        """Send one request and return its result."""
+
+    # The service
+
+    async def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
+        """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
+        await self._perform(protocol.create_space(name, encrypted.declaration()))
+
+    async def delete_space(self, name: str) -> None:
+        """Delete a space with its subscriptions, dead letters, keys and quotas. It cannot be undone."""
+        await self._perform(protocol.delete_space(name))
+
+    async def spaces(self) -> list[str]:
+        """Return the names of all spaces."""
+        return await self._perform(protocol.list_spaces())
+
+    async def quotas(self, space: str | None = None) -> dict[str, Any]:
+        """Return the quotas of a space (``limits``) and its usage (``used``); default: the client's space."""
+        return await self._perform(protocol.read_quotas(space or self.space))
+
+    async def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
+        """Set all quotas of a space and return those in force; requires a key with the right ``admin``.
+
+        A quota that is None or not named gets the service's default; 0 means no bound.
+        """
+        return await self._perform(protocol.set_quotas(space, quotas))
+
+    async def stats(self) -> dict[str, Any]:
+        """Return the service's current figures: log, lag, rates, latency."""
+        return await self._perform(protocol.stats())
+
+    async def brokers(self) -> dict[str, Any]:
+        """Return the state of the service's links to other brokers, and what it has exchanged with each."""
+        return await self._perform(protocol.brokers())
+
+    async def move_subscription(self, id: str, to: str) -> dict[str, Any]:
+        """Begin to move a subscription to another broker; return the state of the move."""
+        return await self._perform(moving.move_subscription(self.space, id, to))
+
+    async def get_move(self, id: str) -> dict[str, Any]:
+        """Return how far the move of a subscription is; ApiError (404) if it has not been moved."""
+        return await self._perform(moving.get_move(self.space, id))
+
+    async def quarantine(self) -> list[dict[str, Any]]:
+        """Return the quarantined records (matching them failed), oldest first, with the reasons."""
+        return await self._perform(protocol.list_quarantine())
+
+    async def retry_quarantined(self, position: str) -> dict[str, Any]:
+        """Publish the events of a quarantined record again; return their new place. May be repeated."""
+        return await self._perform(protocol.retry_quarantined(position))
+
+    # Keys
+
+    async def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
+        """Create an API key. The secret itself (``key``) is in this result only and cannot be read later.
+
+        Parameters
+        ----------
+        rights : sequence of str
+            "publish", "subscribe", "manage" apply to a space, "watch", "broker", "admin" to the service.
+        space : str, optional
+            The space that the rights apply to; required for "publish", "subscribe" and "manage".
+        note : str
+            A description of the key's purpose.
+        """
+        return await self._perform(protocol.create_key(rights, space, note))
+
+    async def api_keys(self) -> list[KeyInfo]:
+        """Return the API keys that this client's key may manage."""
+        return await self._perform(protocol.list_keys())
+
+    async def revoke_key(self, id: str) -> None:
+        """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
+        await self._perform(protocol.revoke_key(id))

@@ -1,0 +1,96 @@
+# Made from client/asynchronous/administration.py by `make client`: change it there.
+"""The calls of a client about the service itself: spaces, quotas, links to other brokers, keys."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fieldfare.client import moving, protocol
+from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
+from fieldfare.client.protocol import ApiCall, Result
+from fieldfare.client.records import KeyInfo, NewKey
+
+
+class Administration:
+    """Calls about the service; part of `Client`."""
+
+    space: str
+
+    @abstractmethod
+    def _perform(self, call: ApiCall[Result]) -> Result:
+        """Send one request and return its result."""
+
+    # The service
+
+    def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
+        """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
+        self._perform(protocol.create_space(name, encrypted.declaration()))
+
+    def delete_space(self, name: str) -> None:
+        """Delete a space with its subscriptions, dead letters, keys and quotas. It cannot be undone."""
+        self._perform(protocol.delete_space(name))
+
+    def spaces(self) -> list[str]:
+        """Return the names of all spaces."""
+        return self._perform(protocol.list_spaces())
+
+    def quotas(self, space: str | None = None) -> dict[str, Any]:
+        """Return the quotas of a space (``limits``) and its usage (``used``); default: the client's space."""
+        return self._perform(protocol.read_quotas(space or self.space))
+
+    def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
+        """Set all quotas of a space and return those in force; requires a key with the right ``admin``.
+
+        A quota that is None or not named gets the service's default; 0 means no bound.
+        """
+        return self._perform(protocol.set_quotas(space, quotas))
+
+    def stats(self) -> dict[str, Any]:
+        """Return the service's current figures: log, lag, rates, latency."""
+        return self._perform(protocol.stats())
+
+    def brokers(self) -> dict[str, Any]:
+        """Return the state of the service's links to other brokers, and what it has exchanged with each."""
+        return self._perform(protocol.brokers())
+
+    def move_subscription(self, id: str, to: str) -> dict[str, Any]:
+        """Begin to move a subscription to another broker; return the state of the move."""
+        return self._perform(moving.move_subscription(self.space, id, to))
+
+    def get_move(self, id: str) -> dict[str, Any]:
+        """Return how far the move of a subscription is; ApiError (404) if it has not been moved."""
+        return self._perform(moving.get_move(self.space, id))
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        """Return the quarantined records (matching them failed), oldest first, with the reasons."""
+        return self._perform(protocol.list_quarantine())
+
+    def retry_quarantined(self, position: str) -> dict[str, Any]:
+        """Publish the events of a quarantined record again; return their new place. May be repeated."""
+        return self._perform(protocol.retry_quarantined(position))
+
+    # Keys
+
+    def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
+        """Create an API key. The secret itself (``key``) is in this result only and cannot be read later.
+
+        Parameters
+        ----------
+        rights : sequence of str
+            "publish", "subscribe", "manage" apply to a space, "watch", "broker", "admin" to the service.
+        space : str, optional
+            The space that the rights apply to; required for "publish", "subscribe" and "manage".
+        note : str
+            A description of the key's purpose.
+        """
+        return self._perform(protocol.create_key(rights, space, note))
+
+    def api_keys(self) -> list[KeyInfo]:
+        """Return the API keys that this client's key may manage."""
+        return self._perform(protocol.list_keys())
+
+    def revoke_key(self, id: str) -> None:
+        """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
+        self._perform(protocol.revoke_key(id))
