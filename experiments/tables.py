@@ -36,7 +36,7 @@ PAGES = [
         *(
             "papers/estreamhub-figures",
             "papers/estreamhub-on-spark",
-            "papers/ddbr_merc",
+            "papers/ddbr_merc-figures",
             "papers/padres",
             "scaling",
         ),

@@ -1,6 +1,6 @@
 """100 brokers with cycles: latency by publishing rate, throughput, overhead, and destination lists.
 
-Both overlays; the machines run once for each, and both cost models are applied to what they did.
+Both overlays; the machines run once for each, and all cost models are applied to what they did.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ def overhead(overlay: str, protocol: str, seed: int, brokers: Brokers) -> dict[s
         "seed": seed,
         "copies_an_event": round(sum(step.sent for step in steps) / events, 2),
         "matching_brokers_an_event": round(sum(step.matchings > 0 for step in steps) / events, 2),
-        "examined_an_event": round(sum(step.examined for step in steps) / events, 1),
-        "compared_an_event": round(sum(step.compared for step in steps) / events, 1),
+        **{
+            f"{counted}_an_event": round(sum(getattr(step, counted) for step in steps) / events, 1)
+            for counted in COUNTED
+        },
         **busiest(steps, events),
         "remote_entries_a_broker": round(statistics.mean(remote), 1),
         "list_mean": round(sum(step.listed for step in steps) / max(1, sum(step.sent for step in steps)), 3),
@@ -71,7 +73,7 @@ def overhead(overlay: str, protocol: str, seed: int, brokers: Brokers) -> dict[s
 
 
 def busiest(steps: list[Step], events: int) -> dict[str, float]:
-    """Return the entries that the broker with most of them examines and compares for an average event."""
+    """Return the entries that the broker with most of them holds, examines and compares for an event."""
     found = {}
     for counted in COUNTED:
         work: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """The four limitations of filter-based routing, for all protocols, on overlays with and without cycles.
 
-Hops of a delivery beyond the shortest path; subscriptions stored per broker; matchings, and entries examined
-and compared, per event; and a reconfiguration: a link is cut while events are on their way, and healed 15
-seconds later.
+Hops of a delivery beyond the shortest path; subscriptions stored per broker; matchings, and entries held,
+examined and compared, per event; and a reconfiguration: a link is cut while events are on their way, and
+healed 15 seconds later.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ def measured(kind: str, protocol: str, seed: int) -> dict[str, Any]:
         "shortest_hops": round(shortest, 2),
         "remote_entries_a_broker": round(statistics.mean(remote), 1),
         "matchings_an_event": round(sum(step.matchings for step in steps) / BEFORE, 1),
+        "held_an_event": round(sum(step.held for step in steps) / BEFORE, 1),
         "examined_an_event": round(sum(step.examined for step in steps) / BEFORE, 1),
         "compared_an_event": round(sum(step.compared for step in steps) / BEFORE, 1),
         "topology_messages": sent.get("LinkState", 0),

@@ -115,7 +115,7 @@ def chart(counted: str) -> Any:
 
 
 def draw() -> None:
-    """Draw the throughput over FBR's with both cost models."""
+    """Draw the throughput over FBR's with each cost model."""
     RESULTS.draw("linear", alt.hconcat(*(chart(counted) for counted in COUNTED)).resolve_scale(y="shared"))
 
 

@@ -1,10 +1,11 @@
-"""The tables of docs/papers/ddbr_merc.md, from the CSVs."""
+"""The tables of docs/papers/ddbr_merc-figures.md, from the CSVs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from overlay_runs import (
+    COUNTED,
     OVERLAYS,
     PROTOCOLS,
     RESULTS,
@@ -57,8 +58,10 @@ def throughput() -> Table:
 
 def overhead() -> Table:
     """The work for an event."""
-    fields = ["copies_an_event", "matching_brokers_an_event", "examined_an_event", "compared_an_event"]
-    fields += ["busiest_examined_an_event", "busiest_compared_an_event", "remote_entries_a_broker"]
+    fields = ["copies_an_event", "matching_brokers_an_event"]
+    fields += [f"{counted}_an_event" for counted in COUNTED]
+    fields += [f"busiest_{counted}_an_event" for counted in COUNTED]
+    fields.append("remote_entries_a_broker")
     rows: list[list[object]] = []
     for overlay in OVERLAYS:
         for name in PROTOCOLS:
@@ -66,8 +69,10 @@ def overhead() -> Table:
                 spread(by_seed("general_overhead", field, name, overlay=overlay), ",.0f") for field in fields
             ]
             rows.append([overlay, name, *cells])
-    header = ["overlay", "protocol", "copies on links", "brokers that match", "entries examined", "compared"]
-    return [*header, "examined at the busiest broker", "compared there", "remote entries per broker"], rows
+    header = ["overlay", "protocol", "copies on links", "brokers that match"]
+    header += ["entries held", "examined", "compared"]
+    header += ["held at the busiest broker", "examined there", "compared there"]
+    return [*header, "remote entries per broker"], rows
 
 
 def limitations() -> Table:
@@ -91,14 +96,14 @@ def limitations() -> Table:
                     f"{cell('hops_a_delivery', '.1f')}; {cell('shortest_hops', '.1f')}",
                     cell("remote_entries_a_broker"),
                     cell("matchings_an_event", ".1f"),
-                    f"{cell('examined_an_event')}; {cell('compared_an_event')}",
+                    "; ".join(cell(f"{counted}_an_event") for counted in COUNTED),
                     cell("topology_messages"),
                     spread([100 * each for each in late], ".0f") + " %",
                     ", ".join(f"{each:g}" for each in ends),
                 ]
             )
     header = ["overlay", "protocol", "hops of a delivery; shortest", "remote entries per broker"]
-    header += ["matchings per event", "entries examined; compared", "messages about the cut link"]
+    header += ["matchings per event", "entries held; examined; compared", "messages about the cut link"]
     return [*header, "deliveries waiting for the link", "lost, doubled, foreign"], rows
 
 

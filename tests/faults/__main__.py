@@ -44,7 +44,7 @@ def main() -> int:
         "--sites", type=int, default=0, help="number of services, linked in a line, instead of one"
     )
     parser.add_argument(
-        "--routing", default="ddbr", choices=("ddbr", "fbr"), help="of the sites (default: ddbr)"
+        "--routing", default="ddbr", choices=("ddbr", "fbr", "merc"), help="of the sites (default: ddbr)"
     )
     options = parser.parse_args()
     if options.sites:

@@ -152,17 +152,19 @@ class Sites:
         return True
 
     def _service(self, place: int) -> RunningService:
-        peers = []
-        if place:
-            peers.append(f"site{place - 1}=http://127.0.0.1:{self.links[place - 1][1].port}")
-        if place < len(self.links):
-            peers.append(f"site{place + 1}=http://127.0.0.1:{self.links[place][0].port}")
+        peers, clusters = [], []
+        for link, end, other in ((place - 1, 1, place - 1), (place, 0, place + 1)):
+            if 0 <= link < len(self.links):
+                cluster = f"{cluster_of(link)}/" if self._routing == "merc" else ""
+                peers.append(f"{cluster}site{other}=http://127.0.0.1:{self.links[link][end].port}")
+                clusters.append(cluster.strip("/"))
         return RunningService(
             self._root / f"site{place}",
             port=self._ports[place],
             broker=f"site{place}",
             peers=",".join(peers),
             routing=self._routing,
+            clusters=",".join(dict.fromkeys(clusters)),
             **SETTINGS,
         )
 
@@ -286,6 +288,11 @@ def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def cluster_of(link: int) -> str:
+    """Return the cluster of a link, with two links each but the first: every other site is an edge."""
+    return f"cluster{(link + 1) // 2}"
 
 
 def deck_of(sites: int) -> list[str]:

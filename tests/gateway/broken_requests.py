@@ -23,6 +23,8 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi import checks
 
+from fieldfare.gateway.federation.wire import MEDIA_TYPE
+
 CHECKS = [
     checks.status_code_conformance,
     checks.content_type_conformance,
@@ -71,6 +73,12 @@ def named(document: dict[str, Any]) -> dict[str, Any]:
                 others = {} if problem is None else dict.fromkeys(OTHERS, problem)
                 described["responses"] = others | described["responses"]
     return document
+
+
+@schemathesis.serializer(MEDIA_TYPE)
+def as_bytes(_: Any, value: Any) -> bytes:
+    """Send what was drawn for a link's batch as its text."""
+    return str(value).encode(errors="replace")
 
 
 def ask_by_description(

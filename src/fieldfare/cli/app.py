@@ -50,8 +50,8 @@ COMMANDS = {
         "Show an elastic service's hosts, slices and loads, and why it grew or shrank.",
     ),
     "brokers": (
-        "brokers:brokers",
-        "Show a broker's links, its neighbours and the other sites that it reaches.",
+        "brokers:app",
+        "Show a broker's links, its neighbours and the other sites that it reaches; remove one.",
     ),
     "spaces": (
         "spaces:app",

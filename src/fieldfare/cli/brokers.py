@@ -1,16 +1,22 @@
-"""``fieldfare brokers``: the links of a broker, and the other sites that it reaches."""
+"""``fieldfare brokers``: the links of a broker, the other sites that it reaches, and removing one of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
 
+app = typer.Typer(
+    help="Show a broker's links, its neighbours and the other sites that it reaches; remove one."
+)
 
-def brokers(url: UrlOption = None, as_json: JsonOption = False) -> None:
+
+@app.callback(invoke_without_command=True)
+def brokers(context: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Show a broker's links, its neighbours and the other sites that it reaches.
 
     For each link: whether it is up, what waits in its outbox, and the number of the last entry received. For
@@ -21,6 +27,8 @@ def brokers(url: UrlOption = None, as_json: JsonOption = False) -> None:
     fieldfare brokers --url http://localhost:7737
     ```
     """
+    if context.invoked_subcommand is not None:
+        return
     with connect(url) as client:
         state = client.brokers()
     if as_json:
@@ -36,6 +44,20 @@ def brokers(url: UrlOption = None, as_json: JsonOption = False) -> None:
         out().print(Text(line))
 
 
+@app.command(epilog="Example: `fieldfare brokers remove oslo`")
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the broker, as `brokers` shows it.")],
+    url: UrlOption = None,
+) -> None:
+    """Remove a broker that is gone for good, from this site and all that it reaches.
+
+    Its filters are deleted and nothing is kept for it any more. All others refuse it from now on.
+    """
+    with connect(url) as client:
+        client.remove_broker(name)
+    out().print(Text(f"removed the broker {name}"))
+
+
 def _link(link: dict[str, Any]) -> str:
     line = (
         f"link to {link['peer']}: {'up' if link['is_up'] else 'down'},"
@@ -46,6 +68,8 @@ def _link(link: dict[str, Any]) -> str:
 
 
 def _broker(broker: dict[str, Any]) -> str:
+    if broker["is_removed"]:
+        return f"{broker['name']}: removed"
     way = f"via {broker['next_hop']}" if broker["next_hop"] else "no path"
     return (
         f"{broker['name']}: {way}, {broker['filters']} filters known here,"

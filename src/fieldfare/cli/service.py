@@ -14,6 +14,7 @@ from fieldfare.cli.amounts import size_option, time_option
 from fieldfare.cli.configuration import CONFIG_VARIABLE, configuration_path, load_configuration
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
 from fieldfare.runtimes.process.early_signals import early_signals
+from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE, LogFormat, process_line
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
 TOKEN_PACKAGES = ("jwt", "cryptography")
@@ -32,7 +33,6 @@ def _configure(named: Path | None) -> Path | None:
     if missing:
         need_packages("serve", "server", missing)
     load_configuration(path).apply(os.environ)
-    _print_plainly(f"settings from {path.absolute()}")
     return path
 
 
@@ -46,6 +46,15 @@ ConfigFile = Annotated[
         is_eager=True,
         help="A TOML file with settings. Default: fieldfare.toml in the current directory, if it exists."
         " Options and environment variables take precedence over it.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar=FORMAT_VARIABLE,
+        metavar="FORMAT",
+        help="Lines of the service's logs and of its console: text, or json, an object each.",
     ),
 ]
 LogUrl = Annotated[
@@ -299,6 +308,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 7737,
     log: LogUrl = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     master: Master = None,
     index_store: IndexStoreUrl = None,
     spark_properties: SparkProperties = None,
@@ -326,8 +336,7 @@ def serve(
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
-    All data is in one directory: SQLite files for the log and the subscriptions, files for the matches. It
-    needs the server extra (pip install 'fieldfare[server]') and Java 17 or newer.
+    All data is in one directory. It needs the extra server (pip install 'fieldfare[server]') and Java 17.
 
     Example:
     ```
@@ -335,6 +344,7 @@ def serve(
     ```
     """
     _need_server_packages(has_tokens=jwt_issuer is not None)
+    _set_environment(log_format, config)
     use_folder(data)
     from fieldfare.runtimes.service import serve as runtime
 
@@ -349,7 +359,6 @@ def serve(
     arguments["pipeline"] += elastic_arguments(
         elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
     )
-    _drop_client_secrets()
     code = runtime.serve(
         data,
         host,
@@ -392,15 +401,18 @@ def broker_settings(
     return {"broker": broker, "peer_key_file": key_file, "routing": routing, **lists}
 
 
-def _drop_client_secrets() -> None:
-    """Remove clients' secrets from the environment, which the service's processes inherit."""
+def _set_environment(log_format: LogFormat, config: Path | None) -> None:
+    """Set what the service's processes inherit: the format of their logs, and no secrets of clients."""
+    os.environ[FORMAT_VARIABLE] = log_format
     for name in CLIENT_SECRETS:
         os.environ.pop(name, None)
+    if config is not None:
+        _print_plainly(f"settings from {config.absolute()}")
 
 
 def _print_plainly(line: str) -> None:
     """Write a line to standard error without rich, which exits the program on a closed pipe."""
-    print(f"fieldfare: {line}", file=sys.stderr, flush=True)
+    print(process_line("", line), file=sys.stderr, flush=True)
 
 
 def use_folder(data: Path) -> None:

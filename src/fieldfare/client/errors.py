@@ -109,10 +109,19 @@ class ApiError(FieldfareError):
         The complete problem+json object.
     retry_after_s : float or None
         Seconds after which the service asks for a retry (status 429 and 503).
+    request_id : str
+        The request's id in the service's log; empty if the answer has none.
     """
 
-    def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        problem: Mapping[str, Any],
+        retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> None:
         self.status = status
+        self.request_id = request_id
         self.problem = problem
         self.retry_after_s = retry_after_s
         self.title = str(problem.get("title") or f"HTTP status {status}")
@@ -127,6 +136,8 @@ class ApiError(FieldfareError):
             message += f" (at {self.place})"
         if self.detail and self.detail != self.title:
             message += f": {self.detail}"
+        if self.status >= 500 and self.request_id:
+            message += f" (request {self.request_id})"
         if self.hint:
             message += f"\nhint: {self.hint}"
         return message
@@ -146,8 +157,14 @@ class SubscriptionMoved(ApiError):
         A key for this one subscription there.
     """
 
-    def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
-        super().__init__(status, problem, retry_after_s)
+    def __init__(
+        self,
+        status: int,
+        problem: Mapping[str, Any],
+        retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> None:
+        super().__init__(status, problem, retry_after_s, request_id)
         self.id, self.broker, self.url, self.token = (
             str(problem.get(name, "")) for name in ("id", "broker", "url", "token")
         )

@@ -110,16 +110,17 @@ class PublishAnswer:
 def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     """Return the error for an answer; every refusal of the service is problem+json."""
     retry_after_s = _read_retry_after(answer.headers)
+    request_id = answer.headers.get("x-request-id", "")
     try:
         problem = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:
         problem = None
     if isinstance(problem, dict):
         kind = SubscriptionMoved if problem.get("type") == MOVED else ApiError
-        return kind(answer.status, problem, retry_after_s)
+        return kind(answer.status, problem, retry_after_s, request_id)
     if answer.status == 429 or answer.status >= 500:
         # An error page of a proxy: its status is clear, and the error may be temporary.
-        return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s)
+        return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s, request_id)
     return UnexpectedAnswer(
         f"the answer (status {answer.status}) is not from fieldfare: {_beginning(answer.body)}\n"
         "hint: check the URL"
@@ -459,6 +460,11 @@ def stats() -> ApiCall[dict[str, Any]]:
 def brokers() -> ApiCall[dict[str, Any]]:
     """Return the state of the service's links to other brokers."""
     return ApiCall("GET", "/v1/brokers", read_object)
+
+
+def remove_broker(name: str) -> ApiCall[None]:
+    """Remove a broker that is gone for good."""
+    return ApiCall("DELETE", f"/v1/brokers/{quote(name, safe='')}", lambda answer: None)
 
 
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:

@@ -24,6 +24,7 @@ from fieldfare.gateway.maintenance.garbage import Garbage
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.log_lines import configure_logging, process_line
 from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.runtimes.process.without_pandas import leave_out_pandas
 from fieldfare.storage.errors import FormatError, StorageError
@@ -90,18 +91,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = GatewaySettings(**given)
     except ValidationError as error:
-        print(f"fieldfare gateway: {wrong_setting(error)}", file=sys.stderr)
+        _say(wrong_setting(error))
         return EXIT_STORAGE
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    configure_logging("gateway")
     end_with_parent()
     keep_private()
     try:
         address = settings.host, settings.port
         listener = listening_socket(*address) if inherited is None else socket.socket(fileno=inherited)
     except CannotListen as error:
-        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_PORT_IN_USE
     try:
         # Held until this process ends: a gateway that is still stopping after its supervisor was killed
@@ -111,13 +110,13 @@ def main(arguments: list[str] | None = None) -> int:
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
         gateway = Gateway(settings)
     except LockTimeoutError:
-        print(f"fieldfare gateway: another gateway is using {settings.data}", file=sys.stderr)
+        _say(f"another gateway is using {settings.data}")
         return EXIT_STORAGE if inherited is None else EXIT_LATER
     except (FormatError, UnusableFile) as error:
-        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_STORAGE
     except (StorageError, OSError) as error:  # a full disk may pass
-        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_LATER
     host, port = listener.getsockname()[:2]
     tls = gateway.certificates
@@ -127,6 +126,10 @@ def main(arguments: list[str] | None = None) -> int:
     server = _Server(config, gateway, f"{'http' if tls is None else 'https'}://{host}:{port}")
     server.run(sockets=[listener])
     return 0 if server.started else 1
+
+
+def _say(line: object) -> None:
+    print(process_line("gateway", str(line)), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import ANONYMOUS, Right, in_scope, invalid_key
 from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
+from fieldfare.gateway.admission.request_ids import SCOPE_KEY
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.backlog import BacklogCounter
@@ -96,7 +97,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
-            expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
+            expose_headers=("Location", "Retry-After", "WWW-Authenticate", "X-Request-Id"),
         )
     app.add_middleware(RequestGuard, settings=settings)
     return app
@@ -187,7 +188,6 @@ def routes_of(
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
     publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
-    manage = Right.MANAGE
     # Routes are tried in this order: the most frequent come first.
     return [
         GuardedRoute(space + "/events", events.publish, ["POST"], publish),
@@ -206,7 +206,7 @@ def routes_of(
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
         GuardedRoute(subscription + "/ticket", tickets.create_ticket, ["POST"], subscribe),
         GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
-        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], manage),
+        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], Right.MANAGE),
         GuardedRoute(subscription + "/move", brokers.move_subscription, ["POST"], admin),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
@@ -220,7 +220,7 @@ def routes_of(
         GuardedRoute(space + "/delayed", delayed.list_delayed, ["GET"], publish),
         GuardedRoute(space + "/delayed/{delayed}", delayed.cancel_delayed, ["DELETE"], publish),
         GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
-        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
+        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], Right.MANAGE),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
         KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
@@ -232,6 +232,7 @@ def routes_of(
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
         GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], watch),
+        GuardedRoute("/v1/brokers/{broker}", brokers.remove_broker, ["DELETE"], admin),
         GuardedRoute("/v1/brokers/{broker}/entries", brokers.post_entries, ["POST"], Right.BROKER),
         GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
         GuardedRoute("/metrics", service.metrics, ["GET"], watch),
@@ -332,7 +333,15 @@ class Audited:
                 now_ms = time.time_ns() // 1_000_000
                 place = made.decode() if made is not None else None
                 by, method, path = in_scope(scope).id, scope["method"], scope["path"]
-                self._audit.note(now_ms, by, method, path[:PATH_MAX_CHARS], message["status"], place)
+                self._audit.note(
+                    now_ms,
+                    by,
+                    method,
+                    path[:PATH_MAX_CHARS],
+                    message["status"],
+                    place,
+                    request=scope.get(SCOPE_KEY, ""),
+                )
             await send(message)
 
         await self._app(scope, receive, observed)

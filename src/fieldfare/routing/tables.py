@@ -169,9 +169,10 @@ class Counters:
 
     Attributes
     ----------
-    matchings, examined, compared
-        Events matched against a table; the entries that were scanned for it; and those of them that were
-        asked for at the event's origin, whose filters alone are compared with the event.
+    matchings, held, examined, compared
+        Events matched against a table; the entries that the table had; those that were scanned, up to the
+        first match of each destination; and those of them that were asked for at the event's origin, whose
+        filters alone are compared with the event.
     sent
         Forwards by neighbour, repeats included, and `other_sent` of messages about links and topology.
     lists, listed
@@ -181,6 +182,7 @@ class Counters:
     """
 
     matchings: int = 0
+    held: int = 0
     examined: int = 0
     compared: int = 0
     sent: dict[str, int] = field(default_factory=dict)
@@ -206,6 +208,7 @@ class LocalTable:
         """
         origin, matches = publication.origin.broker, []
         counters.matchings += 1
+        counters.held += len(self.subscriptions)
         counters.examined += len(self.subscriptions)
         for each in self.subscriptions.values():
             there = each.origins.get(origin)
@@ -256,6 +259,7 @@ class RemoteTable:
         """Return the brokers to which a record goes; of each, entries are examined up to the first match."""
         found, origin = [], publication.origin.broker
         counters.matchings += bool(self.by_source)
+        counters.held += sum(not entry.covered_at for entry in self.entries())
         for source, entries in self.by_source.items():
             for entry in entries.values():
                 is_stored = next(entry.stored_at(origin), None) is not None

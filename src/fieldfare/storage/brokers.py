@@ -83,6 +83,10 @@ class BrokerStore(Protocol):
         """
         ...
 
+    def forget_broker(self, name: str, ends: Offsets, now_ms: int) -> int:
+        """Remove a broker and its filters in one transaction; return the registry's revision."""
+        ...
+
     def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
         """Remove all brokers and their filters in one transaction.
 

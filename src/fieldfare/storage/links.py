@@ -45,6 +45,8 @@ class Correspondent:
     stamps
         The greatest stamps of its records that were received, in its own revisions: by the revision of this
         registry from which on they count, see `federation.inbox.Inbox.bounds`.
+    is_removed
+        The broker was removed for good: nothing is kept for it any more.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Correspondent:
     counts_through: int = 0
     repeats: int = 0
     stamps: Mapping[int, int] = field(default_factory=dict)
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,13 @@ class LinkStore(Protocol):
 
     def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
         """Replace entries, by id, by others. An entry that was transmitted meanwhile is left as it is."""
+        ...
+
+    def forget(self, state: Correspondent) -> None:
+        """Store the state of a removed broker; the entries of its outbox have no path from now on.
+
+        Its state no longer holds `floor` and `published` back.
+        """
         ...
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:

@@ -66,18 +66,19 @@ def test_an_event_is_matched_at_fewer_brokers_by_destinations_than_at_every_hop(
     assert matched["D-DBR"] <= matched["MERC"] < matched["FBR"]
 
 
-def test_no_more_entries_are_compared_than_examined() -> None:
+def test_no_more_entries_are_compared_than_examined_and_examined_than_held() -> None:
     """A broker of FBR also holds the subscriptions that other origins' events need."""
     for name in overlay_runs.PROTOCOLS:
-        assert all(step.compared <= step.examined for step in steps_of(name))
-    examined, compared = (
+        assert all(step.compared <= step.examined <= step.held for step in steps_of(name))
+    held, examined, compared = (
         sum(getattr(step, name) for step in steps_of("FBR")) for name in overlay_runs.COUNTED
     )
-    assert 0 < compared < examined
+    assert 0 < compared < examined < held
 
 
 def test_matching_takes_as_long_as_the_counted_entries() -> None:
-    step = Step("a", -1, examined=10, compared=4)
+    step = Step("a", -1, held=30, examined=10, compared=4)
+    assert MatchingCost("held", 2.0).of(step) == 60
     assert MatchingCost("examined", 2.0).of(step) == 20
     assert MatchingCost("compared", 2.0).of(step) == 8
 

@@ -13,7 +13,7 @@ import numpy as np
 from fieldfare_lab.simulation.routing.queueing_kernels import queue_delays
 from fieldfare_lab.simulation.routing.traces import DELAY_S, Step, Trace
 
-Counted = Literal["examined", "compared"]
+Counted = Literal["held", "examined", "compared"]
 """The table entries that take time: see `MatchingCost`."""
 HANDLING_S = 0.0005
 """A broker's time for a message, without matching."""
@@ -28,8 +28,9 @@ class MatchingCost:
     Parameters
     ----------
     counted
-        Whether all entries that a scan examines take time, or only those that are compared with the event, as
-        in a table that is kept by origin.
+        Which entries take time: all that the table holds, as where all matching subscriptions are looked for;
+        those that a scan examines up to the first match of each destination; or only those that are compared
+        with the event, as in a table that is kept by origin.
     entry_s
         The time of an entry, in seconds.
     """
@@ -39,7 +40,7 @@ class MatchingCost:
 
     def of(self, step: Step) -> float:
         """Return the time that a step takes to match."""
-        return self.entry_s * (step.examined if self.counted == "examined" else step.compared)
+        return self.entry_s * int(getattr(step, self.counted))
 
 
 @dataclass(frozen=True, slots=True)

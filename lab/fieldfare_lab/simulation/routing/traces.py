@@ -42,7 +42,7 @@ START_S = 10.0
 QUIET_S = 1e6
 """The interval of the brokers' timers where nothing is lost: none fires."""
 
-_COUNTED = ("examined", "compared", "matchings", "listed")
+_COUNTED = ("held", "examined", "compared", "matchings", "listed")
 """The counters of a broker that a step has, too."""
 
 
@@ -52,9 +52,9 @@ class Step:
 
     Attributes
     ----------
-    examined, compared, matchings
-        Table entries that its matching scanned, those of them that it compared with the event (see
-        `fieldfare.routing.tables.Counters`), and how often it matched.
+    held, examined, compared, matchings
+        Entries of the tables that it matched with, those that it scanned, those of them that it compared with
+        the event (see `fieldfare.routing.tables.Counters`), and how often it matched.
     listed
         Destinations on the lists of the copies that it sent.
     parent
@@ -63,6 +63,7 @@ class Step:
 
     broker: str
     parent: int
+    held: int = 0
     examined: int = 0
     compared: int = 0
     matchings: int = 0

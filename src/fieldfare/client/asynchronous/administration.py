@@ -1,8 +1,7 @@
-"""The calls of a client about the service itself: spaces, quotas, links to other brokers, keys."""
+"""The client's calls for operators: spaces, quotas, keys, brokers, quarantined records."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,15 +12,9 @@ from fieldfare.client.records import KeyInfo, NewKey
 
 
 class AsyncAdministration:
-    """Calls about the service; part of `AsyncClient`."""
+    """The part of a client that administers a service."""
 
     space: str
-
-    @abstractmethod
-    async def _perform(self, call: ApiCall[Result]) -> Result:
-        """Send one request and return its result."""
-
-    # The service
 
     async def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
         """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
@@ -53,6 +46,10 @@ class AsyncAdministration:
     async def brokers(self) -> dict[str, Any]:
         """Return the state of the service's links to other brokers, and what it has exchanged with each."""
         return await self._perform(protocol.brokers())
+
+    async def remove_broker(self, name: str) -> None:
+        """Remove a broker that is gone for good: nothing is kept for it, and all others refuse it."""
+        await self._perform(protocol.remove_broker(name))
 
     async def move_subscription(self, id: str, to: str) -> dict[str, Any]:
         """Begin to move a subscription to another broker; return the state of the move."""
@@ -93,3 +90,6 @@ class AsyncAdministration:
     async def revoke_key(self, id: str) -> None:
         """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
         await self._perform(protocol.revoke_key(id))
+
+    async def _perform(self, call: ApiCall[Result]) -> Result:
+        raise NotImplementedError

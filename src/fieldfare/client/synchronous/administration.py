@@ -1,9 +1,8 @@
 # Made from client/asynchronous/administration.py by `make client`: change it there.
-"""The calls of a client about the service itself: spaces, quotas, links to other brokers, keys."""
+"""The client's calls for operators: spaces, quotas, keys, brokers, quarantined records."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,15 +13,9 @@ from fieldfare.client.records import KeyInfo, NewKey
 
 
 class Administration:
-    """Calls about the service; part of `Client`."""
+    """The part of a client that administers a service."""
 
     space: str
-
-    @abstractmethod
-    def _perform(self, call: ApiCall[Result]) -> Result:
-        """Send one request and return its result."""
-
-    # The service
 
     def create_space(self, name: str, *, encrypted: Encryption = NO_ENCRYPTION) -> None:
         """Create a space; with a key, an encrypted space, which accepts only what that key encrypted."""
@@ -54,6 +47,10 @@ class Administration:
     def brokers(self) -> dict[str, Any]:
         """Return the state of the service's links to other brokers, and what it has exchanged with each."""
         return self._perform(protocol.brokers())
+
+    def remove_broker(self, name: str) -> None:
+        """Remove a broker that is gone for good: nothing is kept for it, and all others refuse it."""
+        self._perform(protocol.remove_broker(name))
 
     def move_subscription(self, id: str, to: str) -> dict[str, Any]:
         """Begin to move a subscription to another broker; return the state of the move."""
@@ -94,3 +91,6 @@ class Administration:
     def revoke_key(self, id: str) -> None:
         """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
         self._perform(protocol.revoke_key(id))
+
+    def _perform(self, call: ApiCall[Result]) -> Result:
+        raise NotImplementedError

@@ -50,6 +50,7 @@ class Audit:
         status: int,
         made: str | None,
         because: str | None = None,
+        request: str = "",
     ) -> None:
         """Log a request that was answered.
 
@@ -65,6 +66,8 @@ class Audit:
             The created resource, as in the response's Location.
         because : str or None
             The reason, if the service itself made the change without a request.
+        request
+            The request's id.
         """
         line: dict[str, Any] = {
             "time_ms": time_ms,
@@ -77,6 +80,8 @@ class Audit:
             line["made"] = made
         if because is not None:
             line["because"] = because
+        if request:
+            line["request"] = request
         text = msgspec.json.encode(line).decode()
         self._to_thread.emit(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
 

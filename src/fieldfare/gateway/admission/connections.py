@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 from fieldfare.gateway.admission.evictable import Evictable, address_of
 from fieldfare.gateway.admission.exchange import Exchange, check_version, origin_form
 from fieldfare.gateway.admission.handshakes import SURPLUS_MAX, Handshake
+from fieldfare.gateway.admission.request_ids import HEADER, SCOPE_KEY, request_id
 from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
 from fieldfare.gateway.admission.tls import Certificates
 from fieldfare.gateway.admission.unread import WRITTEN_AHEAD_BYTES, WriteWatch
@@ -375,13 +376,16 @@ class Connection(HttpToolsProtocol):
         except HttpProblem as problem:
             self._stop(problem)
         path = url.path.decode("ascii")
-        self.scope |= {
+        id = request_id(self.headers)
+        request: Any = {
             "method": self.parser.get_method().decode("ascii"),
             "http_version": version,
             "path": self.root_path + unquote(path),
             "raw_path": self.root_path.encode("ascii") + url.path,
             "query_string": url.query or b"",
+            SCOPE_KEY: id.decode(),
         }
+        self.scope |= request
         before, app = self.cycle, _full if self._surplus else self.app
         self.cycle = Exchange(
             scope=self.scope,
@@ -390,7 +394,7 @@ class Connection(HttpToolsProtocol):
             logger=self.logger,
             access_logger=self.access_logger,
             access_log=False,
-            default_headers=self.server_state.default_headers,
+            default_headers=[*self.server_state.default_headers, (HEADER, id)],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue and version == "1.1",
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),

@@ -17,9 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fieldfare.gateway.admission.callers import ANONYMOUS, CALLER, UnknownSigner
 from fieldfare.gateway.admission.keyring import Keyring
+from fieldfare.gateway.admission.request_ids import SCOPE_KEY
 from fieldfare.gateway.admission.tickets import Tickets, split_query
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
+from fieldfare.runtimes.process.log_lines import REQUEST_ID
 
 if TYPE_CHECKING:
     from fieldfare.gateway.admission.token_keys import KeyWatch
@@ -59,6 +61,7 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
+            REQUEST_ID.set(scope.get(SCOPE_KEY, ""))
             try:
                 self._check(scope)
             except HttpProblem as problem:

@@ -72,8 +72,13 @@ class Clusters:
 
     @property
     def brokers(self) -> list[str]:
-        """The names of all other brokers of these clusters that have ever been heard of."""
+        """The names of all other brokers of these clusters that were ever heard of and are not removed."""
         return sorted(self._of_name)
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The names of the brokers that were removed for good."""
+        return frozenset[str]().union(*(each.removed for each in self._topologies.values()))
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -110,6 +115,11 @@ class Clusters:
         if has_changed:
             self._refresh()
         return has_changed
+
+    def remove(self, name: str) -> None:
+        """Remove another broker for good."""
+        self._topologies[self._of_name[name]].remove(name)
+        self._refresh()
 
     def merge(self, peer: str, rows: Sequence[Row]) -> bool:
         """Add rows from a neighbour that are newer than the known ones; return whether there were any.

@@ -17,7 +17,7 @@ from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
-from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Move, decode_entry
+from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Lost, Move, decode_entry
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
@@ -132,20 +132,20 @@ class Inbox:
                 raise outcome
         changed: dict[str, Correspondent] = {}
         for each, entry in zip(found, entries, strict=True):
+            if isinstance(entry, Lost):
+                done.append(each.id)
+                continue
+            state = changed.get(entry.source) or self._correspondence.get(entry.source)
             if isinstance(entry, Events):
-                state = changed.get(entry.source) or self._correspondence.get(entry.source)
                 changed[entry.source] = self._with_events(state, entry)
             elif isinstance(entry, Counts):
-                state = changed.get(entry.source) or self._correspondence.get(entry.source)
                 changed[entry.source] = counted(state, entry)
                 done.append(each.id)
-            elif isinstance(entry, Interest):
-                if await self._apply(entry):
-                    done.append(each.id)
-            elif isinstance(entry, Move) and self.on_move is not None:
-                await self.on_move(entry)
+            elif isinstance(entry, Move):
+                if self.on_move is not None and not state.is_removed:
+                    await self.on_move(entry)
                 done.append(each.id)
-            else:
+            elif state.is_removed or await self._apply(entry):
                 done.append(each.id)
         done = sorted(set(done))
         if done:
@@ -185,6 +185,8 @@ class Inbox:
             self.dropped_events += entry.count
             return
         self.dropped_events += entry.count - decoded.count
+        # For a removed broker no history is kept: what it had sent meets the subscriptions as they stand now.
+        floor = self._appender.writer.stamp if known.is_removed else known.floor
         record = NewRecord(
             key,
             decoded.payload,
@@ -192,7 +194,7 @@ class Inbox:
             self._producer,
             each.id,
             time.time_ns() // 1_000_000,
-            max(mine.revision, known.floor),
+            max(mine.revision, floor),
             origin=origin.text,
         )
         appended = await self._appender.append(record, is_due=True)

@@ -232,7 +232,7 @@ class Links:
     # Out
 
     async def _send_to(self, peer: Peer) -> None:
-        while True:
+        while peer.name not in self._clusters.removed:
             peer.poke.clear()
             try:
                 has_more = await self._exchange(peer)
@@ -254,6 +254,7 @@ class Links:
             elif not has_more:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(peer.poke.wait(), HEARTBEAT_S)
+        peer.trouble = f"the broker was removed: start this one without --peer {peer.name}=..."
 
     async def _failed(self, peer: Peer, error: Exception) -> None:
         peer.failures += 1
@@ -263,6 +264,11 @@ class Links:
             await self._changed()
         pause_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(peer.failures, 16))
         await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+
+    async def remove(self, name: str) -> None:
+        """Remove another broker for good, and tell the others."""
+        self._clusters.remove(name)
+        await self._changed()
 
     async def _changed(self) -> None:
         """Store the topology, and have entries rerouted and neighbours told."""
@@ -404,6 +410,10 @@ class Links:
             batch, entries = decode_batch(body)
         else:
             batch, entries = await asyncio.to_thread(decode_batch, body)
+        if name in self._clusters.removed:
+            detail = f"The broker {name!r} was removed from these sites for good."
+            hint = "Give it another name and an empty links.db."
+            raise HttpProblem(409, "broker-removed", detail, hint=hint)
         self._check(peer, batch)
         async with peer.receiving:
             try:

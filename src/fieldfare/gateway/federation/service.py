@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fieldfare.gateway.admission.keyring import read_peer_key
@@ -25,6 +27,7 @@ from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
 from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.settings import GatewaySettings
@@ -132,6 +135,7 @@ class Federation:
         if is_idle and not (self._has_news or self._forwarder.has_counts_due or self.moves.is_due):
             return False
         has_news, self._has_news = self._has_news, False
+        await self._forget_removed()
         has_moved = await self._inbox.step() if has_news else False
         # After the inbox: what is in the log then is known with its stamps.
         has_sent = await self.moves.step() if self.moves.is_due else False
@@ -149,6 +153,23 @@ class Federation:
         if has_sent:
             self.links.poke()
         return has_moved or has_sent
+
+    async def _forget_removed(self) -> None:
+        """Forget what is kept for brokers that were removed. A kill in between: the next start repeats it."""
+        for name in self._clusters.removed:
+            state = self._correspondence.get(name)
+            if state.is_removed:
+                continue
+            await self._writer.change(partial(self._forget_broker, name))
+            stored = await asyncio.to_thread(self._brokers.brokers)
+            self._correspondence.brokers = {each.name: each for each in stored}
+            state = replace(state, is_removed=True, ahead=None, pending=None)
+            await asyncio.to_thread(self._store.forget, state)
+            self._correspondence.put([state])
+            self.links.must_reroute = True
+
+    def _forget_broker(self, name: str, ends: Offsets) -> int:
+        return self._brokers.forget_broker(name, ends, time.time_ns() // 1_000_000)
 
     def _publish_and_forward(self, stamp: int) -> bool:
         has_sent = self._interest.publish(stamp)
@@ -169,7 +190,7 @@ class Federation:
                 if isinstance(entry, Lost):
                     continue
                 ways = [(hop or peer, part) for hop, part in self._clusters.split(entry, entry.destinations)]
-                if ways and ways != [(peer, stored)]:
+                if ways != [(peer, stored)]:  # None where all destinations were removed.
                     rerouted.append((id, ways))
             if rerouted:
                 self._store.reroute(rerouted)
@@ -202,6 +223,26 @@ class Federation:
         state = await self.moves.begin(subscription, to)
         self.links.poke()
         return state
+
+    async def remove(self, name: str) -> None:
+        """Remove another broker from these sites for good.
+
+        Raises
+        ------
+        HttpProblem
+            It is this broker, it is not known here, or it can be reached.
+        """
+        if name in self._clusters.removed:
+            return
+        if name == self._clusters.name or self._clusters.cluster_of(name) is None:
+            detail = f"{name!r:.80} is not another broker that {self._clusters.name!r} knows."
+            raise HttpProblem(404, "unknown-broker", detail, hint="`fieldfare brokers` shows them.")
+        if self._clusters.path(name) is not None:
+            detail = f"The broker {name!r} can be reached: what it has for others would be lost."
+            hint = "Stop it; `fieldfare brokers` shows when there is no path to it."
+            raise HttpProblem(409, "broker-reachable", detail, hint=hint)
+        await self.links.remove(name)
+        logger.warning("the broker %s was removed", name)
 
     def document(self) -> dict[str, Any]:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
@@ -243,6 +284,7 @@ class Federation:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
         found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
+        found["is_removed"] = name in self._clusters.removed
         if name == self._clusters.name:
             return found
         return found | {
@@ -292,17 +334,7 @@ def open_federation(
     clusters = _clusters_of(own, store, settings.folder.root)
     _check_revision(store, registry.revision(), settings.folder.root)
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
-    key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
-    links = Links(
-        clusters,
-        store,
-        own.routing,
-        {name: each.url for name, each in own.neighbours().items()},
-        key,
-        caller_context(settings.peer_ca_file),
-        LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
-        read_link_filters(settings.peer_filter_file, own.neighbours()),
-    )
+    links = _links_of(settings, clusters, store)
     # Not `batch_max_events`: the request was accepted at another site.
     limits = Limits(settings.event_max_bytes)
     inbox = Inbox(
@@ -336,6 +368,22 @@ def open_federation(
         forwarder,
         writer,
         Moves(parts, inbox, settings),
+    )
+
+
+def _links_of(settings: GatewaySettings, clusters: Clusters, store: LinkStore) -> Links:
+    """Return the links to the neighbours that the settings name."""
+    key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
+    own = settings.broker_settings
+    return Links(
+        clusters,
+        store,
+        own.routing,
+        {name: each.url for name, each in own.neighbours().items()},
+        key,
+        caller_context(settings.peer_ca_file),
+        LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
+        read_link_filters(settings.peer_filter_file, own.neighbours()),
     )
 
 

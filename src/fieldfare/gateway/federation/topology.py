@@ -26,6 +26,9 @@ NO_PATH = ""
 LINKS_TOTAL_MAX = 10_000
 """Maximum links of all brokers together. All rows go along in one request, which must not be too large."""
 
+REMOVED_VERSION = 0
+"""Version of the row of a removed broker, alike at all brokers, so that their digests agree."""
+
 _NOTHING = Settle(1)
 """Stands for an entry's content, which the multicast does not look at."""
 
@@ -81,9 +84,15 @@ class Topology:
 
     @property
     def brokers(self) -> list[str]:
-        """The names of all other brokers that have ever been heard of."""
+        """The names of all other brokers that were ever heard of and are not removed."""
         with self._lock:
             return [name for name in self._overlay.members() if name != self.name]
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The names of the brokers that were removed for good."""
+        with self._lock:
+            return frozenset(self._overlay.removed)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -97,6 +106,7 @@ class Topology:
                     tuple(peer for peer, _ in row.links),
                     self.cluster,
                     self._beyond.get(row.name, ()),
+                    row.is_removed,
                 )
                 for _, row in sorted(self._overlay.rows.items())
             )
@@ -109,11 +119,26 @@ class Topology:
         """Note whether the link to a neighbour is up; return whether that is a change."""
         with self._lock:
             link = self._state.multicast.links[peer]
-            if link.is_up == is_up:
+            if link.is_up == is_up or peer in self._overlay.removed:
                 return False
             link.is_up = is_up
             self._write_own_row()
             return True
+
+    def remove(self, name: str) -> None:
+        """Remove another broker for good."""
+        with self._lock:
+            identity = self._overlay.rows[name].identity
+            self._overlay.merge([LinkRow(name, identity, REMOVED_VERSION, (), is_removed=True)])
+            self._leave_removed()
+
+    def _leave_removed(self) -> None:
+        """Take links to removed brokers down."""
+        left = [link for link in self._links() if link.is_up and link.peer in self._overlay.removed]
+        for link in left:
+            link.is_up = False
+        if left:
+            self._write_own_row()
 
     def set_beyond(self, clusters: Iterable[str]) -> bool:
         """Set the clusters that are reached over this broker; return whether that is a change."""
@@ -158,7 +183,7 @@ class Topology:
             No broker can have written a row, two brokers have the same name, there are too many links, or
             the clusters form a ring.
         """
-        given = [_to_row(row) for row in rows]
+        given = [_to_row(row) for row in rows if row.name != self.name or not row.is_removed]
         with self._lock:
             clash = check_rows(given, self._overlay, self._state)
             if clash:
@@ -174,6 +199,7 @@ class Topology:
             newer = self._overlay.merge(row for row in given if row.name != self.name)
             written = {row.name: row.beyond for row in rows}
             self._beyond.update((row.name, written[row.name]) for row in newer)
+            self._leave_removed()
             # A row of its own that is newer was written before this broker's file was restored.
             mine = [row.version for row in given if row.name == self.name]
             if mine and max(mine) > self.version:
@@ -233,4 +259,6 @@ class Topology:
 
 
 def _to_row(row: Row) -> LinkRow:
+    if row.is_removed:
+        return LinkRow(row.name, row.identity, REMOVED_VERSION, (), is_removed=True)
     return LinkRow(row.name, row.identity, row.version, tuple((peer, 1.0) for peer in row.links))

@@ -209,6 +209,8 @@ class Row(msgspec.Struct, frozen=True):
     ----------
     beyond
         The other clusters that are reached over this broker, if it is an edge broker.
+    is_removed
+        An operator has removed the broker for good: any broker may write this, and no later row counts.
     """
 
     name: _Name
@@ -217,6 +219,7 @@ class Row(msgspec.Struct, frozen=True):
     links: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=LINKS_MAX)]
     cluster: _Cluster = ""
     beyond: Annotated[tuple[_Cluster, ...], msgspec.Meta(max_length=CLUSTERS_MAX)] = ()
+    is_removed: bool = False
 
 
 _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]

@@ -40,6 +40,7 @@ _BROKER = record(
     {
         "name": string("Name of the broker."),
         "links": array(string(), "The neighbours to which its links are up."),
+        "is_removed": {"type": "boolean", "description": "Whether it was removed for good."},
         "cluster": {"type": ["string", "null"], "description": "The cluster shared with it, if it has one."},
         "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
         "filters": integer("Filters of its subscribers that are known here."),
@@ -52,7 +53,7 @@ _BROKER = record(
         ),
         "sent_twice": integer("Entries that it has sent twice, and that were not appended again."),
     },
-    ["name", "links"],
+    ["name", "links", "is_removed"],
 )
 _STATE = record(
     {
@@ -118,6 +119,19 @@ BROKERS: Json = {
             "getBrokers",
             "The links of this broker, and what it has exchanged with others",
             answers={"200": answer("The state.", _STATE), "404": problem("This service is no broker.")},
+        ),
+    ),
+    **path(
+        "/v1/brokers/{broker}",
+        delete=operation(
+            "removeBroker",
+            "Remove a broker that is gone for good",
+            "Its filters are deleted, nothing is kept for it any more, and all brokers refuse it.",
+            answers={
+                "204": {"description": "The broker is removed; or it was before."},
+                "404": problem("This service is no broker, or knows no other broker of this name."),
+                "409": problem("The broker can be reached: stop it first."),
+            },
         ),
     ),
     **path(

@@ -75,6 +75,12 @@ class BrokerRoutes:
             raise HttpProblem(404, "no-move", f"The subscription {id[:128]!r} has not been moved.")
         return json_response(state)
 
+    async def remove_broker(self, request: Request) -> Response:
+        """Remove a broker that is gone for good; nothing is kept for it any more."""
+        await drain(request, 0)
+        await self._federation().remove(request.path_params["broker"])
+        return Response(status_code=204)
+
     def _federation(self) -> Federation:
         if self.federation is None:
             detail = "This service has no links to other brokers."

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from types import FrameType
 
 from fieldfare.runtimes.process.locks import FileLock
+from fieldfare.runtimes.process.log_lines import configure_logging
 from fieldfare.runtimes.process.logs import reopen_log
 from fieldfare.runtimes.process.parents import PARENT_VARIABLE, end_with_parent
 from fieldfare.storage.private import keep_private
@@ -27,11 +26,7 @@ def begin(name: str) -> threading.Event:
     that the process creates are private.
     """
     keep_private()
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO,
-        format=f"%(asctime)s.%(msecs)03d %(levelname)s {name}: %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )  # fmt: skip
+    configure_logging(name)
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
@@ -29,6 +31,8 @@ from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.folder import DataFolder
 
 WRITTEN_WITHIN_S = 300.0
+OUTPUT_SHOWN_CHARS = 2_000
+"""Characters of Spark's output that are shown where it fails."""
 
 
 def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
@@ -49,7 +53,10 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         older.unlink(missing_ok=True)
     remove_abandoned(archives)
     written = temporary_path(archives / "spark.jsa")
-    with tempfile.TemporaryDirectory(dir=archives, prefix=".spark-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(dir=archives, prefix=".spark-") as scratch,
+        _output_to(Path(scratch) / "output.log") as output,
+    ):
         folder = DataFolder(Path(scratch))
         folder.make()
         open_event_log(folder.log_url).close()
@@ -68,13 +75,30 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
             if java.stdin is not None:
                 java.stdin.close()  # Java exits when its standard input ends
             status = java.wait(WRITTEN_WITHIN_S)
-    if status != 0 or not written.is_file():
-        written.unlink(missing_ok=True)
-        raise RuntimeError(f"Java ended with status {status} and wrote no archive")
+        if status != 0 or not written.is_file():
+            written.unlink(missing_ok=True)
+            said = output.read_text(errors="replace")[-OUTPUT_SHOWN_CHARS:]
+            raise RuntimeError(f"Java ended with status {status} and wrote no archive. {said}".strip())
     with written.open("rb") as file:
         os.fsync(file.fileno())
     written.rename(archives / archive_name(written.stat().st_size))
     sync_folder(archives)
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[Path]:
+    """Send the output of Spark's processes, warnings of a healthy start among it, to a file."""
+    own = [os.dup(number) for number in (1, 2)]
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for number in (1, 2):
+            os.dup2(file, number)
+        yield path
+    finally:
+        for number, saved in zip((1, 2), own, strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
+        os.close(file)
 
 
 if __name__ == "__main__":

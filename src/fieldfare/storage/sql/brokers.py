@@ -47,7 +47,7 @@ _FIRST, _LAST = "/", "0"
 """The characters before and after which the numbers of filters stand in ids: ``DESTINATION/NUMBER``."""
 
 _REMOVED_MAX = 1_000
-"""Maximum filters that are removed with one statement when all brokers are forgotten."""
+"""Maximum filters that are removed with one statement when brokers are forgotten."""
 
 
 class SqlBrokers(SqlRegistry):
@@ -82,10 +82,7 @@ class SqlBrokers(SqlRegistry):
         return [Run(*row) for row in self._unusable.usable(RUNS, _RunRow, whole)]
 
     def count_filters(self, number: int) -> int:
-        table = _subscriptions.c
-        is_of_broker = table.id.between(f"{number}{_FIRST}", f"{number}{_LAST}")
-        is_interest = table.space.like(f"{interest_key('')}%")
-        query = sa.select(sa.func.count()).select_from(_subscriptions).where(is_interest, is_of_broker)
+        query = sa.select(sa.func.count()).select_from(_subscriptions).where(_is_of(number))
         with self._read() as connection:
             return connection.execute(query).scalar_one()
 
@@ -126,20 +123,33 @@ class SqlBrokers(SqlRegistry):
                 connection.execute(sa.insert(_runs), with_checksums(_runs, [run]))
         return batch.revision
 
-    def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
-        is_interest = _subscriptions.c.space.like(f"{interest_key('')}%")
-        page = sa.select(_subscriptions.c.space, _subscriptions.c.id).where(is_interest).limit(_REMOVED_MAX)
+    def forget_broker(self, name: str, ends: Offsets, now_ms: int) -> int:
         with self._write() as connection:
-            while found := connection.execute(page).all():
-                counters = counting.read_all(connection, self._unusable)
-                changes = [Remove(*row) for row in found]
-                standing = self.standing(connection, changes)
-                batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
-                for change in changes:
-                    batch.apply(change)
-                write_batch(connection, batch, counters)
+            found = [each for each in self._brokers_in(connection) if each.name == name]
+            for broker in found:
+                self._remove_filters(connection, _is_of(broker.number), ends, now_ms)
+                connection.execute(sa.delete(_runs).where(_runs.c.number == broker.number))
+                connection.execute(sa.delete(_brokers).where(_brokers.c.number == broker.number))
+            return int(counting.read_all(connection, self._unusable)[REVISION])
+
+    def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
+        with self._write() as connection:
+            self._remove_filters(connection, _is_interest(), ends, now_ms)
             connection.execute(sa.delete(_runs))
             connection.execute(sa.delete(_brokers))
+
+    def _remove_filters(
+        self, connection: sa.Connection, condition: sa.ColumnElement[bool], ends: Offsets, now_ms: int
+    ) -> None:
+        page = sa.select(_subscriptions.c.space, _subscriptions.c.id).where(condition).limit(_REMOVED_MAX)
+        while found := connection.execute(page).all():
+            counters = counting.read_all(connection, self._unusable)
+            changes = [Remove(*row) for row in found]
+            standing = self.standing(connection, changes)
+            batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
+            for change in changes:
+                batch.apply(change)
+            write_batch(connection, batch, counters)
 
     def forget_runs(self, before: int) -> None:
         later = _runs.alias()
@@ -154,6 +164,15 @@ class SqlBrokers(SqlRegistry):
         )
         with self._write() as connection:
             connection.execute(sa.delete(_runs).where(is_replaced))
+
+
+def _is_interest() -> sa.ColumnElement[bool]:
+    return _subscriptions.c.space.like(f"{interest_key('')}%")
+
+
+def _is_of(number: int) -> sa.ColumnElement[bool]:
+    is_of_broker = _subscriptions.c.id.between(f"{number}{_FIRST}", f"{number}{_LAST}")
+    return sa.and_(_is_interest(), is_of_broker)
 
 
 def _change(destination: int, remote: RemoteFilter) -> Put | Remove:

@@ -163,7 +163,7 @@ class SqliteLinks:
 
     def _set(self, connection: sqlite3.Connection, changed: Sequence[Correspondent]) -> None:
         for each in changed:
-            has_filters = each.messages > 0
+            has_filters = each.messages > 0 and not each.is_removed
             bounds = (each.floor, each.through) if has_filters else (None, None)
             connection.execute(_SET_CORRESPONDENT, (each.name, _state_encoder.encode(each), *bounds))
 
@@ -250,6 +250,11 @@ class SqliteLinks:
                 removed = connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
                 if removed.rowcount:
                     connection.executemany(_ADD, parts)
+
+    def forget(self, state: Correspondent) -> None:
+        with self._writing() as connection:
+            connection.execute("UPDATE outbox SET peer = '', number = NULL WHERE peer = ?", (state.name,))
+            self._set(connection, [state])
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
         with self._reading() as connection:

@@ -17,7 +17,7 @@ from typing import Any
 from fieldfare.filters import Filter
 from fieldfare.gateway.delivery_settings import BadSetting
 from fieldfare.gateway.federation.moving.arrival_cursor import arrival_cursor
-from fieldfare.gateway.federation.moving.book import Book, Key, decoded, encoded
+from fieldfare.gateway.federation.moving.book import Book, Key, barrier_of, decoded, encoded
 from fieldfare.gateway.federation.wire import Accepted, Ended, HandOver, Offer, Refused, Taken
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.subscription_store import HELD
@@ -78,7 +78,8 @@ class Arriving:
         if before is not None and before.state not in ("moved", "here"):
             raise Unacceptable("a subscription of this name is moving")
         move = Move(*key, session, source, "arriving", digest=offer.digest)
-        arrived = await self._book.run(key, partial(self._create_in, move, put))
+        # The barrier first: a reader between the two would begin before what is settled here.
+        arrived = await self._book.run(key, partial(self._create_in, move, put), barrier_of(move))
         assert arrived is not None
         self._parts.subscriptions.count += 1
 
