@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from fieldfare import ApiError, AsyncClient, BatchSettings, Client, DeliverySettings, Position, PublishError
 from fieldfare.cli.app import app
 from fieldfare.client import SubscriptionDeleted, SubscriptionsRefused
-from fieldfare.client.verdict import Verdict
 
 pytestmark = pytest.mark.long
 
@@ -182,8 +181,9 @@ def test_failing_messages_become_dead_letters_and_are_redelivered(client: Client
     assert created.delivery == settings == client.get_subscription("failing").delivery
     first, second = client.publish_many(quotes(88, 88))
     with client.subscribe("failing") as messages:
-        assert [next(messages).position for _ in range(2)] == [first, second]
-        messages.take_verdict(first, Verdict("nack"))
+        one, two = next(messages), next(messages)
+        assert [one.position, two.position] == [first, second]
+        one.nack()
         again = next(messages)
         assert (again.position, again.attempt) == (first, 2)
         again.extend(600)
@@ -191,7 +191,7 @@ def test_failing_messages_become_dead_letters_and_are_redelivered(client: Client
         last = next(messages)
         assert (last.position, last.attempt) == (first, 3)
         last.nack()
-        messages.take_verdict(second, Verdict("terminate", "no such price"))
+        two.terminate("no such price")
     dead = list(client.dead_letters("failing", page_size=1))
     assert [(each.position, each.attempts, each.reason) for each in dead] == [
         (first, 3, "nacked"),

@@ -503,7 +503,8 @@ def check_settings(given: dict[str, Any]) -> float:
     from fieldfare.cli.variables import known_variables
     from fieldfare.gateway.admission.keyring import read_admin_key, read_peer_key
     from fieldfare.gateway.admission.tls import server_context
-    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, unknown_settings, wrong_setting
+    from fieldfare.gateway.setting_values import unknown_settings
+    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 
     for unknown in unknown_settings(os.environ, known_variables()):
         report_warning(unknown)

@@ -99,6 +99,14 @@ class Endpoint:
             )
         return cls(chosen, timeout_s, key, choose_tls(chosen, ca_file, certificate), proxy)
 
+    def moved_to(self, url: str, token: str) -> Endpoint:
+        """Return the endpoint of another service that continues this one; ValueError for no valid address."""
+        chosen = choose_url(url)
+        tls = self.tls
+        if isinstance(tls, bool) or not chosen.startswith("https:"):
+            tls = choose_tls(chosen, None, None)
+        return Endpoint(chosen, self.timeout_s, token or None, tls, choose_proxy(chosen))
+
     def explain_answer(self, error: FieldfareError) -> FieldfareError:
         """Return the error with the proxy's name added, if something other than the service answered."""
         if self.proxy is not None and isinstance(error, UnexpectedAnswer):

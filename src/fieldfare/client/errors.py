@@ -143,6 +143,33 @@ class ApiError(FieldfareError):
         return message
 
 
+MOVED = "urn:fieldfare:problem:moved"
+
+
+class SubscriptionMoved(ApiError):
+    """The subscription is at another broker now; subscribers go there by themselves.
+
+    Attributes
+    ----------
+    id, broker, url : str
+        The subscription, and the name and address of the service where it is read.
+    token : str
+        A key for this one subscription there.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        problem: Mapping[str, Any],
+        retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> None:
+        super().__init__(status, problem, retry_after_s, request_id)
+        self.id, self.broker, self.url, self.token = (
+            str(problem.get(name, "")) for name in ("id", "broker", "url", "token")
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A refused item of a batch (an event or a subscription), with the reason."""

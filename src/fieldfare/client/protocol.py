@@ -15,7 +15,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fieldfare.client.errors import ApiError, Refusal, UnexpectedAnswer, read_refusal
+from fieldfare.client.errors import (
+    MOVED,
+    ApiError,
+    Refusal,
+    SubscriptionMoved,
+    UnexpectedAnswer,
+    read_refusal,
+)
 from fieldfare.client.records import (
     BulkStored,
     DeadMessage,
@@ -109,7 +116,8 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     except (ValueError, RecursionError):
         problem = None
     if isinstance(problem, dict):
-        return ApiError(answer.status, problem, retry_after_s, request_id)
+        kind = SubscriptionMoved if problem.get("type") == MOVED else ApiError
+        return kind(answer.status, problem, retry_after_s, request_id)
     if answer.status == 429 or answer.status >= 500:
         # An error page of a proxy: its status is clear, and the error may be temporary.
         return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s, request_id)
@@ -153,7 +161,7 @@ def _publish(
 
 
 def _read_publish(answer: Answer, count: int) -> PublishAnswer:
-    problem = _read_object(answer) if answer.status < 400 else _object_or_empty(answer)
+    problem = read_object(answer) if answer.status < 400 else _object_or_empty(answer)
     refused = {int(item["index"]): read_refusal(item) for item in problem.get("refused", ())}
     if answer.status >= 400:
         if not refused:
@@ -206,7 +214,7 @@ def list_spaces() -> ApiCall[list[str]]:
 
 def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
     """Read the quotas and the usage of a space."""
-    return ApiCall("GET", f"{_space_path(space)}/quotas", _read_object)
+    return ApiCall("GET", f"{_space_path(space)}/quotas", read_object)
 
 
 def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
@@ -214,7 +222,7 @@ def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[s
     for name, value in quotas.items():
         if value is not None and not math.isfinite(value):
             raise ValueError(f"the quota {name} must be a finite number, not {value}; 0 means no bound")
-    return ApiCall("PUT", f"{_space_path(space)}/quotas", _read_object, *_json(dict(quotas)))
+    return ApiCall("PUT", f"{_space_path(space)}/quotas", read_object, *_json(dict(quotas)))
 
 
 def _read_spaces(answer: Answer) -> list[str]:
@@ -241,7 +249,7 @@ def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCal
 
 
 def _read_bulk(answer: Answer) -> BulkStored:
-    value = _read_object(answer)
+    value = read_object(answer)
     # A bulk call may be a repeat, so subscriptions that existed already count as stored.
     stored = int(value["created"]) + int(value.get("replaced", 0)) + int(value.get("unchanged", 0))
     refused = tuple(read_refusal(item) for item in value.get("refused", ()))
@@ -251,17 +259,17 @@ def _read_bulk(answer: Answer) -> BulkStored:
 def put_subscription(space: str, id: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Create or replace the subscription with this id."""
     body = _describe_new(new)
-    return ApiCall("PUT", _subscription_path(space, id), _read_subscription, *_json(body))
+    return ApiCall("PUT", subscription_path(space, id), _read_subscription, *_json(body))
 
 
 def get_subscription(space: str, id: str) -> ApiCall[SubscriptionInfo]:
     """Read one subscription."""
-    return ApiCall("GET", _subscription_path(space, id), _read_subscription)
+    return ApiCall("GET", subscription_path(space, id), _read_subscription)
 
 
 def delete_subscription(space: str, id: str) -> ApiCall[None]:
     """Delete a subscription."""
-    return ApiCall("DELETE", _subscription_path(space, id), lambda answer: None)
+    return ApiCall("DELETE", subscription_path(space, id), lambda answer: None)
 
 
 def list_subscriptions(
@@ -273,7 +281,7 @@ def list_subscriptions(
 
 
 def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
-    value = _read_object(answer)
+    value = read_object(answer)
     return [_make_subscription(item) for item in value["subscriptions"]], value.get("next")
 
 
@@ -285,7 +293,7 @@ def pull(
     if ack_deadline_s is not None:
         body["ack_deadline_s"] = ack_deadline_s
     return ApiCall(
-        "POST", f"{_subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
+        "POST", f"{subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
     )
 
 
@@ -317,13 +325,13 @@ def cut_positions(positions: Sequence[Position], most: int = POSITIONS_MAX) -> I
 def acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
     """Acknowledge messages; durable when answered."""
     body = {"positions": [str(position) for position in positions]}
-    return ApiCall("POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
+    return ApiCall("POST", f"{subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
 
 
 def acknowledge_up_to(space: str, id: str, position: Position) -> ApiCall[None]:
     """Acknowledge every message up to and including this position; durable when answered."""
     return ApiCall(
-        "POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
+        "POST", f"{subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
     )
 
 
@@ -336,7 +344,7 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
     if verdict.value is not None:
         body[_SETTINGS[verdict.verb]] = verdict.value
     return ApiCall(
-        "POST", f"{_subscription_path(space, id)}/{verdict.verb}", lambda answer: None, *_json(body)
+        "POST", f"{subscription_path(space, id)}/{verdict.verb}", lambda answer: None, *_json(body)
     )
 
 
@@ -345,16 +353,16 @@ def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[Subsc
     push = settings.get("push")
     if isinstance(push, PushSettings):
         settings = {**settings, "push": push.to_wire()}
-    return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
+    return ApiCall("PATCH", subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
 
 
 def get_backlog(space: str, id: str) -> ApiCall[Backlog]:
     """Count the messages that a subscription owes its readers."""
-    return ApiCall("GET", f"{_subscription_path(space, id)}/backlog", _read_backlog)
+    return ApiCall("GET", f"{subscription_path(space, id)}/backlog", _read_backlog)
 
 
 def _read_backlog(answer: Answer) -> Backlog:
-    value = _read_object(answer)
+    value = read_object(answer)
     known = {each.name: value[each.name] for each in fields(Backlog)}
     return Backlog(**known | {"cursor": positions_of(value["cursor"])})
 
@@ -363,8 +371,8 @@ def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:
     """Move a subscription's cursor; the result is the new cursor."""
     return ApiCall(
         "POST",
-        f"{_subscription_path(space, id)}/seek",
-        lambda answer: positions_of(_read_object(answer)["cursor"]),
+        f"{subscription_path(space, id)}/seek",
+        lambda answer: positions_of(read_object(answer)["cursor"]),
         *_json({"to": to}),
     )
 
@@ -415,19 +423,19 @@ def retry_dead_letters(space: str, id: str, positions: Sequence[Position] | None
 
 
 def _read_retried(answer: Answer) -> tuple[int, int]:
-    value = _read_object(answer)
+    value = read_object(answer)
     return int(value["retried"]), int(value["left"])
 
 
 def clear_dead_letters(space: str, id: str) -> ApiCall[int]:
     """Remove all dead letters of a subscription; the result is how many there were."""
     return ApiCall(
-        "DELETE", _dead_letters_path(space, id), lambda answer: int(_read_object(answer)["removed"])
+        "DELETE", _dead_letters_path(space, id), lambda answer: int(read_object(answer)["removed"])
     )
 
 
 def _dead_letters_path(space: str, id: str) -> str:
-    return f"{_subscription_path(space, id)}/dead-letters"
+    return f"{subscription_path(space, id)}/dead-letters"
 
 
 def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
@@ -435,23 +443,23 @@ def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) 
     query = {"window": str(window)}
     if ack_deadline_s is not None:
         query["ack_deadline_s"] = f"{ack_deadline_s:g}"
-    return f"{_subscription_path(space, id)}/stream?{urlencode(query)}"
+    return f"{subscription_path(space, id)}/stream?{urlencode(query)}"
 
 
 def explain_filter(space: str, filter: str, dialect: str, sample_events: int) -> ApiCall[dict[str, Any]]:
     """Explain a filter against the newest events of a space."""
     body = {"filter": filter, "dialect": dialect, "space": space, "sample_events": sample_events}
-    return ApiCall("POST", "/v1/filters:explain", _read_object, *_json(body))
+    return ApiCall("POST", "/v1/filters:explain", read_object, *_json(body))
 
 
 def stats() -> ApiCall[dict[str, Any]]:
     """Read the service's current figures."""
-    return ApiCall("GET", "/v1/stats", _read_object)
+    return ApiCall("GET", "/v1/stats", read_object)
 
 
 def brokers() -> ApiCall[dict[str, Any]]:
     """Return the state of the service's links to other brokers."""
-    return ApiCall("GET", "/v1/brokers", _read_object)
+    return ApiCall("GET", "/v1/brokers", read_object)
 
 
 def remove_broker(name: str) -> ApiCall[None]:
@@ -461,12 +469,12 @@ def remove_broker(name: str) -> ApiCall[None]:
 
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
     """List the quarantined records: those that could not be matched."""
-    return ApiCall("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))
+    return ApiCall("GET", "/v1/quarantine", lambda answer: list(read_object(answer)["quarantine"]))
 
 
 def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
     """Publish the events of a quarantined record again."""
-    return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
+    return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", read_object)
 
 
 def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[NewKey]:
@@ -477,7 +485,7 @@ def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[N
 
 def list_keys() -> ApiCall[list[KeyInfo]]:
     """List the API keys that the caller's key may manage."""
-    return ApiCall("GET", "/v1/keys", lambda answer: list(map(_make_key, _read_object(answer)["keys"])))
+    return ApiCall("GET", "/v1/keys", lambda answer: list(map(_make_key, read_object(answer)["keys"])))
 
 
 def revoke_key(id: str) -> ApiCall[None]:
@@ -486,7 +494,7 @@ def revoke_key(id: str) -> ApiCall[None]:
 
 
 def _read_new_key(answer: Answer) -> NewKey:
-    value = _read_object(answer)
+    value = read_object(answer)
     return NewKey(_make_key(value), value["key"])
 
 
@@ -504,7 +512,7 @@ def _subscriptions_path(space: str) -> str:
     return f"{_space_path(space)}/subscriptions"
 
 
-def _subscription_path(space: str, id: str) -> str:
+def subscription_path(space: str, id: str) -> str:
     return f"{_subscriptions_path(space)}/{quote(id, safe='')}"
 
 
@@ -523,7 +531,7 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
 
 
 def _read_subscription(answer: Answer) -> SubscriptionInfo:
-    return _make_subscription(_read_object(answer))
+    return _make_subscription(read_object(answer))
 
 
 def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
@@ -557,7 +565,7 @@ def _make_past(value: Mapping[str, Any]) -> PastInfo:
     )
 
 
-def _read_object(answer: Answer) -> dict[str, Any]:
+def read_object(answer: Answer) -> dict[str, Any]:
     value = msgspec.json.decode(answer.body)
     if not isinstance(value, dict):
         raise TypeError("not a JSON object")
@@ -566,7 +574,7 @@ def _read_object(answer: Answer) -> dict[str, Any]:
 
 def _object_or_empty(answer: Answer) -> dict[str, Any]:
     try:
-        return _read_object(answer)
+        return read_object(answer)
     except (TypeError, msgspec.DecodeError):
         return {}
 

@@ -65,7 +65,7 @@ class Delivery:
         tries: Attempts | None = None,
     ) -> None:
         self.number = number
-        self.deleted = False
+        self.deleted, self.moved = False, dict[str, str]()
         self.round = 0
         """Incremented by each `seek`: sessions then hold none of the messages delivered before."""
         self.settings = DeliverySettings()

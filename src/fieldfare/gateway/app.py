@@ -166,7 +166,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
-        BrokerRoutes(g.federation, g.bodies),
+        BrokerRoutes(g.federation, g.bodies, g.subscriptions),
     )
 
 
@@ -188,7 +188,6 @@ def routes_of(
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
     publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
-    manage = Right.MANAGE
     # Routes are tried in this order: the most frequent come first.
     return [
         GuardedRoute(space + "/events", events.publish, ["POST"], publish),
@@ -207,6 +206,8 @@ def routes_of(
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
         GuardedRoute(subscription + "/ticket", tickets.create_ticket, ["POST"], subscribe),
         GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
+        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], Right.MANAGE),
+        GuardedRoute(subscription + "/move", brokers.move_subscription, ["POST"], admin),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),
@@ -219,7 +220,7 @@ def routes_of(
         GuardedRoute(space + "/delayed", delayed.list_delayed, ["GET"], publish),
         GuardedRoute(space + "/delayed/{delayed}", delayed.cancel_delayed, ["DELETE"], publish),
         GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
-        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
+        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], Right.MANAGE),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
         KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),

@@ -163,9 +163,13 @@ class Gateway:
             self.registry,
             self.writer,
             self.appender,
-            self.quotas.charge,
             self._key_of_open_space,
+            self.subscriptions,
+            self.deliveries,
+            self.quotas,
         )
+        if self.federation is not None:
+            self.keyring.find_moved = self.federation.moves.find_caller
         self.delayed = Delayed(
             store=open_delayed(settings.folder.delayed_url),
             appender=self.appender,

@@ -25,6 +25,7 @@ TITLES = {
     405: "Method not allowed",
     408: "Too slow",
     409: "Conflict",
+    410: "Moved",
     413: "Too large",
     415: "Unsupported content type",
     421: "Misdirected request",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -29,3 +31,14 @@ def amount_of(name: str, value: Any) -> Any:
     if name.endswith(("_s", "_ms")) and not name.endswith("_per_s"):
         return parse_time(value, name.rsplit("_", 1)[1])
     return value
+
+
+def unknown_settings(environment: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return a sentence for each environment variable that looks like a setting but is none."""
+    found = []
+    for name in sorted(environment):
+        if name.startswith("FIELDFARE_") and name not in known:
+            near = get_close_matches(name, sorted(known), n=1)
+            meant = f"did you mean {near[0]}?" if near else "docs/settings.md lists all settings"
+            found.append(f"{name} is not a setting, and is ignored: {meant}")
+    return found

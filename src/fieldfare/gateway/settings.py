@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -109,6 +108,13 @@ class GatewaySettings(BaseSettings):
         (),
         description="The neighbours of this broker, as NAME=URL, separated by commas; a broker of several "
         "clusters writes CLUSTER/NAME=URL. Each of them must name this broker as a neighbour, too.",
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        max_length=2_000,
+        description="The address at which clients reach this broker; other brokers tell it to the readers of "
+        "a subscription that moves here. None: the neighbour's --peer URL for this broker.",
     )
     routing: Literal["ddbr", "fbr", "merc"] = Field(
         "ddbr",
@@ -587,14 +593,3 @@ def wrong_setting(error: ValidationError) -> str:
         name = f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: " if wrong["loc"] else ""
         lines.append(f"{name}{message}")
     return "\n".join(lines)
-
-
-def unknown_settings(environment: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return a sentence for each environment variable that looks like a setting but is none."""
-    found = []
-    for name in sorted(environment):
-        if name.startswith("FIELDFARE_") and name not in known:
-            near = get_close_matches(name, sorted(known), n=1)
-            meant = f"did you mean {near[0]}?" if near else "docs/settings.md lists all settings"
-            found.append(f"{name} is not a setting, and is ignored: {meant}")
-    return found

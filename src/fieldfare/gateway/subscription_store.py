@@ -16,9 +16,13 @@ from typing import Any
 import msgspec
 
 from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.barriers import Barriers
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import Offsets, Position, Subscription, positions_text, space_name
 from fieldfare.storage.registry import Configure, Conflict, Put, Remove, SubscriptionStore
+
+PAGE_BYTES = 4 << 20
+PAGE_STEP = 200
 
 HELD = ("subscriptions", "filter_cost")
 """The quotas that limit a space's subscriptions."""
@@ -99,10 +103,40 @@ class PutRequest:
         else:
             self.problem = problem
 
+    def refuse_moving(self, barriers: Barriers) -> bool:
+        """Refuse the subscriptions that are moving or have moved; return whether any is left."""
+        for index, put in list(self.puts.items()):
+            if (barrier := barriers.get((put.space, put.id))) is not None:
+                problem = barrier.problem()
+                self.refuse(index, put.id, {"detail": problem.detail}, problem)
+                del self.puts[index]
+        return bool(self.puts)
+
     def refuse_for(self, quotas: Quotas, space: str, quota: str, index: int, id: Any) -> None:
         """Refuse a subscription because its space has reached a quota."""
         document = {"detail": quotas.detail(space, quota), **quotas.figures(space, quota)}
         self.refuse(index, id, document, quotas.problem(space, quota))
+
+
+def page(
+    registry: SubscriptionStore, space: str, after: str | None, limit: int
+) -> tuple[list[Subscription], str | None]:
+    """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
+
+    ``space`` is a key from `check_space`. It reads the registry: call it on a thread.
+    """
+    found: list[Subscription] = []
+    size_bytes = 0
+    while size_bytes < PAGE_BYTES:
+        some = registry.list(space, after, min(PAGE_STEP, limit + 1 - len(found)))
+        found += some
+        if not some or len(found) > limit:
+            break
+        after = some[-1].id
+        size_bytes += sum(len(each.filter) for each in some)
+    else:
+        return found, found[-1].id
+    return found[:limit], found[limit - 1].id if len(found) > limit else None
 
 
 def make_up_id() -> str:
@@ -153,9 +187,10 @@ def store(
 
 
 def remove(
-    registry: SubscriptionStore, quotas: Quotas, space: str, id: str, ends: Offsets
+    registry: SubscriptionStore, quotas: Quotas, barriers: Barriers, space: str, id: str, ends: Offsets
 ) -> Subscription | None:
-    """Remove a subscription and return it; None if there is none."""
+    """Remove a subscription and return it; None if there is none. Raise a problem if it is moving."""
+    barriers.check_change(space, id)
     removed = registry.apply([Remove(space, id)], ends, time.time_ns() // 1_000_000)[0]
     if removed is None:
         return None
@@ -167,16 +202,22 @@ def remove(
 
 
 def remove_unused(
-    registry: SubscriptionStore, quotas: Quotas, subscription: Subscription, ends: Offsets
+    registry: SubscriptionStore,
+    quotas: Quotas,
+    barriers: Barriers,
+    subscription: Subscription,
+    ends: Offsets,
 ) -> Subscription | None:
-    """Remove an unused subscription and return it; None if it was changed or removed meanwhile."""
+    """Remove an unused subscription and return it; None if it was changed or removed meanwhile, or moves."""
+    if (subscription.space, subscription.id) in barriers:
+        return None
     existing = registry.get(subscription.space, subscription.id)
     if existing is None or (existing.revision, existing.delivery) != (
         subscription.revision,
         subscription.delivery,
     ):
         return None
-    return remove(registry, quotas, subscription.space, subscription.id, ends)
+    return remove(registry, quotas, barriers, subscription.space, subscription.id, ends)
 
 
 def pause(

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeGuard
 
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
+from fieldfare.gateway.barriers import Barriers
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.fair_queue import NO_SPACE, SharedCapacity
@@ -26,6 +27,7 @@ from fieldfare.gateway.subscription_store import (
     PutRequest,
     SubscriptionBody,
     make_up_id,
+    page,
     pause,
     remove,
     remove_unused,
@@ -53,8 +55,6 @@ COMPILED_HERE_MAX = 600
 """Bytes from which a request's filters are compiled on a thread; below, that would cost more than it
 saves."""
 
-PAGE_BYTES = 4 << 20
-PAGE_STEP = 200
 HELD_MAX = 100_000
 HELD_MAX_BYTES = 64 << 20
 QUEUED_REQUESTS = 1_000
@@ -117,6 +117,7 @@ class Subscriptions:
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
         self._changes = 0
+        self.barriers = Barriers()
         self._overloaded = overloaded
         self._refuse_address = refuse_address
         self._waiting_requests = SharedCapacity(QUEUED_REQUESTS)
@@ -194,7 +195,9 @@ class Subscriptions:
         def delete(ends: Offsets) -> str:
             return self._registry.delete_space(name, _now_ms())
 
-        self.check_space(name)
+        if self.barriers.holds_space(self.check_space(name)):
+            detail = f"Subscriptions of the space {name!r} are moving to other brokers: try again later."
+            raise HttpProblem(409, "moving", detail)
         if name == DEFAULT_SPACE:
             detail = f"The space {name!r} cannot be deleted: delete its subscriptions instead."
             raise HttpProblem(409, "default-space", detail)
@@ -223,7 +226,7 @@ class Subscriptions:
             self._quotas.forget(key)  # open streams may have used it until now
         self.count -= len(removed)
         for each in removed:
-            self._invalidate(key, each.id)
+            self.invalidate(key, each.id)
         return [each.number for each in removed]
 
     async def set_quotas(self, name: str, quotas: Mapping[str, float]) -> None:
@@ -241,12 +244,12 @@ class Subscriptions:
         if self.is_there(key):
             self._quotas.configure(key, quotas)
 
-    async def get(self, space: str, id: str) -> Subscription:
+    async def get(self, space: str, id: str, *, for_letters: bool = False) -> Subscription:
         """Return a subscription; raise Problem 404, with the most similar id, if there is none.
 
         The result is current on return: a read during which something changed is repeated.
         """
-        while (found := self._held.get((key := self.check_space(space), id))) is None:
+        while (found := self._held.get((key := self._usable(space, id, for_letters), id))) is None:
             changes = self._changes
             found = await asyncio.to_thread(self._registry.get, key, id)
             if changes != self._changes:
@@ -255,6 +258,12 @@ class Subscriptions:
                 raise await self._unknown(key, id)
             self._cache(found)
         return found
+
+    def _usable(self, space: str, id: str, for_letters: bool) -> str:
+        """Return the key of a space; raise a problem if a subscription of it must not be used here."""
+        key = self.check_space(space)
+        self.barriers.check_use(key, id, for_letters=for_letters)
+        return key
 
     async def standing(self, subscription: Subscription) -> Subscription | None:
         """Return a subscription's current state; None if it or its space was removed, even if recreated."""
@@ -271,7 +280,8 @@ class Subscriptions:
             changes = self._changes
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
-                if changes == self._changes and self.is_there(each.space):
+                barrier = self.barriers.get((each.space, each.id))
+                if changes == self._changes and self.is_there(each.space) and barrier is None:
                     self._cache(each)  # the caller soon asks for its state
                     yield each
                     continue
@@ -287,22 +297,8 @@ class Subscriptions:
         return self._held.get((subscription.space, subscription.id)) is subscription
 
     def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
-        """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
-
-        ``space`` is a key from `check_space`. It reads the registry: call it on a thread.
-        """
-        found: list[Subscription] = []
-        size_bytes = 0
-        while size_bytes < PAGE_BYTES:
-            some = self._registry.list(space, after, min(PAGE_STEP, limit + 1 - len(found)))
-            found += some
-            if not some or len(found) > limit:
-                break
-            after = some[-1].id
-            size_bytes += sum(len(each.filter) for each in some)
-        else:
-            return found, found[-1].id
-        return found[:limit], found[limit - 1].id if len(found) > limit else None
+        """Return a page of the subscriptions of a space, as `subscription_store.page` does, on a thread."""
+        return page(self._registry, space, after, limit)
 
     async def put(
         self,
@@ -339,7 +335,7 @@ class Subscriptions:
                 except UnknownSpaceError:  # it was deleted meanwhile
                     raise _no_space(space) from None
                 created = sum(outcome is Outcome.CREATED for _, outcome in request.stored)
-                await self._absorb([subscription for subscription, _ in request.stored], created)
+                await self.absorb([subscription for subscription, _ in request.stored], created)
             if request.problem is not None:
                 raise request.problem
         return request
@@ -352,6 +348,8 @@ class Subscriptions:
 
     def _store(self, space: str, request: PutRequest, ends: Offsets) -> list[tuple[Subscription, Outcome]]:
         """Store the valid subscriptions, with the requested start; runs on the thread of changes."""
+        if not request.refuse_moving(self.barriers):
+            return []
         body = request.bodies[0]
         if body.start is None or request.is_bulk:
             return store(self._registry, self._quotas, space, request, ends)
@@ -375,7 +373,8 @@ class Subscriptions:
             raise HttpProblem(409, "subscription-exists", detail, pointer="/start")
         return store(self._registry, self._quotas, space, request, ends)
 
-    async def _absorb(self, changed: Sequence[Subscription], created: int = 0) -> None:
+    async def absorb(self, changed: Sequence[Subscription], created: int = 0) -> None:
+        """Take over subscriptions that were changed in the registry, some of them created."""
         self._changes += 1
         self.count += created
         changes = self._changes
@@ -437,9 +436,9 @@ class Subscriptions:
         key = self.check_space(space)
         self._spend(key, 1)
         async with self._queued(0, key):
-            work = partial(remove, self._registry, self._quotas, key, id)
+            work = partial(remove, self._registry, self._quotas, self.barriers, key, id)
             removed = await self._writer.change(work, key)
-        self._invalidate(key, id)
+        self.invalidate(key, id)
         if removed is None:
             raise await self._unknown(key, id)
         self.count -= 1
@@ -447,10 +446,10 @@ class Subscriptions:
 
     async def remove_unused(self, subscription: Subscription) -> Subscription | None:
         """Remove an unused subscription and return it; None if it was changed or removed meanwhile."""
-        work = partial(remove_unused, self._registry, self._quotas, subscription)
+        work = partial(remove_unused, self._registry, self._quotas, self.barriers, subscription)
         removed = await self._writer.change(work, subscription.space)
         if removed is not None:
-            self._invalidate(subscription.space, subscription.id)
+            self.invalidate(subscription.space, subscription.id)
             self.count -= 1
         return removed
 
@@ -460,10 +459,11 @@ class Subscriptions:
         self._spend(key, 1)
 
         def configure(ends: Offsets) -> Any:
+            self.barriers.check_use(key, id)
             existing = self._registry.get(key, id)
             if existing is None:
                 return None
-            delivery = self._changed(existing.delivery, changes)
+            delivery = self.changed(existing.delivery, changes)
             return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
@@ -474,7 +474,7 @@ class Subscriptions:
         if configured is None:
             raise await self._unknown(key, id)
         assert isinstance(configured, Subscription)
-        await self._absorb([configured])
+        await self.absorb([configured])
         return configured
 
     async def pause(self, subscription: Subscription, because: str) -> Subscription | None:
@@ -483,10 +483,10 @@ class Subscriptions:
             lambda ends: pause(self._registry, subscription, because, ends), subscription.space
         )
         if paused is not None:
-            await self._absorb([paused])
+            await self.absorb([paused])
         return paused
 
-    def _changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
+    def changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
         """Return settings with some changed; raise BadSetting for the first invalid one."""
         changed = changed_settings(settings, changes)
         if changed.push is not None and changed.push != settings.push:
@@ -536,7 +536,7 @@ class Subscriptions:
         delivery = None
         if body.delivery is not None:
             try:
-                delivery = self._changed(DeliverySettings(), body.delivery)
+                delivery = self.changed(DeliverySettings(), body.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
         return Put(
@@ -558,7 +558,8 @@ class Subscriptions:
             _, oldest = self._held.popitem(last=False)
             self._held_bytes -= len(oldest.filter)
 
-    def _invalidate(self, space: str, id: str) -> None:
+    def invalidate(self, space: str, id: str) -> None:
+        """Read a subscription again before its next use: it was changed or removed in the registry."""
         self._changes += 1
         self._drop_cached(space, id)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fieldfare.storage.keys import KeyStore
     from fieldfare.storage.links import LinkStore
     from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
+    from fieldfare.storage.moves import MoveStore
     from fieldfare.storage.registry import Registry
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "MatchBlock",
     "MatchLog",
     "MatchPartition",
+    "MoveStore",
     "NewMatchBlock",
     "Registry",
     "open_brokers",
@@ -49,6 +51,7 @@ __all__ = [
     "open_keys",
     "open_links",
     "open_match_log",
+    "open_moves",
     "open_registry",
 ]
 
@@ -63,6 +66,7 @@ _MODULES = {
     "IndexStore": "index_store",
     "KeyStore": "keys",
     "LinkStore": "links",
+    "MoveStore": "moves",
     "Registry": "registry",
 }
 
@@ -177,6 +181,22 @@ def open_links(url: str) -> LinkStore:
     from fieldfare.storage.sqlite.links import SqliteLinks
 
     return SqliteLinks(path)
+
+
+def open_moves(url: str) -> MoveStore:
+    """Open the moves of subscriptions, stored in the registry's database, at an address, ``sqlite:///path``.
+
+    Raises
+    ------
+    ValueError
+        The address has another scheme, or is invalid.
+    RegistryError
+        The file cannot be opened.
+    """
+    path = _path(url, "registry", "sqlite")
+    from fieldfare.storage.sql.moves import SqlMoves
+
+    return SqlMoves(f"sqlite:///{Path(path).absolute()}")
 
 
 def open_match_log(url: str) -> MatchLog:

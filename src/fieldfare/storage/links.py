@@ -9,7 +9,7 @@ something is one transaction, durable on return: a kill at any moment loses noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 Part = tuple[str, bytes]
@@ -42,6 +42,9 @@ class Correspondent:
         Subscriptions here with at most this revision count for all its later records.
     repeats
         Number of entries with events that it has sent twice; they were not appended again.
+    stamps
+        The greatest stamps of its records that were received, in its own revisions: by the revision of this
+        registry from which on they count, see `federation.inbox.Inbox.bounds`.
     is_removed
         The broker was removed for good: nothing is kept for it any more.
     """
@@ -57,6 +60,7 @@ class Correspondent:
     floor: int = 0
     counts_through: int = 0
     repeats: int = 0
+    stamps: Mapping[int, int] = field(default_factory=dict)
     is_removed: bool = False
 
 

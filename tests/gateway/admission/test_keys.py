@@ -190,7 +190,7 @@ RIGHTS = {
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
         *(("POST", "ticket"), ("GET", "backlog")),
     },
-    "manage": {("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
+    "manage": {("GET", "move"), ("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
     "watch": {("GET", "stats"), ("GET", "brokers"), ("GET", "metrics")},
     "broker": {("POST", "entries")},
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from federation_support import Site, free_port
+from federation_support import Site, free_port, sites
 from gateway_support import event, until
 
 from fieldfare.gateway.federation import wire
@@ -20,6 +20,7 @@ from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.links import Correspondent
+from fieldfare.storage.sqlite.links import SqliteLinks
 
 ENTRIES = {"content-type": wire.MEDIA_TYPE}
 
@@ -59,7 +60,7 @@ def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
     settings = GatewaySettings.model_validate({"data": tmp_path, "broker": "a"})
     given: Any = None
     with pytest.raises(FormatError, match="a broker needs its log in its data directory"):
-        open_federation(settings, given, given, given, given, given, given, given)
+        open_federation(settings, given, given, given, given, given, given, given, given, given)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,14 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def batch(*entries: Any, first: int = 1, **changed: Any) -> dict[str, Any]:
-    head = {"version": 1, "source": "n", "identity": "of n", "to": "a", "routing": "ddbr", "first": first}
+    head = {
+        "version": wire.VERSION,
+        "source": "n",
+        "identity": "of n",
+        "to": "a",
+        "routing": "ddbr",
+        "first": first,
+    }
     return head | {"entries": entries, "digest": "", "rows": ()} | changed
 
 
@@ -90,13 +98,12 @@ def row(name: str, identity: str, *links: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sent", "status", "said"),
     [
-        (batch(version=2), 400, "update the older one"),
+        (batch(version=wire.VERSION + 1), 400, "update the older one"),
         (batch(to="b"), 409, "This is the broker 'a', not 'b'"),
         (batch(source="m"), 400, "is of 'm', not of 'n'"),
         (batch(routing="fbr"), 409, "has --routing ddbr, the neighbour 'fbr'"),
         (batch(cluster="north"), 409, "belongs to the cluster '' here"),
         (batch(events(), first=3), 409, "but 1 comes next"),
-        (batch(events(source="a", destinations=[["m", 0, 1]])), 400, "a loop"),
         (batch(events(destinations=[["n", 0, 1]])), 400, "come back to it"),
         (batch(events(destinations=[["m", 0, 1], ["m", 0, 1]])), 400, "twice"),
         (batch(events(destinations=[])), 400, "not valid"),
@@ -128,6 +135,22 @@ def test_a_hostile_neighbour_is_refused_and_changes_nothing(
     assert said in answer.json()["detail"]
     after = lone.gateway.log.end(), lone.gateway.federation._store.watermark("n")  # type: ignore[union-attr]
     assert after == before
+
+
+def test_an_entry_that_comes_back_to_its_origin_is_given_another_way(tmp_path: Path) -> None:
+    """It was refused each time it was sent again, and so the link was down for good."""
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        revision = b.subscribe("mine", "data.n > 0")
+        until(lambda: b.counts(revision, "a", "c"))
+        # As c would send it on, if it thought that the way to b led over a.
+        sent = wire.Events("a", (wire.Destination("b", revision, 1),), "default", 0, 0, 0, 1, b"{}\n")
+        store = SqliteLinks(c.gateway.settings.folder.links_path)
+        store.add([("a", wire.encoder.encode(sent))])
+        store.close()
+        until(lambda: b.of("a").get("events_received") == 1)
+        c.publish(5)
+        assert b.take("mine", 1) == [5]
+        until(lambda: all(link["is_up"] for link in a.brokers()["links"] + c.brokers()["links"]))
 
 
 def test_an_unknown_broker_is_refused(lone: Site) -> None:

@@ -143,6 +143,8 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
         yield "POST", f"{path}/dead-letters/retry", {}, known
         yield "DELETE", f"{path}/dead-letters", None, known
         yield "GET", f"{path}/backlog", None, known
+        yield "GET", f"{path}/move", None, 404
+        yield "POST", f"{path}/move", {"to": "nowhere"}, 409 if path == a else 404
         yield "POST", f"{path}/ticket", {"valid_s": 5}, 201 if path == a else 404
         yield "POST", f"{path}/seek", {"to": "2020-01-01T00:00:00Z"}, known
         yield "PATCH", path, {"delivery": {"max_attempts": 5}}, known

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
 from fieldfare.cli.variables import known_variables
-from fieldfare.gateway.settings import GatewaySettings, unknown_settings, wrong_setting
+from fieldfare.gateway.setting_values import unknown_settings
+from fieldfare.gateway.settings import GatewaySettings, wrong_setting
 from fieldfare.units import parse_size
 
 

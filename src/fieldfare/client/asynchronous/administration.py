@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldfare.client import protocol
+from fieldfare.client import moving, protocol
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
@@ -50,6 +50,14 @@ class AsyncAdministration:
     async def remove_broker(self, name: str) -> None:
         """Remove a broker that is gone for good: nothing is kept for it, and all others refuse it."""
         await self._perform(protocol.remove_broker(name))
+
+    async def move_subscription(self, id: str, to: str) -> dict[str, Any]:
+        """Begin to move a subscription to another broker; return the state of the move."""
+        return await self._perform(moving.move_subscription(self.space, id, to))
+
+    async def get_move(self, id: str) -> dict[str, Any]:
+        """Return how far the move of a subscription is; ApiError (404) if it has not been moved."""
+        return await self._perform(moving.get_move(self.space, id))
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined records (matching them failed), oldest first, with the reasons."""

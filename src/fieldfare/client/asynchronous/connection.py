@@ -48,6 +48,10 @@ class AsyncConnection:
         """Return a new pool for the endpoint; the old one stays open, as a parent process may use it."""
         return AsyncConnection(self.endpoint, self._compression)
 
+    def moved_to(self, url: str, token: str) -> AsyncConnection:
+        """Return connections to another service; see `Endpoint.moved_to`."""
+        return AsyncConnection(self.endpoint.moved_to(url, token), self._compression)
+
     async def perform(self, call: ApiCall[Result]) -> Result:
         """Send one request and return its result."""
         packed = self._packed

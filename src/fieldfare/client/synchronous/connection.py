@@ -49,6 +49,10 @@ class Connection:
         """Return a new pool for the endpoint; the old one stays open, as a parent process may use it."""
         return Connection(self.endpoint, self._compression)
 
+    def moved_to(self, url: str, token: str) -> Connection:
+        """Return connections to another service; see `Endpoint.moved_to`."""
+        return Connection(self.endpoint.moved_to(url, token), self._compression)
+
     def perform(self, call: ApiCall[Result]) -> Result:
         """Send one request and return its result."""
         packed = self._packed

@@ -19,7 +19,13 @@ from types import TracebackType
 import httpx
 
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
-from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
+from fieldfare.client.errors import (
+    ClientClosed,
+    ConnectionFailed,
+    FieldfareError,
+    FlushTimeout,
+    SubscriptionMoved,
+)
 from fieldfare.client.event_stream import SOUGHT, EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
 from fieldfare.client.protocol import ApiCall, stream_path
@@ -149,9 +155,49 @@ class AckSender:
         try:
             for call in describe_acks(self._space, self.id, batch):
                 self._perform(call)
+        except SubscriptionMoved:
+            return None  # all its messages there are settled
         except FieldfareError as error:
             return error
         return None
+
+
+class Home:
+    """The service at which a subscription is read: its messages are settled where they came from.
+
+    Parameters
+    ----------
+    connection
+        The connections to the service.
+    acks
+        Sends acks there.
+    """
+
+    def __init__(self, connection: Connection, acks: AckSender, origin: Origin) -> None:
+        self.connection = connection
+        self.acks = acks
+        self.seen = SeenPositions()
+        self.guard = Guard()
+        self.is_left = False
+        """Whether the subscription is elsewhere now: all its messages here are settled."""
+        self._origin = origin
+
+    def take_ack(self, position: Position) -> None:
+        """Queue an ack; called by `Message.ack`."""
+        self._origin.check("subscriber")
+        if not self.is_left:
+            self.acks.ack(position)
+            with self.guard:
+                self.seen.acked(position)
+
+    def take_verdict(self, position: Position, verdict: Verdict) -> None:
+        """Queue a verdict; called by `Message.nack`, `Message.extend` and `Message.terminate`."""
+        self._origin.check("subscriber")
+        if not self.is_left:
+            self.acks.say(position, verdict)
+            if verdict.verb != "extend":
+                with self.guard:
+                    self.seen.nacked(position)
 
 
 class Subscriber:
@@ -177,17 +223,14 @@ class Subscriber:
         self._encryption = encryption
         self.id = ""
         self.space = space
-        self._http = connection.http
         self._origin = Origin()
         self._ensure = ensure
-        self._endpoint = connection.endpoint
         self._window = window
         self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
         self._timeout_s = connection.endpoint.timeout_s
-        self._acks = AckSender(connection.perform, space)
-        self._seen = SeenPositions()
-        self._guard = Guard()
+        self._home = Home(connection, AckSender(connection.perform, space), self._origin)
+        self._has_moved = False
         self._ready: deque[Message] = deque()
         self._shown: Message | None = None
         self._closing = Flag()
@@ -217,8 +260,8 @@ class Subscriber:
             self.open()
             self._keep_new(self._reader.next())
         message = self._shown = self._ready.popleft()
-        with self._guard:
-            self._seen.show(message.position)
+        with self._home.guard:
+            self._home.seen.show(message.position)
         return message
 
     def process(
@@ -268,7 +311,11 @@ class Subscriber:
         if self._closing.is_set():
             raise ClientClosed("this subscriber is closed")
         if not self.id:
-            self.id = self._acks.id = self._ensure()
+            try:
+                self.id = self._home.acks.id = self._ensure()
+            except SubscriptionMoved as moved:
+                self.id = self._home.acks.id = moved.id
+                self._follow(moved)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all acks and nacks are durable; raise the error of one that was refused.
@@ -276,7 +323,7 @@ class Subscriber:
         FlushTimeout after ``timeout_s`` seconds; default: the client's ``timeout_s``.
         """
         self._origin.check("subscriber")
-        self._acks.flush(self._timeout_s if timeout_s is None else timeout_s)
+        self._home.acks.flush(self._timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
         """Send the last acks and close the stream; a loop that iterates ends. May be called twice.
@@ -286,42 +333,47 @@ class Subscriber:
         if self._closing.is_set() or not self._origin.is_here():
             return
         self._closing.set()
-        self._acks.close(self._timeout_s)
+        self._home.acks.close(self._timeout_s)
         self._ready.clear()
         self._reader.close()
-
-    def take_ack(self, position: Position) -> None:
-        """Queue an ack; called by `Message.ack`."""
-        self._origin.check("subscriber")
-        self._acks.ack(position)
-        with self._guard:
-            self._seen.acked(position)
-
-    def take_verdict(self, position: Position, verdict: Verdict) -> None:
-        """Queue a verdict; called by `Message.nack`, `Message.extend` and `Message.terminate`."""
-        self._origin.check("subscriber")
-        self._acks.say(position, verdict)
-        if verdict.verb != "extend":
-            with self._guard:
-                self._seen.nacked(position)
+        if self._has_moved:
+            self._home.connection.close()
 
     def _keep_new(self, frames: list[Frame]) -> None:
-        with self._guard:
+        home = self._home
+        with home.guard:
             for frame in frames:
                 if frame.kind == SOUGHT:
-                    self._seen.sought()
+                    home.seen.sought()
                 position = read_position(self.id, frame)
                 if position is None:
                     continue
-                if self._seen.is_new(position):
-                    self._ready.append(Message(position, frame.data, self, frame.attempt, self._encryption))
-                elif self._seen.is_done(position):
+                if home.seen.is_new(position):
+                    self._ready.append(Message(position, frame.data, home, frame.attempt, self._encryption))
+                elif home.seen.is_done(position):
                     with suppress(ClientClosed):
-                        self._acks.ack(position)
+                        home.acks.ack(position)
+
+    def _follow(self, moved: SubscriptionMoved) -> None:
+        """Go on at the service to which the subscription has moved. No message is waiting here then."""
+        left = self._home
+        try:
+            connection = left.connection.moved_to(moved.url, moved.token)
+        except ValueError as error:
+            raise ConnectionFailed(f"{moved}\nhint: {error}", left.connection.endpoint.url) from None
+        logger.info("subscription %s: has moved to %s", self.id, connection.endpoint.url)
+        acks = AckSender(connection.perform, self.space)
+        acks.id = self.id
+        was_moved, self._has_moved = self._has_moved, True
+        self._home = Home(connection, acks, self._origin)
+        left.is_left = True
+        left.acks.close(self._timeout_s)
+        if was_moved:
+            left.connection.close()
 
     def _read_forever(self) -> Generator[list[Frame], None, None]:
-        backoff: Backoff | None = None
         chance = random.Random()
+        backoff = Backoff(STAY_CONNECTED, 0.0, chance) if self._has_moved else None
         while not self._closing.is_set():
             try:
                 with closing(self._read_connection()) as connection:
@@ -329,7 +381,12 @@ class Subscriber:
                         backoff = Backoff(STAY_CONNECTED, 0.0, chance)
                         if frames:
                             yield frames
-                error: FieldfareError = ConnectionFailed("the service ended the stream", self._endpoint.url)
+                url = self._home.connection.endpoint.url
+                error: FieldfareError = ConnectionFailed("the service ended the stream", url)
+            except SubscriptionMoved as moved:
+                self._follow(moved)
+                backoff = Backoff(STAY_CONNECTED, 0.0, chance)
+                continue
             except FieldfareError as caught:
                 error = caught
             if self._closing.is_set():
@@ -345,18 +402,20 @@ class Subscriber:
         timeout = httpx.Timeout(self._timeout_s, read=STREAM_SILENCE_S)
         path = stream_path(self.space, self.id, self._window, self._ack_deadline_s)
         try:
-            with self._http.stream("GET", path, headers=STREAM_HEADERS, timeout=timeout) as response:
+            with self._home.connection.http.stream(
+                "GET", path, headers=STREAM_HEADERS, timeout=timeout
+            ) as response:
                 if response.status_code != 200:
                     response.read()
-                check_stream(response, self._endpoint)
+                check_stream(response, self._home.connection.endpoint)
                 self._reader.response = response
-                with self._guard:
-                    self._seen.reconnected()
+                with self._home.guard:
+                    self._home.seen.reconnected()
                 parser = EventStreamParser()
                 yield []
                 for chunk in response.iter_raw():
                     yield parser.feed(chunk)
         except HTTP_ERRORS as error:
-            raise_translated(error, self._endpoint)
+            raise_translated(error, self._home.connection.endpoint)
         finally:
             self._reader.response = None

@@ -46,12 +46,17 @@ class Caller:
         The key's id; for a token its subject and issuer, ``SUBJECT@ISSUER``.
     grants : mapping of str or None to iterable of Right
         Rights by space; those in the service under None.
+    only : str, optional
+        The id of the only subscription to which the rights apply.
     """
 
-    __slots__ = ("_ended", "_watchers", "grants", "id", "is_admin")
+    __slots__ = ("_ended", "_watchers", "grants", "id", "is_admin", "only")
 
-    def __init__(self, id: str, grants: Mapping[str | None, Iterable[Right]]) -> None:
+    def __init__(
+        self, id: str, grants: Mapping[str | None, Iterable[Right]], only: str | None = None
+    ) -> None:
         self.id = id
+        self.only = only
         self.grants = {space: frozenset(rights) for space, rights in grants.items()}
         self.is_admin = Right.ADMIN in self.grants.get(None, ())
         self._ended = False
@@ -65,12 +70,15 @@ class Caller:
         """Return whether the caller may learn that a space exists."""
         return self.is_admin or space in self.grants
 
-    def check(self, right: Right, space: str | None = None) -> None:
-        """Raise Problem if a right is missing.
+    def check(self, right: Right, space: str | None = None, id: str | None = None) -> None:
+        """Raise Problem if a right is missing, in a space and for the subscription with an id.
 
         401 without a key, 404 without any rights in the space, otherwise 403.
         """
         if self.may(right, space):
+            if self.only not in (None, id):
+                detail = f"This key is for the subscription {self.only!r} only."
+                raise HttpProblem(403, "forbidden", detail)
             return
         if self is ANONYMOUS:
             raise unauthorised("This needs an API key.")

@@ -114,6 +114,8 @@ class Keyring:
                 logger.error("API key %s is left out, since its stored row is invalid: %s", key.id, error)
                 continue
             self._keys[key.id] = key
+        self.find_moved: Callable[[bytes], Caller | None] = lambda key: None
+        """Finds the caller with the token of a subscription that has moved here."""
         self._anyone = ANONYMOUS if self.required else ANY_CALLER
         self.changing = asyncio.Lock()
         """Held while keys or their spaces are created or removed."""
@@ -137,6 +139,9 @@ class Keyring:
             return self._tokens.find(key)
         if len(key) > _LONGEST_BYTES:
             raise invalid_key()
+        moved = self.find_moved(key)
+        if moved is not None:
+            return moved
         found = _KEY.fullmatch(key)
         caller = self._callers.get(found[1].decode()) if found else None
         if caller is not None and hmac.compare_digest(self._keys[caller.id].digest, _digest(key)):

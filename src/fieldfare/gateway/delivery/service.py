@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -307,8 +307,15 @@ class DeliveryService:
             self.wake(delivery)
         self._leave(delivery)
 
-    def deleted(self, number: int) -> None:
-        """End the streams and pulls of a deleted subscription."""
+    def end_automatic_stream(self, delivery: Delivery) -> None:
+        """End a stream with ``ack=auto`` that has sent all: its client settles them as it returns."""
+        session = self._alone.get(delivery.number)
+        if session is not None and session.held and delivery.wants_feed:
+            session.ended = True
+            self._wake(delivery, everybody=True)
+
+    def deleted(self, number: int, moved: Mapping[str, str] | None = None) -> None:
+        """End the streams and pulls of a deleted subscription, or of one that has ``moved``, and where."""
         for changed in self._on_change:
             changed(number, None)
         self._idle_s.pop(number, None)
@@ -318,7 +325,7 @@ class DeliveryService:
         self._space_of.pop(number, None)
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
-            delivery.deleted = True
+            delivery.deleted, delivery.moved = True, dict(moved or {})
             self._dispatch(StopWaiting(delivery))
             self._wake(delivery, everybody=True)
 

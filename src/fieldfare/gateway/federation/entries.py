@@ -1,7 +1,8 @@
 """Which events of a block go to which brokers, and in which entries they are sent.
 
-An entry may hold events of several successive records, if all of them go to the same brokers and count for
-the same revisions there. So a site that publishes one event per request costs a link no entry per event.
+An entry may hold events of several successive records, if all of them have the same stamp, go to the same
+brokers and count for the same revisions there. So a site that publishes one event per request costs a link no
+entry per event.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Merger:
     def _must_end(self, group: Group, record: Record, piece: bytes, count: int) -> bool:
         if group.size_bytes + len(piece) > MERGED_BYTES or group.count + count > RECORD_EVENTS_MAX:
             return True
-        if _source(group.first) != _source(record):
+        if group.first.stamp != record.stamp or _source(group.first) != _source(record):
             return True
         if len(self._open) == 1:
             return False

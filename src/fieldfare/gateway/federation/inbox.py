@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fieldfare.arrow_events.stream import is_arrow
@@ -17,7 +17,7 @@ from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
-from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Lost, decode_entry
+from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Lost, Move, decode_entry
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
@@ -86,6 +86,11 @@ class Inbox:
         self._producer = f"link {store.identity}"
         self._filters_held: dict[str, int] = {}
         """At least the number of filters of each broker; it is counted again where it reaches the maximum."""
+        self.bounds: Sequence[int] = ()
+        """Revisions of this registry, ascending, that moves wait for: the greatest stamp of each origin is
+        kept apart for records below each of them and for those from it on."""
+        self.on_move: Callable[[Move], Awaitable[None]] | None = None
+        """Called with each message of a move; durable when it returns."""
         self.dropped_events = 0
         """Events of other brokers that were not appended: they are not valid, or have no space here."""
         self.refused_filters = 0
@@ -136,6 +141,10 @@ class Inbox:
             elif isinstance(entry, Counts):
                 changed[entry.source] = counted(state, entry)
                 done.append(each.id)
+            elif isinstance(entry, Move):
+                if self.on_move is not None and not state.is_removed:
+                    await self.on_move(entry)
+                done.append(each.id)
             elif state.is_removed or await self._apply(entry):
                 done.append(each.id)
         done = sorted(set(done))
@@ -156,7 +165,8 @@ class Inbox:
             return replace(state, repeats=state.repeats + 1)
         if len(ahead) < AHEAD_MAX:
             ahead[mine.sequence] = mine.revision
-        return settled(replace(state, ahead=ahead))
+        stamps = greatest_stamps(state.stamps, mine.revision, entry.stamp, self.bounds)
+        return settled(replace(state, ahead=ahead, stamps=stamps))
 
     async def _append(self, each: Inbound, entry: Events, decoded: DecodedEvents | None) -> None:
         mine = next(one for one in entry.destinations if one.name == self._me)
@@ -255,6 +265,17 @@ class Inbox:
                 )
             )
         return found
+
+
+def greatest_stamps(
+    stamps: Mapping[int, int], revision: int, stamp: int, bounds: Sequence[int]
+) -> dict[int, int]:
+    """Return the greatest stamps by the last bound at or before a revision, with one record more."""
+    found: dict[int, int] = {}
+    for at, known in (*stamps.items(), (revision, stamp)):
+        bound = max((each for each in bounds if each <= at), default=0)
+        found[bound] = max(found.get(bound, 0), known)
+    return found
 
 
 def counted(state: Correspondent, entry: Counts) -> Correspondent:

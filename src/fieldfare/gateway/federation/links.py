@@ -34,13 +34,13 @@ from fieldfare.gateway.federation.wire import (
     VERSION,
     Answer,
     Batch,
-    Counts,
     Destination,
     Entry,
     Events,
     Interest,
     Lost,
     Row,
+    Sent,
     decode_answer,
     decode_batch,
     decode_entry,
@@ -460,8 +460,8 @@ class Links:
         for entry in entries:
             if isinstance(entry, Lost):
                 continue
-            if entry.source == me:
-                raise HttpProblem(400, "bad-batch", f"An entry of {entry.source!r} comes back to it: a loop.")
+            # An entry of this broker may come back while others have not heard yet which link is down: it is
+            # given another way. A refusal would hold up the link for good, since the entry has its number.
             for name in (entry.source, *(each.name for each in entry.destinations)):
                 if name != me and self._clusters.cluster_of(name) not in (None, cluster):
                     detail = f"An entry names {name!r}, which is not in the cluster {cluster!r} of this link."
@@ -505,14 +505,14 @@ def _wait_s(peer: Peer) -> float:
     return max((bucket.wait_s(now_s) for bucket in peer.buckets if bucket is not None), default=0.0)
 
 
-def _is_for(entry: Events | Interest | Counts, name: str) -> bool:
+def _is_for(entry: Sent, name: str) -> bool:
     return any(each.name == name for each in entry.destinations)
 
 
 _LOST = encoder.encode(Lost())
 
 
-def _inbound(entry: Events | Interest | Counts, mine: Destination) -> Inbound:
+def _inbound(entry: Sent, mine: Destination) -> Inbound:
     kind = str(type(entry).__struct_config__.tag)
     sequence = entry.sequence if isinstance(entry, Interest) else mine.sequence
     floor = mine.revision if isinstance(entry, Events) else None

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 from fieldfare.gateway.admission.keyring import read_peer_key
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
@@ -20,6 +22,8 @@ from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, LinkRates, Links
+from fieldfare.gateway.federation.moving.book import MoveParts
+from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
 from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
@@ -27,15 +31,16 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
-from fieldfare.model import Offsets
-from fieldfare.storage import open_brokers, open_links
+from fieldfare.model import Offsets, Subscription
+from fieldfare.storage import open_brokers, open_links, open_moves
 from fieldfare.storage.brokers import BrokerStore
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.links import LinkStore, Outbox, Part
 from fieldfare.storage.match_log import MatchLog
-from fieldfare.storage.registry import SubscriptionHistory
+from fieldfare.storage.registry import Registry
 
 POLL_S = 0.01
 """Seconds between looks for changes of filters and for matches, while nothing was received."""
@@ -63,6 +68,7 @@ class Federation:
         interest: InterestSender,
         forwarder: Forwarder,
         writer: Writer,
+        moves: Moves,
     ) -> None:
         self._clusters = clusters
         self._store = store
@@ -73,6 +79,7 @@ class Federation:
         self._interest = interest
         self._forwarder = forwarder
         self._writer = writer
+        self.moves = moves
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
@@ -96,6 +103,7 @@ class Federation:
             await asyncio.gather(self._moving, return_exceptions=True)
         await asyncio.to_thread(self._store.close)
         await asyncio.to_thread(self._brokers.close)
+        await asyncio.to_thread(self.moves.close)
 
     def wake(self) -> None:
         """Move what was received, and what a new topology makes possible."""
@@ -125,12 +133,15 @@ class Federation:
         """Move what there is to move; return whether there was anything."""
         stamp = self._writer.stamp
         is_idle = stamp == self._published and not self._forwarder.is_behind
-        if is_idle and not self._has_news and not self._forwarder.has_counts_due:
+        if is_idle and not (self._has_news or self._forwarder.has_counts_due or self.moves.is_due):
             return False
         has_news, self._has_news = self._has_news, False
         await self._forget_removed()
         has_moved = await self._inbox.step() if has_news else False
-        has_sent = False
+        # After the inbox: what is in the log then is known with its stamps.
+        has_sent = await self.moves.step() if self.moves.is_due else False
+        # Answers that messages of moves got in the inbox's step.
+        has_sent |= has_moved
         if self.links.must_reroute:
             self.links.must_reroute = False
             try:
@@ -208,6 +219,12 @@ class Federation:
 
     # For operators
 
+    async def move(self, subscription: Subscription, to: str) -> dict[str, Any]:
+        """Begin to move a subscription to another broker: see `Moves.begin`."""
+        state = await self.moves.begin(subscription, to)
+        self.links.poke()
+        return state
+
     async def remove(self, name: str) -> None:
         """Remove another broker from these sites for good.
 
@@ -243,6 +260,7 @@ class Federation:
             "dropped_events": self._inbox.dropped_events,
             "refused_filters": self._inbox.refused_filters,
             "forwarded_to": list(self._forwarder.cursors),
+            "moves": self.moves.counts(),
         }
 
     def _link(self, name: str, outboxes: Mapping[str, Outbox]) -> dict[str, Any]:
@@ -287,11 +305,13 @@ def open_federation(
     settings: GatewaySettings,
     log: EventReader,
     match_log: MatchLog,
-    registry: SubscriptionHistory,
+    registry: Registry,
     writer: Writer,
     appender: Appender,
-    charge: Callable[..., None],
     key_of_space: Callable[[str], str | None],
+    subscriptions: Subscriptions,
+    deliveries: DeliveryService,
+    quotas: Quotas,
 ) -> Federation | None:
     """Return the broker of a service that is one, and open its files; None for other services.
 
@@ -313,16 +333,50 @@ def open_federation(
         brokers.forget_brokers(writer.log_ends, time.time_ns() // 1_000_000)
     own = settings.broker_settings
     clusters = _clusters_of(own, store, settings.folder.root)
-    told = max((each.through for each in store.correspondents().values()), default=0)
-    if told > registry.revision():
-        raise FormatError(
-            f"{settings.folder.root}: other brokers know the subscriptions up to revision {told}, but the"
-            f" registry has {registry.revision()}: it was put back from a copy. Give the broker a new name,"
-            " and move links.db away"
-        )
+    _check_revision(store, registry.revision(), settings.folder.root)
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
+    links = _links_of(settings, clusters, store)
+    # Not `batch_max_events`: the request was accepted at another site.
+    limits = Limits(settings.event_max_bytes)
+    inbox = Inbox(
+        clusters,
+        store,
+        brokers,
+        correspondence,
+        appender,
+        quotas.charge,
+        key_of_space,
+        limits,
+        settings.filter_max_bytes,
+    )
+    interest = InterestSender(registry, store, clusters, correspondence)
+    forwarder = Forwarder(
+        log, match_log, store, clusters, correspondence, writer.floor, lambda: writer.log_ends
+    )
+    moves = open_moves(settings.folder.registry_url)
+    parts = MoveParts(
+        *(clusters, store, moves, registry, correspondence, writer),
+        *(subscriptions, deliveries, quotas, log, match_log),
+    )
+    return Federation(
+        clusters,
+        store,
+        brokers,
+        correspondence,
+        links,
+        inbox,
+        interest,
+        forwarder,
+        writer,
+        Moves(parts, inbox, settings),
+    )
+
+
+def _links_of(settings: GatewaySettings, clusters: Clusters, store: LinkStore) -> Links:
+    """Return the links to the neighbours that the settings name."""
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
-    links = Links(
+    own = settings.broker_settings
+    return Links(
         clusters,
         store,
         own.routing,
@@ -332,24 +386,16 @@ def open_federation(
         LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
         read_link_filters(settings.peer_filter_file, own.neighbours()),
     )
-    # Not `batch_max_events`: the request was accepted at another site.
-    limits = Limits(settings.event_max_bytes)
-    inbox = Inbox(
-        clusters,
-        store,
-        brokers,
-        correspondence,
-        appender,
-        charge,
-        key_of_space,
-        limits,
-        settings.filter_max_bytes,
-    )
-    interest = InterestSender(registry, store, clusters, correspondence)
-    forwarder = Forwarder(
-        log, match_log, store, clusters, correspondence, writer.floor, lambda: writer.log_ends
-    )
-    return Federation(clusters, store, brokers, correspondence, links, inbox, interest, forwarder, writer)
+
+
+def _check_revision(store: LinkStore, revision: int, root: object) -> None:
+    """Raise FormatError if other brokers know later subscriptions than the registry has."""
+    told = max((each.through for each in store.correspondents().values()), default=0)
+    if told > revision:
+        raise FormatError(
+            f"{root}: other brokers know the subscriptions up to revision {told}, but the registry has"
+            f" {revision}: it was put back from a copy. Give the broker a new name, and move links.db away"
+        )
 
 
 def _clusters_of(own: BrokerSettings, store: LinkStore, root: object) -> Clusters:

@@ -14,7 +14,7 @@ from fieldfare.gateway.subscriptions import NAME
 from fieldfare.model import RECORD_EVENTS_MAX
 from fieldfare.routing.messages import REVISION_MAX
 
-VERSION = 1
+VERSION = 2
 """Version of the protocol; a broker of another version is refused."""
 
 MEDIA_TYPE = "application/vnd.fieldfare.link+msgpack"
@@ -131,7 +131,75 @@ class Lost(msgspec.Struct, tag="lost", frozen=True):
     """In place of an entry that a disk has lost."""
 
 
-Entry = Events | Interest | Counts | Lost
+class Offer(msgspec.Struct, tag="offer", frozen=True):
+    """A subscription is to move to the receiver.
+
+    Attributes
+    ----------
+    delivery
+        Its delivery settings, as a client sends them, secrets included.
+    digest
+        The SHA-256 of a token with which its readers may read it there.
+    """
+
+    space: _Name
+    id: _Name
+    filter: str
+    dialect: str
+    delivery: dict[str, Any]
+    digest: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+
+
+class Accepted(msgspec.Struct, tag="accepted", frozen=True):
+    """The subscription exists here, and counts for all later records of these brokers.
+
+    `url` is the address at which clients reach this broker; empty if it is not known here.
+    """
+
+    brokers: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
+    url: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """The subscription does not move, and is not here."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1_000)]
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """The sender has received all that it delivers: by origin, records up to these stamps."""
+
+    bounds: dict[_Name, _Number]
+
+
+class HandOver(msgspec.Struct, tag="hand-over", frozen=True):
+    """The sender has delivered all of its part; these are the latest delivery settings."""
+
+    delivery: dict[str, Any]
+
+
+class Cancelled(msgspec.Struct, tag="cancelled", frozen=True):
+    """The subscription stays at the sender."""
+
+
+class Taken(msgspec.Struct, tag="taken", frozen=True):
+    """The receiver of a subscription delivers it now."""
+
+
+Step = Offer | Accepted | Refused | Ended | HandOver | Cancelled | Taken
+
+
+class Move(msgspec.Struct, tag="move", frozen=True):
+    """A message of a session in which a subscription moves: see docs/decisions/balancing.md."""
+
+    source: _Name
+    destinations: _Destinations
+    session: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    step: Step
+
+
+Sent = Events | Interest | Counts | Move
+Entry = Sent | Lost
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -241,6 +309,8 @@ def _check(entry: Entry) -> None:
     spaces = [entry.space] if isinstance(entry, Events) else []
     if isinstance(entry, Interest):
         spaces = [each.space for each in entry.filters]
+    if isinstance(entry, Move) and isinstance(entry.step, Offer):
+        spaces = [entry.step.space, entry.step.id]
     for name in (entry.source, *names, *spaces):
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r:.80} is not the name of a broker or a space")

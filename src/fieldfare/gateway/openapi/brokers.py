@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
+from fieldfare.gateway.openapi.from_types import described
 from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,
+    body,
     content,
     integer,
     operation,
@@ -15,6 +17,7 @@ from fieldfare.gateway.openapi.words import (
     record,
     string,
 )
+from fieldfare.gateway.routes.brokers import MoveBody
 
 _LINK = record(
     {
@@ -66,10 +69,50 @@ _STATE = record(
         ),
         "refused_filters": integer("Filters of others that were refused."),
         "forwarded_to": array(integer(), "The offsets up to which records are forwarded, by partition."),
+        "moves": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "Number of subscriptions that are moving or have moved, by state.",
+        },
     }
+)
+_MOVE = record(
+    {
+        "state": string(
+            "`offered`, `cancelled`, `ending`, `ended`, `moved` where it leaves; `arriving`, `accepted`,"
+            " `counting`, `ready` where it arrives; `refused`: it has stayed."
+        ),
+        "broker": string("The other broker."),
+        "reason": string("Why it has stayed the last time."),
+    },
+    ["state"],
+)
+_MOVES: Json = path(
+    "/v1/spaces/{space}/subscriptions/{id}/move",
+    get=operation(
+        "get_move",
+        "How far the move of a subscription to another broker is",
+        answers=answer("The state.", _MOVE, {"state": "ended", "broker": "oslo"}),
+        problems="404",
+    ),
+    post=operation(
+        "move_subscription",
+        "Move a subscription to another broker",
+        "The request begins the move, which goes on by itself. This broker delivers the events up to one"
+        " place of each origin, and once they are settled answers all requests for the subscription with"
+        " 410, whose document has the members `broker`, `url` and `token`; the other broker delivers the"
+        " events after it.",
+        takes=body(described(MoveBody), {"to": "oslo"}),
+        answers={
+            "202": answer("The move has begun.", _MOVE, {"state": "offered", "broker": "oslo"}),
+            "409": problem("It cannot move, or is moving already: `moving`, `cannot-move`."),
+        },
+        problems="400 404",
+    ),
 )
 
 BROKERS: Json = {
+    **_MOVES,
     **path(
         "/v1/brokers",
         get=operation(

@@ -358,9 +358,9 @@ _STREAM = path(
         "`id` is the message's position, `data` the event as JSON; the field `attempt` has the number of the"
         " delivery, if it is not the first. At most `window` messages are in flight. Comments are sent while"
         " there"
-        " are no messages. The event `sought` says that the cursor was moved, `deleted` that the"
+        " are no messages. The event `sought` says that the cursor was moved; `deleted` that the"
         " subscription was"
-        " deleted, which ends the stream.",
+        " deleted, and `moved` that it is at another broker, which end the stream.",
         parameters=[*_OF_A_STREAM, _ACK_MODE, *_LAST_EVENT],
         answers={
             "200": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,7 +14,23 @@ from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response
+from fieldfare.gateway.subscriptions import Subscriptions
+
+
+class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a subscription is to move.
+
+    Attributes
+    ----------
+    to
+        The name of another broker of the same cluster.
+    """
+
+    to: str
+
+
+_move_body = msgspec.json.Decoder(MoveBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +39,7 @@ class BrokerRoutes:
 
     federation: Federation | None
     bodies: Bodies
+    subscriptions: Subscriptions
 
     async def post_entries(self, request: Request) -> Response:
         """Store a batch of a neighbour's entries; the answer acknowledges what is stored."""
@@ -38,6 +56,24 @@ class BrokerRoutes:
     async def get_brokers(self, request: Request) -> Response:
         """Return the topology, the links, and what was exchanged with each other broker."""
         return json_response(await asyncio.to_thread(self._federation().document))
+
+    async def move_subscription(self, request: Request) -> Response:
+        """Begin to move a subscription to another broker; it goes on by itself."""
+        space, id = request.path_params["space"], request.path_params["id"]
+        federation = self._federation()
+        await self.subscriptions.get(space, id)
+        body = await self.bodies.read_json(request, _move_body, BODY_MAX_BYTES)
+        subscription = await self.subscriptions.get(space, id)
+        return json_response(await federation.move(subscription, body.to), 202)
+
+    async def get_move(self, request: Request) -> Response:
+        """Return how far the move of a subscription is."""
+        space, id = request.path_params["space"], request.path_params["id"]
+        state = self._federation().moves.state(self.subscriptions.check_space(space), id)
+        if state is None:
+            await self.subscriptions.get(space, id)
+            raise HttpProblem(404, "no-move", f"The subscription {id[:128]!r} has not been moved.")
+        return json_response(state)
 
     async def remove_broker(self, request: Request) -> Response:
         """Remove a broker that is gone for good; nothing is kept for it any more."""

@@ -23,30 +23,38 @@ class DeliveryFinder:
     deliveries: DeliveryService
     unused: Unused
 
-    async def check(self, request: HTTPConnection) -> Subscription:
+    async def check(self, request: HTTPConnection, *, for_letters: bool = False) -> Subscription:
         """Return a request's subscription, before its body is read.
 
         Raise Problem 404 if it is unknown, and 401 if the request's ticket is for an earlier one.
         """
-        subscription = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        space, id = request.path_params["space"], request.path_params["id"]
+        subscription = await self.subscriptions.get(space, id, for_letters=for_letters)
         if request.scope.get(SUBSCRIPTION, subscription.number) != subscription.number:
             raise invalid_ticket()
         return subscription
 
-    async def find(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
+    async def find(
+        self, request: HTTPConnection, *, for_letters: bool = False
+    ) -> tuple[Subscription, Delivery]:
         """Return the subscription and delivery of a request; raise Problem 404 for an unknown subscription.
 
         Call this after reading the body, and await nothing between this and using the delivery: meanwhile it
         could be replaced, or deleted with its subscription.
         """
-        subscription, delivery = await self.look(request)
+        subscription, delivery = await self.look(request, for_letters=for_letters)
         self.unused.used(subscription.number)
         return subscription, delivery
 
-    async def look(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
-        """Like `find`, but this is no use of the subscription: it may expire as unused."""
+    async def look(
+        self, request: HTTPConnection, *, for_letters: bool = False
+    ) -> tuple[Subscription, Delivery]:
+        """Like `find`, but this is no use of the subscription: it may expire as unused.
+
+        With ``for_letters``, it may have moved to another broker: its dead letters stay.
+        """
         while True:
-            subscription = await self.check(request)
+            subscription = await self.check(request, for_letters=for_letters)
             delivery = self.deliveries.delivery_of(subscription)
             if delivery is not None:
                 return subscription, delivery

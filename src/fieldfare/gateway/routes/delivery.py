@@ -100,7 +100,7 @@ class DeliveryRoutes:
         """Return a page of the dead letters."""
         limit = query_int(request, "limit", 100, 1, 1_000)
         after = self._after(request)
-        subscription, delivery = await self._settled(request)
+        subscription, delivery = await self._settled(request, for_letters=True)
         total = await self._count(delivery)
         return await asyncio.to_thread(self._page, subscription.number, after, limit, total)
 
@@ -193,19 +193,19 @@ class DeliveryRoutes:
 
     async def clear_dead_letters(self, request: Request) -> Response:
         """Delete all dead letters."""
-        subscription, delivery = await self._settled(request)
+        subscription, delivery = await self._settled(request, for_letters=True)
         number, clear = subscription.number, self.letters.clear_letters
         removed = await self.writer.change(lambda ends: clear(number), subscription.space)
         await self._count(delivery)
         return json_response({"removed": removed})
 
-    async def _settled(self, request: Request) -> tuple[Subscription, Delivery]:
+    async def _settled(self, request: Request, *, for_letters: bool = False) -> tuple[Subscription, Delivery]:
         """Return the delivery of a request, after saving all dead letters.
 
         It is saved in any case: an earlier snapshot that is still being saved could write dead letters again
         that are retried or cleared now. Snapshots are saved in the order of submission.
         """
-        subscription, delivery = await self.finder.find(request)
+        subscription, delivery = await self.finder.find(request, for_letters=for_letters)
         self.finder.deliveries.expire(delivery)
         await self.finder.save(subscription, delivery)
         return subscription, delivery

@@ -54,7 +54,8 @@ class GuardedRoute(Route):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = in_scope(scope)
-        caller.check(self.needs, scope["path_params"].get("space"))
+        params = scope["path_params"]
+        caller.check(self.needs, params.get("space"), params.get("id"))
         if caller.id:
             receive = caller.until_ended(receive) if self.lasting else caller.while_valid(receive)
         await super().handle(scope, receive, send)
@@ -69,7 +70,8 @@ class GuardedSocket(WebSocketRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = in_scope(scope)
-        caller.check(self.needs, scope["path_params"].get("space"))
+        params = scope["path_params"]
+        caller.check(self.needs, params.get("space"), params.get("id"))
         if caller.id:
             receive = caller.until_ended(receive, REFUSED)
         await super().handle(scope, receive, send)

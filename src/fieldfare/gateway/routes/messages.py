@@ -103,6 +103,7 @@ class MessageRoutes:
         with self.quotas.connected(subscription.space):
             answer = await pull.answer(wait_s, request.receive)
         if delivery.deleted:
+            await self.finder.check(request)  # it may have moved
             raise deleted(subscription)
         if answer.count:
             self.finder.mark_used(delivery, lease_s)

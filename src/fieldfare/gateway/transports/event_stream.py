@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.delivery.records import Write, write_sse
@@ -55,8 +56,11 @@ class EventStream:
                     # An immediate comment tells the client that the stream is open.
                     await self._send_part(b": fieldfare\n\n")
                     await self.sender.run(session, self, gone)
-                if self.sender.delivery.deleted:
-                    await self._send_part(b"event: deleted\ndata: {}\n\n")
+                delivery = self.sender.delivery
+                if delivery.deleted:
+                    kind = b"moved" if delivery.moved else b"deleted"
+                    data = msgspec.json.encode(delivery.moved)
+                    await self._send_part(b"event: %b\ndata: %b\n\n" % (kind, data))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except OSError:
                 pass  # the client disconnected in the middle of a message

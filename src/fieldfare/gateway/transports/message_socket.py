@@ -97,8 +97,9 @@ class MessageSocket:
         async with CommandReader(socket.receive, self._answer) as heard:
             await self.sender.run(session, self, heard)
         if delivery.deleted:
-            await self._send(self.conversation.event("deleted", {}))
-            await socket.close(NORMAL, "the subscription was deleted")
+            kind = "moved" if delivery.moved else "deleted"
+            await self._send(self.conversation.event(kind, delivery.moved))
+            await socket.close(NORMAL, f"the subscription was {kind}")
         elif heard.is_refused:
             await socket.close(POLICY, "the API key is not valid any more")
         elif deliveries.closing:

@@ -118,17 +118,27 @@ class SqlRegistry(SqlDatabase):
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
-            counters = counting.read_all(connection, self._unusable)
-            standing = self.standing(connection, changes)
-            batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
-            spaces = stored_spaces.keys(connection)
-            results = []
-            for change in changes:
-                if isinstance(change, Put) and change.space not in spaces:
-                    raise UnknownSpaceError(change.space)
-                results.append(batch.apply(change))
-            if batch.touched:
-                write_batch(connection, batch, counters)
+            return self.apply_in(connection, changes, ends, now_ms)
+
+    def apply_in(
+        self,
+        connection: sa.Connection,
+        changes: Sequence[Put | Configure | Remove],
+        ends: Offsets,
+        now_ms: int,
+    ) -> list[Subscription | Conflict | None]:
+        """Apply changes in the caller's transaction: see `Registry.apply`."""
+        counters = counting.read_all(connection, self._unusable)
+        standing = self.standing(connection, changes)
+        batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
+        spaces = stored_spaces.keys(connection)
+        results = []
+        for change in changes:
+            if isinstance(change, Put) and change.space not in spaces:
+                raise UnknownSpaceError(change.space)
+            results.append(batch.apply(change))
+        if batch.touched:
+            write_batch(connection, batch, counters)
         return results
 
     def get(self, space: str, id: str) -> Subscription | None:

@@ -30,7 +30,7 @@ from fieldfare.storage.sql.tables import (
     versions,
 )
 
-KEYS, ENDED, BROKERS, RUNS = "api_keys", "ended_spaces", "brokers", "broker_runs"
+KEYS, ENDED, BROKERS, RUNS, MOVES = "api_keys", "ended_spaces", "brokers", "broker_runs", "moves"
 _COVERED: Mapping[str, tuple[str, ...]] = {
     versions.name: ("revision", "space", "number", "filter", "dialect"),
     replays.name: ("number", "revision", "space", "start", "filter", "dialect"),
@@ -46,6 +46,7 @@ _COVERED: Mapping[str, tuple[str, ...]] = {
     ENDED: ("space", "ended_ms"),
     BROKERS: ("name", "number", "sequence"),
     RUNS: ("number", "revision", "theirs"),
+    MOVES: ("space", "id", "move"),
     cursor_copies.name: ("number", "partition", "offset"),
     cursors.name: ("number", "partition", "offset", "index", "acked", "attempts"),
 }

@@ -1,0 +1,26 @@
+"""The calls about subscriptions that move between brokers, as requests and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, subscription_path
+
+
+def move_subscription(space: str, id: str, to: str) -> ApiCall[dict[str, Any]]:
+    """Begin to move a subscription to another broker."""
+    return ApiCall(
+        "POST",
+        f"{subscription_path(space, id)}/move",
+        read_object,
+        content=msgspec.json.encode({"to": to}),
+        headers=(JSON_CONTENT,),
+        good_statuses=frozenset({202}),
+    )
+
+
+def get_move(space: str, id: str) -> ApiCall[dict[str, Any]]:
+    """Return how far the move of a subscription is."""
+    return ApiCall("GET", f"{subscription_path(space, id)}/move", read_object)

@@ -1,0 +1,198 @@
+"""The moves of one broker, stored with the registry, and what clients may do meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.barriers import Barrier
+from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.wire import Destination, Step
+from fieldfare.gateway.federation.wire import Move as Message
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.writer import Writer
+from fieldfare.model import Offsets, Subscription, space_name
+from fieldfare.storage.event_log import EventReader
+from fieldfare.storage.links import LinkStore
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.moves import Move, MoveStore, State
+from fieldfare.storage.registry import Registry
+
+Key = tuple[str, str]
+"""The key of a space, and the id of a subscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveParts:
+    """The parts of a broker that moves use."""
+
+    clusters: Clusters
+    links: LinkStore
+    store: MoveStore
+    registry: Registry
+    correspondence: Correspondence
+    writer: Writer
+    subscriptions: Subscriptions
+    deliveries: DeliveryService
+    quotas: Quotas
+    log: EventReader
+    match_log: MatchLog
+
+
+class Book:
+    """The moves of one broker, by space and id."""
+
+    def __init__(self, parts: MoveParts) -> None:
+        self.parts = parts
+        self.name = parts.clusters.name
+        self.moves: dict[Key, Move] = {}
+        for move in parts.store.moves():
+            self.moves[move.space, move.id] = move
+            self._set_barrier((move.space, move.id), barrier_of(move))
+
+    def of_session(self, session: str) -> Move | None:
+        """Return the move of a session; None if there is none."""
+        return next((each for each in self.moves.values() if each.session == session), None)
+
+    def in_state(self, *states: State) -> list[Move]:
+        """Return the moves in some states."""
+        return [each for each in self.moves.values() if each.state in states]
+
+    async def run(
+        self, key: Key, work: Callable[[Offsets, int], Move | None], ahead: Barrier | None = None
+    ) -> Move | None:
+        """Run a step on the thread of changes: ``work`` gets the ends of the log and the time, and stores it.
+
+        Parameters
+        ----------
+        ahead
+            A barrier that is there before the step begins, and goes if it fails.
+        """
+        before = self.parts.subscriptions.barriers.get(key)
+        if ahead is not None:
+            self._set_barrier(key, ahead)
+        try:
+            move = await self.parts.writer.change(lambda ends: work(ends, _now_ms()), key[0])
+        except BaseException:
+            self._set_barrier(key, before)
+            raise
+        if move is None:
+            self.moves.pop(key, None)
+        else:
+            self.moves[key] = move
+        self._set_barrier(key, None if move is None else barrier_of(move))
+        self.parts.subscriptions.invalidate(*key)
+        return move
+
+    def run_now(self, key: Key, work: Callable[[Offsets, int], Move | None]) -> None:
+        """Run a step before the service has started."""
+        move = work(self.parts.writer.log_ends, _now_ms())
+        if move is None:
+            self.moves.pop(key, None)
+        else:
+            self.moves[key] = move
+
+    def _set_barrier(self, key: Key, barrier: Barrier | None) -> None:
+        if barrier is None:
+            self.parts.subscriptions.barriers.pop(key, None)
+        else:
+            self.parts.subscriptions.barriers[key] = barrier
+
+    def send(self, peer: str, session: str, step: Step) -> None:
+        """Put a message for another broker into the outboxes; durable on return. Call it on a thread."""
+        to = (Destination(peer),)
+        message = Message(self.name, to, session, step)
+        self.parts.links.add(self.parts.clusters.split(message, to))
+
+    def know(self, revision: int) -> bool:
+        """Return whether this registry counts for all later records of all brokers, up to a revision."""
+        known, clusters = self.parts.correspondence, self.parts.clusters
+        return self.parts.writer.floor() >= revision and all(
+            known.get(name).counts_through >= revision for name in clusters.brokers
+        )
+
+    def is_matched(self, ends: Offsets) -> bool:
+        """Return whether the match log is complete up to these ends."""
+        log, match_log = self.parts.log, self.parts.match_log
+        return all(
+            match_log.partition(number).end(log.partitions[number].start()) >= end
+            for number, end in enumerate(ends)
+            if log.partitions[number].start() < end
+        )
+
+    def count(self, space: str, before: Subscription | None, after: Subscription | None) -> None:
+        """Count a subscription that was created, replaced or removed; on the thread of changes."""
+        used = self.parts.quotas.used(space)
+        used.subscriptions += (after is not None) - (before is not None)
+        used.filter_cost += (after.cost if after else 0) - (before.cost if before else 0)
+
+
+def barrier_of(move: Move) -> Barrier | None:
+    """Return what a subscription refuses while it is moving, and afterwards."""
+    if move.state in ("ending", "ended"):
+        return Barrier(lambda: _moving(move), is_closed=False)
+    if move.state == "moved":
+        return Barrier(lambda: moved(move), is_closed=True, has_letters=True)
+    if move.state in ("arriving", "accepted", "counting", "ready"):
+        return Barrier(lambda: _arriving(move), is_closed=True)
+    return None
+
+
+def closing(move: Move) -> Barrier:
+    """Return the barrier for the moment in which a broker hands a subscription over."""
+    return Barrier(lambda: _soon(move), is_closed=True)
+
+
+def moved(move: Move) -> HttpProblem:
+    """Return the answer to requests for a subscription that is at another broker."""
+    place = f"{move.url}/v1/spaces/{space_name(move.space)}/subscriptions/{move.id}"
+    detail = f"The subscription {move.id!r} has moved to the broker {move.peer!r}: read it at {place}."
+    hint = "Positions of this broker mean nothing there: all messages up to the move are settled."
+    return HttpProblem(
+        410, "moved", detail, headers={"Location": place}, hint=hint, id=move.id, broker=move.peer,
+        url=move.url, token=move.token,
+    )  # fmt: skip
+
+
+def _moving(move: Move) -> HttpProblem:
+    detail = (
+        f"The subscription {move.id!r} is moving to the broker {move.peer!r}: change it there afterwards."
+    )
+    hint = "It has moved once all its messages here are settled; a seek to latest settles them at once."
+    return HttpProblem(409, "moving", detail, hint=hint)
+
+
+def _soon(move: Move) -> HttpProblem:
+    detail = f"The subscription {move.id!r} is being handed over to the broker {move.peer!r}: try again."
+    return HttpProblem(503, "moving", detail, headers={"Retry-After": "1"})
+
+
+def _arriving(move: Move) -> HttpProblem:
+    detail = (
+        f"The subscription {move.id!r} is arriving from the broker {move.peer!r}, which still delivers its"
+        " part: read it there, or try again."
+    )
+    return HttpProblem(503, "arriving", detail, headers={"Retry-After": "1"})
+
+
+def encoded(settings: dict[str, Any]) -> bytes:
+    """Return delivery settings, as a client sends them, as they are stored with a move."""
+    return msgspec.json.encode(settings)
+
+
+def decoded(settings: bytes) -> dict[str, Any]:
+    """Return stored delivery settings."""
+    found: dict[str, Any] = msgspec.json.decode(settings)
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

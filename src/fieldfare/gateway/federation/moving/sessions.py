@@ -1,0 +1,161 @@
+"""The moves of one broker: messages in, steps, and what operators ask for and see."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from typing import Any
+
+from fieldfare.gateway.admission.callers import Caller, Right
+from fieldfare.gateway.federation.inbox import Inbox
+from fieldfare.gateway.federation.moving.arriving import Arriving
+from fieldfare.gateway.federation.moving.book import Book, MoveParts
+from fieldfare.gateway.federation.moving.leaving import Leaving
+from fieldfare.gateway.federation.wire import (
+    Accepted,
+    Cancelled,
+    Ended,
+    HandOver,
+    Offer,
+    Refused,
+)
+from fieldfare.gateway.federation.wire import Move as Message
+from fieldfare.gateway.peers import DDBR
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.model import Subscription, space_name
+from fieldfare.storage.moves import Move
+
+STEP_S = 0.05
+"""Minimum seconds between two looks at moves under way."""
+
+_UNDER_WAY = ("offered", "cancelled", "ending", "ended", "arriving", "accepted", "counting", "ready")
+
+
+class Moves:
+    """All moves of one broker."""
+
+    def __init__(self, parts: MoveParts, inbox: Inbox, settings: GatewaySettings) -> None:
+        self._parts = parts
+        self._routing = settings.routing
+        self._book = Book(parts)
+        urls = {name: each.url for name, each in settings.broker_settings.neighbours().items()}
+        self._leaving = Leaving(self._book, inbox, urls)
+        self._arriving = Arriving(self._book, settings.public_url or "", settings.filter_max_bytes)
+        self._callers: dict[bytes, Caller] = {}
+        self._next_s = 0.0
+        inbox.on_move = self._receive
+        self._leaving.resend()
+        self._arriving.resend()
+        for move in self._book.in_state("here"):
+            self._drop_if_gone(move)
+        for move in list(self._book.moves.values()):
+            self._admit(move.digest)
+        parts.deliveries.call_on_change(self._changed)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether moves are under way, and have not been looked at for `STEP_S` seconds."""
+        return time.monotonic() >= self._next_s and any(
+            each.state in _UNDER_WAY for each in self._book.moves.values()
+        )
+
+    async def step(self) -> bool:
+        """Do what has become possible; return whether anything was."""
+        self._next_s = time.monotonic() + STEP_S
+        has_left = await self._leaving.step()
+        return await self._arriving.step() or has_left
+
+    async def _receive(self, message: Message) -> None:
+        step, source, session = message.step, message.source, message.session
+        move = self._book.of_session(session)
+        if move is not None and move.peer != source:
+            return
+        self._next_s = 0.0
+        match step:
+            case Offer():
+                await self._arriving.offered(source, session, step)
+                self._admit(step.digest)
+            case Accepted():
+                await self._leaving.accepted(move, source, session, step)
+            case Refused():
+                await self._leaving.refused(move, step)
+            case Ended():
+                await self._arriving.ended(move, step)
+            case HandOver():
+                await self._arriving.handed_over(move, source, session, step)
+            case Cancelled():
+                await self._arriving.cancelled(move, source, session)
+            case _:
+                await self._leaving.taken(move)
+
+    def _drop_if_gone(self, move: Move) -> None:
+        """Forget that a subscription has arrived that was deleted since: its token is valid no more."""
+        key, store = (move.space, move.id), self._parts.store
+        standing = self._parts.registry.get(*key)
+        if standing is None or standing.number != move.number:
+            self._book.run_now(key, lambda ends, now: store.step(key, lambda _: None, (), ends, now))
+
+    # For operators
+
+    async def begin(self, subscription: Subscription, to: str) -> dict[str, Any]:
+        """Begin to move a subscription to another broker; return its state, or raise a problem."""
+        clusters = self._parts.clusters
+        if self._routing != DDBR:
+            detail = f"Subscriptions move only between brokers with --routing {DDBR}, not {self._routing}."
+            raise HttpProblem(409, "cannot-move", detail)
+        if self._parts.subscriptions.encryption(subscription.space) is not None:
+            detail = "A subscription of an encrypted space cannot move: no other broker can match it."
+            raise HttpProblem(409, "cannot-move", detail)
+        if to not in clusters.brokers or clusters.path(to) is None:
+            others = ", ".join(clusters.brokers) or "none"
+            detail = f"The broker {to[:128]!r} cannot be reached; the others are: {others}."
+            raise HttpProblem(409, "unknown-broker", detail, pointer="/to")
+        await self._leaving.offer(subscription, to)
+        found = self.state(subscription.space, subscription.id)
+        assert found is not None
+        return found
+
+    def state(self, space: str, id: str) -> dict[str, Any] | None:
+        """Return the state of a subscription's move as clients see it; None if it has not moved."""
+        move, reason = self._book.moves.get((space, id)), self._leaving.reasons.get((space, id))
+        if move is None or move.state == "here":
+            return None if reason is None else {"state": "refused", "reason": reason}
+        return {"state": move.state, "broker": move.peer, **({"reason": reason} if reason else {})}
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of moves in each state."""
+        found: dict[str, int] = {}
+        for move in self._book.moves.values():
+            found[move.state] = found.get(move.state, 0) + 1
+        return found
+
+    def close(self) -> None:
+        """Close the store."""
+        self._parts.store.close()
+
+    # Tokens
+
+    def find_caller(self, key: bytes) -> Caller | None:
+        """Return the caller with the token of a subscription that moved here; None if it is not valid."""
+        return self._callers.get(hashlib.sha256(key).digest())
+
+    def _admit(self, digest: bytes) -> None:
+        move = next(
+            (each for each in self._book.moves.values() if hmac.compare_digest(each.digest, digest)), None
+        )
+        if move is not None and digest:
+            name = space_name(move.space)
+            self._callers[digest] = Caller(f"moved {move.id}", {name: (Right.SUBSCRIBE,)}, only=move.id)
+
+    def _changed(self, number: int, subscription: Subscription | None) -> None:
+        """Revoke the token of a subscription that was deleted here; one that moves on keeps it."""
+        if subscription is not None:
+            return
+        for key, move in list(self._book.moves.items()):
+            if move.number == number and move.state == "here":
+                caller = self._callers.pop(move.digest, None)
+                if caller is not None:
+                    caller.end()
+                self._book.moves.pop(key)
