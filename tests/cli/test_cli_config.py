@@ -64,11 +64,28 @@ cert = "x"
     assert '"10 parsecs" is not valid' in lines[2]
 
 
-@pytest.mark.parametrize("text", ["port = ", "port = 1\nport = 2", "\x00", "port = 1e400"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("port = ", "port = 1\nport = 2", "\x00", "port = 1e400"),
+        f"port = {'9' * 5000}",
+        f"port = {'[' * 5000}{']' * 5000}",
+        'host = "a\\u0000b"',
+        'allowed_hosts = ["a", "b\\u0000"]',
+        "retention_s = inf",
+    ],
+    ids=lambda text: text[:20],
+)
 def test_a_file_that_is_not_valid_names_the_file(text: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigurationError, match=r"fieldfare\.toml"):
         read_configuration(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "fieldfare.toml"
+    path.write_bytes(b"\xef\xbb\xbfport = 7\n")
+    assert read_configuration(path).values == {"FIELDFARE_PORT": "7"}
 
 
 def test_a_file_sets_what_the_environment_does_not(tmp_path: Path) -> None:

@@ -71,6 +71,22 @@ def test_bad_lines_are_named_and_the_others_published(service: FaultyService, fi
     assert [each["data"]["n"] for each in service.events()] == [0, 3]
 
 
+@pytest.mark.parametrize("options", [[], ["--type", "t"]])
+def test_a_line_that_is_deeply_nested_or_not_utf_8_does_not_stop_the_others(
+    service: FaultyService, fieldfare: Fieldfare, options: list[str], tmp_path: Path
+) -> None:
+    deep = b'{"source":"/x","type":"t","data":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    lines = [event(0).encode(), deep, b'{"source":"/x","type":"t","data":"M\xfcnchen"}', event(3).encode()]
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    result = fieldfare("publish", str(path), *options)
+    assert (result.exit_code, len(service.events())) == (1, 2)
+    assert [line.split(":")[1:3] for line in result.stderr.splitlines()] == [
+        [" line 2", " not JSON"],
+        [" line 3", " not JSON"],
+    ]
+
+
 def test_refused_lines_are_named(service: FaultyService, fieldfare: Fieldfare) -> None:
     refusal = b'{"title": "No", "refused": [{"index": 0, "detail": "bad", "pointer": "/data"}]}'
     service.fail_next("events", Fault("status", 400, body=refusal))

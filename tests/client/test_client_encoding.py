@@ -100,6 +100,8 @@ def without_nulls(event: dict[str, Any]) -> dict[str, Any]:
         ({"source": "a", "type": "b", "data": Decimal("NaN")}, "no NaN or infinity"),
         (b"", "this one is empty"),
         ("{\n oops", "is not JSON"),
+        (b'{\n"a":' + b"[" * 5000, "is not JSON"),
+        ('{"a": "\ud800"}', "is not Unicode"),
         (17, "not int"),
     ],
 )

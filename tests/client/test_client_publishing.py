@@ -214,6 +214,19 @@ def test_a_program_that_forgets_to_close_loses_nothing(service: FaultyService) -
     assert numbers(service) == list(range(100))
 
 
+def test_an_event_that_was_refused_earlier_is_not_reported_as_lost_at_the_end(service: FaultyService) -> None:
+    program = (
+        "import sys\n"
+        "from fieldfare import Client\n"
+        f"client = Client({service.url!r})\n"
+        "assert client.publish(b'{oops').exception(10) is not None\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
 def test_callbacks_may_publish(service: FaultyService, client: Client) -> None:
     done = threading.Event()
     first = client.publish(event(1))

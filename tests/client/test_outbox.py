@@ -209,16 +209,61 @@ def test_a_request_that_may_have_been_sent_is_never_repeated_with_changed_events
         outbox.unanswered()
 
 
-def test_an_outbox_of_format_1_is_upgraded_with_its_events(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b"producer-7", b"producer-6"), ((20_000).to_bytes(2, "big"), (20_001).to_bytes(2, "big"))],
+    ids=["producer", "sequence"],
+)
+def test_a_request_that_changed_on_the_disk_is_not_sent_as_another_one(
+    path: Path, before: bytes, after: bytes
+) -> None:
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b"a", b"b", b"c")
+        outbox.cut(2, 100, "producer-7", 20_000)
+        outbox.split("producer-7", 20_000, 1, 1, 3)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(before, after))
+    with pytest.raises(OutboxError, match="a request has changed on the disk"):
+        Outbox(path, URL, SPACE)
+    path.write_bytes(content)
+    with Outbox(path, URL, SPACE) as outbox:
+        assert [batch.lines for batch in outbox.unanswered()] == [[b"a"], [b"b"]]
+
+
+def test_an_event_whose_number_changed_on_the_disk_is_not_left_out_of_its_request(path: Path) -> None:
+    with Outbox(path, URL, SPACE) as outbox:
+        add(outbox, b"a", b"b", b"c")
+        outbox.cut(2, 100, "p", 0)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE events SET id = 0 WHERE id = 1")
+    connection.commit()
+    connection.close()
+    with Outbox(path, URL, SPACE) as outbox, pytest.raises(OutboxError, match="events 1 to 2 are missing"):
+        outbox.unanswered()
+
+
+def test_a_link_to_an_outbox_is_the_outbox(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(path)
+    with Outbox(tmp_path / "link", URL, SPACE) as outbox:
+        add(outbox, b"a")
+    with Outbox(path, URL, SPACE) as outbox:
+        assert outbox.waiting_events == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_outbox_of_an_earlier_format_is_upgraded_with_its_events(path: Path, version: int) -> None:
     with Outbox(path, URL, SPACE) as outbox:
         add(outbox, b'{"n":1}')
+        outbox.cut(9, 100, "p", 0)
     connection = sqlite3.connect(path)
-    connection.execute("ALTER TABLE events DROP COLUMN checksum")
-    connection.execute("PRAGMA user_version = 1")
+    for table in ("events", "batches")[version - 1 :]:
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with Outbox(path, URL, SPACE) as outbox:
         add(outbox, b'{"n":2}')
-        assert outbox.cut(9, 100, "p", 0)[0] == [b'{"n":1}', b'{"n":2}']
+        assert outbox.cut(9, 100, "p", 1)[0] == [b'{"n":2}']
+        assert [batch.lines for batch in outbox.unanswered()] == [[b'{"n":1}'], [b'{"n":2}']]
 
 
 def test_files_of_others_and_of_other_versions_are_left_alone(path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import typer
 
+from fieldfare.cli.event_files import read_events
 from fieldfare.encodings import zstd
 from fieldfare.runtimes.files import lines
 from fieldfare.runtimes.files.kinds import FileError, FileKind, event_files
@@ -54,6 +56,8 @@ def read(content: bytes) -> list[tuple[int, bytes]]:
         (b"[1]\n[2]\n", [(1, b"[1]"), (2, b"[2]")]),
         (b'{"a":\n' + TWO + b"\n", [(1, b'{"a":'), (2, TWO)]),
         (b"[1,\noops", [(1, b"[1,"), (2, b"oops")]),
+        (b"[" * 5000 + b"\n" + TWO, [(1, b"[" * 5000), (2, TWO)]),
+        (b'{"a":"\xff"}\n' + TWO, [(1, b'{"a":"\xff"}'), (2, TWO)]),
     ],
 )
 @pytest.mark.parametrize(
@@ -347,6 +351,11 @@ def test_a_filter_that_is_an_object_counts_as_its_json(tmp_path: Path) -> None:
         ("s.jsonl", '{"id":true,"filter":"b"}', "the id must be a string, not True"),
         ("s.jsonl", '{"id":"a","filter":5}', "the filter must be a string, not 5"),
         ("s.jsonl", '{"id":"a","filter":"b","dialect":{}}', "the dialect must be a string, not {}"),
+        ("s.jsonl", b'{"id":"a","filter":{"b":"\xff"}}', "line 1 is not JSON: 'utf-8' codec can't decode"),
+        ("s.jsonl", f'{{"id":{"9" * 5000},"filter":"b"}}', "line 1 is not a subscription: Integer value"),
+        ("s.jsonl", f'{{"id":"a","filter":{"[" * 5000}{"]" * 5000}}}', "line 1 is not JSON: maximum rec"),
+        ("s.csv", f"id,filter,delivery\na,b,{'[' * 5000}", "line 2: the delivery is not JSON"),
+        ("s.csv", gzip.compress(b"id,filter\n")[:12] + b"\xff" * 8, "cannot read"),
         ("s.parquet", "oops", "cannot read"),
     ],
 )
@@ -358,6 +367,13 @@ def test_invalid_subscriptions_are_reported_with_their_line(
     with pytest.raises(FileError) as raised:
         subscriptions(path)
     assert message in str(raised.value) and str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+def test_a_filter_is_not_tested_on_what_is_no_json(tmp_path: Path, number: str) -> None:
+    (tmp_path / "e.jsonl").write_text(f'{{"data":{{"a":{number}}}}}\n')
+    with pytest.raises(typer.Exit):
+        list(read_events(str(tmp_path / "e.jsonl")))
 
 
 def test_a_folder_is_no_file_of_subscriptions(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says what a process had"),
 ]
 
-WORKER_MIB = 300 if sys.version_info < (3, 13) else 340
+WORKER_MIB = 300 if sys.version_info < (3, 13) else 370
 
 PROGRAM = """
 import json, sys

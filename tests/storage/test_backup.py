@@ -230,6 +230,82 @@ def test_existing_folders_are_left_alone(small: Path, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "registry.db").exists()
 
 
+def test_the_backup_of_a_folder_without_a_service_does_not_succeed(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(BackupError, match=r"not the data directory of a service: it has no registry\.db"):
+        make_backup(DataFolder(tmp_path / "data"), tmp_path / "backup")
+    restore_backup(small, tmp_path / "restored")
+    (tmp_path / "restored" / "log.db").unlink()
+    with pytest.raises(BackupError, match=r"it has no log\.db"):
+        make_backup(DataFolder(tmp_path / "restored"), tmp_path / "backup")
+
+
+def test_a_link_to_nothing_or_a_pipe_does_not_keep_a_backup_from_ending(small: Path, tmp_path: Path) -> None:
+    restore_backup(small, tmp_path / "data")
+    folder = tmp_path / "data" / "quarantine"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "nothing")
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).touch()
+    (folder / "a\nb").touch()
+    copied = make_backup(DataFolder(tmp_path / "data"), tmp_path / "backup")
+    assert [name for name in copied.manifest.files if "quarantine" in name] == ["quarantine/a\nb"]
+    assert list(check_backup(tmp_path / "backup")) == []
+
+
+@pytest.mark.parametrize("name", ["registry.db", "log.db", "delayed.db"])
+def test_a_database_that_cannot_be_copied_is_named(small: Path, tmp_path: Path, name: str) -> None:
+    restore_backup(small, tmp_path / "data")
+    (tmp_path / "data" / name).write_bytes(b"no database" * 1000)
+    with pytest.raises(BackupError, match=rf"{name} cannot be"):
+        make_backup(DataFolder(tmp_path / "data"), tmp_path / "backup")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_two_backups_or_restores_at_once_do_not_mix(small: Path, tmp_path: Path) -> None:
+    restore_backup(small, tmp_path / "data")
+    (tmp_path / "killed.partial").mkdir()
+    (tmp_path / "killed.partial" / "foreign").touch()
+    with backups._new_folder(tmp_path / "killed") as partial:
+        assert list(partial.iterdir()) == []
+        (partial / "mine").touch()
+        with pytest.raises(BackupError, match=r"another process is writing .*killed\.partial"):
+            make_backup(DataFolder(tmp_path / "data"), tmp_path / "killed")
+        with pytest.raises(BackupError, match=r"another process is writing .*killed\.partial"):
+            restore_backup(small, tmp_path / "killed")
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "killed"]
+
+
+def test_a_link_to_an_empty_folder_is_restored_where_it_leads(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "data").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(tmp_path / "disk" / "data")
+    restore_backup(small, tmp_path / "data")
+    assert (tmp_path / "data").is_symlink()
+    assert (tmp_path / "disk" / "data" / "registry.db").exists()
+
+
+def test_a_mount_point_is_refused_before_anything_is_copied(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    monkeypatch.setattr(backups, "_copy", None)
+    with pytest.raises(BackupError, match=r"volume is a mount point, .*: name a new directory in it"):
+        restore_backup(small, tmp_path / "volume")
+
+
+def test_a_file_that_an_earlier_backup_has_lost_is_copied(small: Path, tmp_path: Path) -> None:
+    restore_backup(small, tmp_path / "data")
+    make_backup(DataFolder(tmp_path / "data"), tmp_path / "one")
+    blocks = sorted((tmp_path / "one" / "matches").rglob("*"))
+    (cut,) = (path for path in blocks if path.is_file())
+    cut.write_bytes(cut.read_bytes()[:-1])
+    make_backup(DataFolder(tmp_path / "data"), tmp_path / "two", tmp_path / "one")
+    assert list(check_backup(tmp_path / "two")) == []
+
+
 def test_a_backup_that_fails_leaves_nothing(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 from pydantic import ValidationError
 
 from fieldfare import ApiError
+from fieldfare.runtimes.process.locks import FileLock
+from fieldfare.storage.folder import DataFolder
 from fieldfare.testing import LocalService, local_service
 
 QUOTE = {"source": "/quotes", "type": "quote"}
@@ -113,6 +115,25 @@ def test_a_wrong_setting_is_named_and_leaves_nothing_behind(monkeypatch: pytest.
     with pytest.raises(ValidationError, match="ack_deadline_s"), LocalService(ack_deadline_s=-1):
         pass
     assert made and not Path(made[0]).exists()
+
+
+def test_a_misspelt_setting_is_not_ignored() -> None:
+    with pytest.raises(TypeError, match=r"ack_deadline is not a setting .*: did you mean ack_deadline_s\?"):
+        LocalService(ack_deadline=0.2)
+
+
+@pytest.mark.parametrize("name", ["serve", "gateway"])
+def test_two_services_on_one_directory_do_not_write_the_same_files(tmp_path: Path, name: str) -> None:
+    with LocalService(tmp_path), pytest.raises(RuntimeError, match="another service works on"):
+        LocalService(tmp_path).__enter__()
+    (lock := FileLock(DataFolder(tmp_path).lock_of(name), 0.0)).acquire()  # as `fieldfare serve` does
+    try:
+        with pytest.raises(RuntimeError, match="another service works on"):
+            LocalService(tmp_path).__enter__()
+    finally:
+        lock.release()
+    with LocalService(tmp_path):
+        pass
 
 
 def test_no_spark_is_loaded() -> None:

@@ -114,9 +114,13 @@ def read_configuration(path: Path) -> Configuration:
         The file is not TOML, or has names or values that are not valid: all of them are listed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: not TOML, or a number of 5,000 digits.
         raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     known = Known()
     wrong = {name: _unknown(name, known.names) for name in values if name not in known.names}
@@ -124,6 +128,11 @@ def read_configuration(path: Path) -> Configuration:
         name: "the value must be a string, a number, true or false, or a list of strings"
         for name, value in values.items()
         if name not in wrong and not _is_plain(value)
+    }
+    wrong |= {
+        name: "the value must not contain the character NUL"
+        for name, value in values.items()
+        if name not in wrong and "\0" in _as_variable(value, " ")
     }
     valid = {name: value for name, value in values.items() if name not in wrong}
     wrong |= {

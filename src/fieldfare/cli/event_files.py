@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -55,7 +55,7 @@ def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict
     found = _table_lines(file, kind) if kind in TABLES else open_lines(file)[0]
     for number, line in found:
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             fail(f"{file}, line {number} is not JSON: {error}")
         if as_data:
@@ -66,6 +66,10 @@ def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict
                 "hint: --data reads each line as the data of an event"
             )
         yield number, value
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _table_lines(file: str, kind: FileKind) -> Iterator[tuple[int, str]]:

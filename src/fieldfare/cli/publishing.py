@@ -292,7 +292,7 @@ def _prepared(lines: LineReader, complete: Completion, tally: Tally) -> Iterator
             return
         try:
             yield number, _prepare(line, complete)
-        except (InvalidEvent, msgspec.DecodeError) as error:
+        except (InvalidEvent, ValueError, RecursionError) as error:
             tally.refuse(number, _describe_bad_line(error, complete.type))
 
 

@@ -54,7 +54,7 @@ def encode_event(event: Publishable) -> bytes:
     if isinstance(event, Mapping):
         return _encode_mapping(event)
     if isinstance(event, str):
-        return _one_line(event.encode())
+        return _one_line(_as_utf8(event))
     if isinstance(event, (bytearray, memoryview)):
         return _one_line(bytes(event))
     if isinstance(event, SdkEvent):
@@ -121,8 +121,15 @@ def _one_line(text: bytes) -> bytes:
         return text
     try:
         return msgspec.json.format(text, indent=-1)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidEvent(f"the event is not JSON: {error}") from None
+
+
+def _as_utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidEvent(f"the event's text is not Unicode: {error}") from None
 
 
 def _check_json(line: bytes) -> None:
@@ -130,7 +137,7 @@ def _check_json(line: bytes) -> None:
         _decoder.decode(line)
     except msgspec.ValidationError:
         return  # A number beyond float's range: allowed in JSON, and exact for the service.
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidEvent(
             f"the event cannot be written as JSON, which has no NaN or infinity: {error}"
         ) from None

@@ -3,7 +3,7 @@
 The file is an SQLite database that one publisher has open at a time::
 
     events    id, line, checksum                        all events without an answer, in order
-    batches   producer, sequence, first, last           the events that were put into one request
+    batches   producer, sequence, first, last, checksum the events that were put into one request
     refused   id, line, reason, refused_ms              events that the service has refused
     bound_to  url, space                                the service and space that the events belong to
 
@@ -19,7 +19,8 @@ Durability:
 
 A disk may give back other bytes than were written, which SQLite does not notice. Each event has a checksum
 (CRC-32): opening moves an event that does not match it to the refused ones, so that it is never published in
-another form. Within a batch that may have been sent no event can be left out; the outbox is refused then.
+another form. Within a batch that may have been sent no event can be left out; the outbox is refused then, and
+also if the batch itself does not match its checksum, as its request would be another one.
 
 SQLite commits into its write-ahead log without waiting for the disk (synchronous=NORMAL); the log is then
 synced through a descriptor of its own, outside all locks.
@@ -49,8 +50,8 @@ from fieldfare.client.errors import OutboxError, OutboxFull, OutboxInUse
 
 logger = logging.getLogger("fieldfare.client")
 
-FORMAT = 2
-"""Format 1 has no checksums; it is upgraded, and its events count as unchanged."""
+FORMAT = 3
+"""Format 1 has no checksums, format 2 none of batches; both are upgraded, without checking what has none."""
 APPLICATION_ID = 0x66_66_4F_42
 """SQLite application id, which distinguishes an outbox from other SQLite files."""
 
@@ -64,12 +65,14 @@ LOG_PAGES = 4000
 """Size of the write-ahead log, in pages of 4 KiB, at which SQLite copies it into the database file."""
 
 _ADD = "INSERT INTO events VALUES (?, ?, ?)"
+_ADD_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 _TABLES = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, line BLOB NOT NULL, checksum INTEGER)",
     """CREATE TABLE batches (
         producer TEXT NOT NULL, sequence INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-        size_bytes INTEGER NOT NULL, cut_ms INTEGER NOT NULL, PRIMARY KEY (producer, sequence))""",
+        size_bytes INTEGER NOT NULL, cut_ms INTEGER NOT NULL, checksum INTEGER,
+        PRIMARY KEY (producer, sequence))""",
     """CREATE TABLE refused (
         id INTEGER PRIMARY KEY AUTOINCREMENT, line BLOB NOT NULL, reason TEXT NOT NULL,
         refused_ms INTEGER NOT NULL)""",
@@ -148,6 +151,9 @@ class _Cut:
     def count(self) -> int:
         return self.last - self.first + 1
 
+    def checksum(self, producer: str, sequence: int) -> int:
+        return zlib.crc32(repr((producer, sequence, self.first, self.last, self.size_bytes)).encode())
+
 
 class Outbox:
     """An open outbox. Safe to use from several threads.
@@ -176,6 +182,8 @@ class Outbox:
         if not isinstance(settings, OutboxSettings):
             settings = OutboxSettings(settings)
         self.path = Path(settings.path).absolute()
+        # SQLite keeps the write-ahead log beside the file that a link leads to.
+        self._file = Path(os.path.realpath(self.path))
         self.max_bytes = settings.max_bytes
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -189,14 +197,14 @@ class Outbox:
         self._is_open = True
         with self._translated():
             self._connection = sqlite3.connect(
-                self.path, OTHER_WAIT_S, isolation_level=None, check_same_thread=False
+                self._file, OTHER_WAIT_S, isolation_level=None, check_same_thread=False
             )
         _all.add(self)
         try:
             with self._translated():
                 self._prepare(url, space)
                 self._load()
-                self._log_file = os.open(f"{self.path}-wal", os.O_RDWR)
+                self._log_file = os.open(f"{self._file}-wal", os.O_RDWR)
             self._sync_folder()
         except BaseException:
             self.close()
@@ -284,10 +292,7 @@ class Outbox:
                 size_bytes += len(line)
             rows.close()
             cut = _Cut(self._next_uncut, self._next_uncut + len(lines) - 1, size_bytes)
-            self._connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-                (producer, sequence, cut.first, cut.last, size_bytes, _now_ms()),
-            )
+            self._add_batch(producer, sequence, cut)
         self._cuts[producer, sequence] = cut
         self._next_uncut = cut.last + 1
         self._uncut_bytes -= size_bytes
@@ -303,13 +308,11 @@ class Outbox:
         second = _Cut(middle, cut.last, cut.size_bytes - first_bytes)
         with self._transaction():
             self._connection.execute(
-                "UPDATE batches SET first = ?, size_bytes = ? WHERE producer = ? AND sequence = ?",
-                (second.first, second.size_bytes, producer, sequence),
+                "UPDATE batches SET first = ?, size_bytes = ?, checksum = ?"
+                " WHERE producer = ? AND sequence = ?",
+                (second.first, second.size_bytes, second.checksum(producer, sequence), producer, sequence),
             )
-            self._connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-                (producer, first_sequence, first.first, first.last, first.size_bytes, _now_ms()),
-            )
+            self._add_batch(producer, first_sequence, first)
         self._cuts[producer, first_sequence] = first
         self._cuts[producer, sequence] = second
 
@@ -393,7 +396,7 @@ class Outbox:
         execute("COMMIT")
         if not is_new and found[0] != APPLICATION_ID:
             raise OutboxError(self.path, "is an SQLite file of another program\nhint: use another file")
-        if not is_new and found[1] not in (1, FORMAT):
+        if not is_new and not 1 <= found[1] <= FORMAT:
             raise OutboxError(
                 self.path,
                 f"has format {found[1]}; this version of fieldfare reads formats 1 to {FORMAT} only",
@@ -407,9 +410,9 @@ class Outbox:
             (health,) = execute("PRAGMA quick_check(1)").fetchone()
             if health != "ok":
                 raise OutboxError(self.path, f"is corrupt: {health}\n{_BROKEN_HINT}")
-            if found[1] == 1:
-                execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
-                execute(f"PRAGMA user_version = {FORMAT}")
+            for table in ("events", "batches")[found[1] - 1 :]:
+                execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
+            execute(f"PRAGMA user_version = {FORMAT}")
         self._bind(url, space)
         execute("COMMIT")
 
@@ -428,8 +431,11 @@ class Outbox:
 
     def _load(self) -> None:
         execute = self._connection.execute
-        rows = execute("SELECT producer, sequence, first, last, size_bytes FROM batches").fetchall()
+        rows = execute("SELECT producer, sequence, first, last, size_bytes, checksum FROM batches").fetchall()
         self._cuts = {(row[0], row[1]): _Cut(row[2], row[3], row[4]) for row in rows}
+        for producer, sequence, *_, checksum in rows:
+            if checksum not in (None, self._cuts[producer, sequence].checksum(producer, sequence)):
+                raise OutboxError(self.path, f"is corrupt: a request has changed on the disk\n{_BROKEN_HINT}")
         cut_until = max((cut.last for cut in self._cuts.values()), default=0)
         self._set_changed_aside(cut_until)
         most, count, size_bytes = execute(
@@ -475,7 +481,14 @@ class Outbox:
         ):
             self._check_line(id, line, checksum)
             lines.append(line)
+        if len(lines) != last - first + 1:
+            raise OutboxError(self.path, f"is corrupt: events {first} to {last} are missing\n{_BROKEN_HINT}")
         return lines
+
+    def _add_batch(self, producer: str, sequence: int, cut: _Cut) -> None:
+        checksum = cut.checksum(producer, sequence)
+        row = (producer, sequence, cut.first, cut.last, cut.size_bytes, _now_ms(), checksum)
+        self._connection.execute(_ADD_BATCH, row)
 
     def _check_line(self, id: int, line: bytes, checksum: int | None) -> None:
         if not _is_intact(line, checksum):
@@ -484,7 +497,7 @@ class Outbox:
     def _sync_folder(self) -> None:
         """Make the file's name durable. Some systems do not allow opening a folder."""
         try:
-            folder = os.open(self.path.parent, os.O_RDONLY)
+            folder = os.open(self._file.parent, os.O_RDONLY)
         except OSError:
             return
         try:

@@ -113,7 +113,7 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     request_id = answer.headers.get("x-request-id", "")
     try:
         problem = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         problem = None
     if isinstance(problem, dict):
         kind = SubscriptionMoved if problem.get("type") == MOVED else ApiError

@@ -450,8 +450,8 @@ class GatewaySettings(BaseSettings):
     retention_s: float = Field(
         7 * 86400.0,
         gt=0,
-        description="Seconds of the service's running time for which events and matches are kept. Up: "
-        "longer absences, more disk.",
+        le=36500 * 86400,
+        description="Seconds of running time for which events are kept. Up: longer absences, more disk.",
     )
     retention_bytes: int = Field(
         32 * GIB,

@@ -22,11 +22,12 @@ The index is not copied: it is rebuilt from the registry.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -120,20 +121,13 @@ def make_backup(folder: DataFolder, to: Path, base: Path | None = None) -> Copie
         raise BackupError(f"{to} exists already: name a new folder for the backup")
     if to.resolve().is_relative_to(folder.root.resolve()):
         raise BackupError(f"{to} is in the data directory: name a folder elsewhere, best on another disk")
+    _check_source(folder)
     earlier = None if base is None else read_manifest(base)
-    partial = to.with_name(to.name + _PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        make_folder(partial)
-        copied = _Backup(folder, partial, base, earlier).make()
-        os.rename(partial, to)
-        sync_folder(to.parent)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OSError | sqlite3.Error):
-            raise BackupError(f"the backup {to} cannot be made: {error}") from error
-        raise
-    return copied
+        with _new_folder(to) as partial:
+            return _Backup(folder, partial, base, earlier).make()
+    except OSError as error:
+        raise BackupError(f"the backup {to} cannot be made: {error}") from error
 
 
 def read_manifest(backup: Path) -> Manifest:
@@ -183,25 +177,67 @@ def restore_backup(backup: Path, to: Path) -> Manifest:
     manifest = read_manifest(backup)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BackupError(f"{to} is not empty: name a new data directory")
-    partial = to.with_name(to.name + _PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
+    if to.is_mount():
+        raise BackupError(f"{to} is a mount point, which cannot be replaced: name a new directory in it")
     try:
-        make_folder(partial)
-        for name, copied in manifest.files.items():
-            if _copy(backup / name, partial / name) != (copied.size_bytes, copied.checksum):
-                raise BackupError(f"{backup / name} has changed since the backup, which cannot be restored")
-        for folder in {(partial / name).parent for name in manifest.files}:
-            sync_folder(folder)
-        if to.exists():
-            to.rmdir()
-        os.rename(partial, to)
-        sync_folder(to.parent)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise BackupError(f"{to} cannot be restored from {backup}: {error}") from error
-        raise
+        with _new_folder(to) as partial:
+            for name, copied in manifest.files.items():
+                if _copy(backup / name, partial / name) != (copied.size_bytes, copied.checksum):
+                    raise BackupError(
+                        f"{backup / name} has changed since the backup, which cannot be restored"
+                    )
+            for folder in {(partial / name).parent for name in manifest.files}:
+                sync_folder(folder)
+    except OSError as error:
+        raise BackupError(f"{to} cannot be restored from {backup}: {error}") from error
     return manifest
+
+
+def _check_source(folder: DataFolder) -> None:
+    """Raise BackupError for a folder that is no data directory: its backup would be empty, and succeed."""
+    needed = [folder.registry_path, *([folder.log_path] if folder.log is None else [])]
+    for path in needed:
+        if not path.exists():
+            raise BackupError(f"{folder.root} is not the data directory of a service: it has no {path.name}")
+
+
+@contextmanager
+def _new_folder(to: Path) -> Iterator[Path]:
+    """Yield an empty folder beside a path, and rename it to that path at the end; after an error, remove it.
+
+    One process at a time has it; of one that was killed, the content is removed.
+    """
+    to = to.resolve()
+    partial = to.with_name(to.name + _PARTIAL)
+    make_folder(partial)
+    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # Not all file systems have locks.
+            _lock(descriptor, partial)
+        try:
+            for path in partial.iterdir():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            yield partial
+            if to.exists():
+                to.rmdir()
+            os.rename(partial, to)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    finally:
+        os.close(descriptor)
+    sync_folder(to.parent)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Lock an open folder until it is closed; BackupError if another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_same = os.path.samestat(os.fstat(descriptor), folder.stat())
+    except (BlockingIOError, FileNotFoundError):
+        is_same = False
+    if not is_same:
+        raise BackupError(f"another process is writing {folder}: wait until it ends")
 
 
 class _Backup:
@@ -248,11 +284,14 @@ class _Backup:
         if not path.exists():
             return
         copy = self._to / path.name
-        with (
-            closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.backup(target)
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+        except sqlite3.Error as error:
+            raise BackupError(f"{path} cannot be copied: {error}") from error
         self._files[path.name] = CopiedFile(*_measured(copy, is_synced=True), 0)
 
     def _copy_folder(self, folder: Path, is_wanted: Callable[[Path], bool] = lambda path: True) -> None:
@@ -287,12 +326,15 @@ class _Backup:
             and before.changed_ns == about.st_mtime_ns
             and before.size_bytes == about.st_size
         )
-        if self._base is not None and before is not None and is_same:
-            with suppress(OSError):  # The earlier backup is on another disk.
-                os.link(self._base / name, copy)
-                self._files[name] = before
-                self._shared_bytes += before.size_bytes
-                return
+        if (
+            self._base is not None
+            and before is not None
+            and is_same
+            and _link(self._base / name, copy, before.size_bytes)
+        ):
+            self._files[name] = before
+            self._shared_bytes += before.size_bytes
+            return
         self._files[name] = CopiedFile(*_copy(path, copy), about.st_mtime_ns)
 
     def _fill_removed(self, start: int) -> None:
@@ -309,12 +351,16 @@ def _log_bounds(log: Path) -> tuple[int, int] | None:
     """Return the start and end offsets of a copied event log; None if there is none."""
     if not log.exists():
         return None
-    with closing(sqlite3.connect(log)) as connection:
-        if not schema.is_current(connection):
-            raise BackupError(
-                f"{log.name} is of an older version of fieldfare: start the service once, which upgrades it"
-            )
-        return schema.bounds(connection)
+    try:
+        with closing(sqlite3.connect(log)) as connection:
+            if not schema.is_current(connection):
+                raise BackupError(
+                    f"{log.name} is of an older version of fieldfare: start the service once, which upgrades"
+                    " it"
+                )
+            return schema.bounds(connection)
+    except sqlite3.Error as error:
+        raise BackupError(f"{log.name} cannot be read: {error}") from error
 
 
 def _begins_before(path: Path, offset: int) -> bool:
@@ -324,11 +370,14 @@ def _begins_before(path: Path, offset: int) -> bool:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """Return the complete files below a folder, sorted; none if it does not exist."""
+    """Return the complete files below a folder, sorted; none if it does not exist.
+
+    Left out is what no service writes: pipes, devices, links to nothing, names that are not UTF-8.
+    """
     found = []
     for root, _, names in os.walk(folder):
         found += [Path(root) / name for name in names if not name.endswith(TEMPORARY_SUFFIX)]
-    return sorted(found)
+    return sorted(path for path in found if path.is_file() and _is_text(path.relative_to(folder)))
 
 
 def _copy(path: Path, copy: Path) -> tuple[int, int]:
@@ -345,6 +394,17 @@ def _copy(path: Path, copy: Path) -> tuple[int, int]:
     return size_bytes, checksum
 
 
+def _link(path: Path, copy: Path, size_bytes: int) -> bool:
+    """Create a hard link to a file of a size; False if it is missing, on another disk, or of another size."""
+    try:
+        if path.stat().st_size == size_bytes:
+            os.link(path, copy)
+            return True
+    except OSError:
+        pass
+    return False
+
+
 def _measured(path: Path, *, is_synced: bool = False) -> tuple[int, int]:
     """Return a file's size and checksum; with ``is_synced``, make it durable first."""
     size_bytes = checksum = 0
@@ -355,6 +415,14 @@ def _measured(path: Path, *, is_synced: bool = False) -> tuple[int, int]:
             checksum = crc32c(piece, checksum)
             size_bytes += len(piece)
     return size_bytes, checksum
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_inside(name: str) -> bool:

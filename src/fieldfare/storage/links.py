@@ -154,7 +154,10 @@ class LinkStore(Protocol):
         ...
 
     def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
-        """Replace entries, by id, by others. An entry that was transmitted meanwhile is left as it is."""
+        """Replace entries, by id, by others; the first of these takes the entry's place in the order.
+
+        An entry that was transmitted meanwhile is left as it is.
+        """
         ...
 
     def forget(self, state: Correspondent) -> None:

@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,8 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
+from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
+from fieldfare.storage.folder import DataFolder
 from fieldfare.testing.naive_pipeline import NaivePipeline
 
 START_WAIT_S = 30.0
@@ -49,8 +52,10 @@ class LocalService:
 
     Raises
     ------
+    TypeError
+        There is no such setting.
     RuntimeError
-        The service did not start or stop in time.
+        Another service works on the data directory, or the service did not start or stop in time.
 
     Examples
     --------
@@ -62,9 +67,16 @@ class LocalService:
     """
 
     def __init__(self, data: Path | None = None, **settings: Any) -> None:
+        for name in settings:
+            if name not in GatewaySettings.model_fields:
+                near = get_close_matches(name, GatewaySettings.model_fields, n=1)
+                meant = f"did you mean {near[0]}?" if near else "docs/settings.md lists all settings"
+                raise TypeError(f"{name} is not a setting of the service: {meant}")
         self._temporary = None if data is not None else Path(tempfile.mkdtemp(prefix="fieldfare-testing-"))
         self._data = data or self._temporary
         self._settings = settings
+        self._locks: list[FileLock] = []
+        self._threads: tuple[threading.Thread, ...] = ()
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -108,6 +120,8 @@ class LocalService:
 
     def close(self) -> None:
         """Stop the service; a temporary data directory is deleted."""
+        if not self._threads:
+            return
         self._stopping.set()
         self._appended.set()
         self._server.should_exit = True
@@ -121,7 +135,9 @@ class LocalService:
         return self._gateway.log.partitions[0].end()
 
     def _start(self) -> None:
-        self._gateway = Gateway(GatewaySettings.model_validate({**self._settings, "data": self._data}))
+        settings = GatewaySettings.model_validate({**self._settings, "data": self._data})
+        self._take_directory(settings.folder)
+        self._gateway = Gateway(settings)
         gateway, certificates = self._gateway, self._gateway.certificates
         self._pipeline = NaivePipeline(
             gateway.log, gateway.registry, gateway.match_log, gateway.settings.folder
@@ -170,7 +186,20 @@ class LocalService:
             logger.exception("matching failed; no further event is matched")
             self._error = error
 
+    def _take_directory(self, folder: DataFolder) -> None:
+        """Lock the data directory; RuntimeError if `fieldfare serve` or another object works on it."""
+        folder.run.mkdir(parents=True, exist_ok=True)
+        for name in ("serve", "gateway"):
+            lock = FileLock(folder.lock_of(name), 0.0)
+            try:
+                lock.acquire()
+            except LockTimeoutError:
+                raise RuntimeError(f"another service works on {folder.root}: stop it first") from None
+            self._locks.append(lock)
+
     def _remove(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

@@ -19,6 +19,7 @@ from fieldfare.gateway.admission import tickets
 from fieldfare.gateway.admission.callers import ANY_CALLER, Caller
 from fieldfare.gateway.admission.tickets import PARAMETER, Tickets, split_query
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.model import Subscription
 
 STREAM = f"{SUBSCRIPTIONS}/a/stream"
 
@@ -115,20 +116,47 @@ def test_a_websocket_is_opened_with_a_ticket(tmp_path: Path) -> None:
             assert message["fieldfareposition"] == "0-0-0"
 
 
-def test_the_number_of_tickets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "TICKETS_OF_CALLER_MAX", 3)
+def test_a_ticket_is_not_for_a_later_subscription_with_the_same_id(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with locked(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            ticket = await ticket_of(r, ADMIN)
+            await r.subscribe("a", "data.x = 2")
+            assert await status_of(r, STREAM, ticket=ticket) == 200, "another filter, the same subscription"
+            await r.client.delete(f"{SUBSCRIPTIONS}/a")
+            assert await status_of(r, STREAM, ticket=ticket) == 404
+            await r.subscribe("a", "data.x = 1")
+            assert await status_of(r, STREAM, ticket=ticket) == 401
+            assert await status_of(r, STREAM, ticket=ticket, ack="auto") == 401
+
+    run(work)
+
+
+def test_one_space_cannot_have_all_tickets_by_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "TICKETS_OF_SPACE_MAX", 3)
+    monkeypatch.setattr(tickets, "TICKETS_MAX", 5)
     now_s = [0.0]
     issued = Tickets(lambda: now_s[0])
     paths = frozenset(("/stream",))
-    for _ in range(3):
-        issued.issue(ANY_CALLER, paths, 10)
+    one, two, three = (Subscription("a", space, "true", "sql", 7, 1, (0,)) for space in ("1", "2", "3"))
+    keys = [Caller(str(n), {}) for n in range(4)]
+    for key in keys[:3]:
+        issued.issue(key, one, paths, 10)
     with pytest.raises(HttpProblem, match="Too many tickets"):
-        issued.issue(ANY_CALLER, paths, 10)
-    other = Caller("other", {})
-    assert issued.find(issued.issue(other, paths, 10), "/stream") is other
+        issued.issue(keys[3], one, paths, 10)
+    assert issued.find(issued.issue(keys[3], two, paths, 10), "/stream").caller is keys[3]
+    issued.issue(keys[3], two, paths, 20)
+    with pytest.raises(HttpProblem, match="Too many tickets"):
+        issued.issue(keys[3], three, paths, 10)
+    keys[0].end()
+    issued.issue(keys[3], three, paths, 10)
     now_s[0] = 11
-    issued.issue(ANY_CALLER, paths, 10)
-    assert len(issued._tickets) == 1 and issued._counts == {ANY_CALLER: 1}
+    issued.issue(ANY_CALLER, one, paths, 10)
+    assert {space: len(found) for space, found in issued._of_spaces.items()} == {"1": 1, "2": 2, "3": 1}
+    issued.issue(ANY_CALLER, one, paths, 10)
+    issued.issue(ANY_CALLER, one, paths, 10)
+    assert {space: len(found) for space, found in issued._of_spaces.items()} == {"1": 3, "2": 1}
+    assert len(issued._tickets) == 4
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=4), st.text(max_size=8))

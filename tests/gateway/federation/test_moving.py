@@ -226,7 +226,7 @@ def test_a_broker_that_does_not_answer_keeps_no_subscription_from_being_read(
 
 
 def test_no_reader_begins_before_what_is_settled_is_known(tmp_path: Path) -> None:
-    """A pull between creation and barrier loaded a delivery, which then delivered what was settled."""
+    """A pull between the creation and its barrier loaded a delivery of what was settled."""
     with sites(tmp_path, "ab", "ab") as (a, b):
         a.subscribe("mine", "data.n >= 0")
         counted_everywhere(a, "b")

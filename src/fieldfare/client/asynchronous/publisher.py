@@ -326,8 +326,9 @@ class AsyncPublisher:
     async def _end_with_program(self) -> None:
         if self._closed or not self._origin.is_here():
             return
+        failed_before = self.stats().failed_events
         await self.close(EXIT_FLUSH_S)
-        lost = self.stats().failed_events
+        lost = self.stats().failed_events - failed_before
         if lost:
             logger.warning("the program ended before %d published events were acknowledged", lost)
 

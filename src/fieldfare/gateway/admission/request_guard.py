@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fieldfare.gateway.admission.callers import ANONYMOUS, CALLER, UnknownSigner
 from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.admission.request_ids import SCOPE_KEY
-from fieldfare.gateway.admission.tickets import Tickets, split_query
+from fieldfare.gateway.admission.tickets import SUBSCRIPTION, Tickets, split_query
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
 from fieldfare.runtimes.process.log_lines import REQUEST_ID
@@ -154,7 +154,8 @@ class Identified:
                         await self._key_watch.look_again()
                     caller = self._keyring.find(authorization)
                 if ticket is not None and caller is ANONYMOUS and scope.get("method", "GET") == "GET":
-                    caller = self._tickets.find(ticket, scope["path"])
+                    found = self._tickets.find(ticket, scope["path"])
+                    caller, scope[SUBSCRIPTION] = found.caller, found.subscription
             except HttpProblem as problem:
                 await problem.response()(scope, receive, send)
                 return

@@ -1,7 +1,8 @@
 """Tickets: credentials in an address, for browsers, which send no key with an `EventSource` or a WebSocket.
 
 A ticket is for the streams of one subscription and for a short time, since addresses end up in logs and
-histories. It has the rights of its caller, and ends with the caller's key.
+histories. It has the rights of its caller, and ends with the caller's key, and with the subscription:
+one that is created later with the same id is another.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import hashlib
 import re
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from fieldfare.gateway.admission.callers import Caller, unauthorised
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.model import Subscription
 
 TICKETS_MAX = 20_000
-TICKETS_OF_CALLER_MAX = 2_000
-"""Maximum valid tickets, in total and per caller; more are refused with 429."""
+TICKETS_OF_SPACE_MAX = 2_000
+"""Maximum valid tickets, in total and per space; more are refused with 429."""
 
 VALID_MAX_S = 86_400
+SUBSCRIPTION = "fieldfare.subscription"
+"""Scope key of the number of the subscription to which a request's ticket limits it."""
 PARAMETER = "ticket"
 PREFIX = "ft_"
 
@@ -30,8 +33,11 @@ _IN_QUERY = re.compile(rb"(?:^|&)%b=" % PARAMETER.encode())
 
 
 @dataclass(frozen=True, slots=True)
-class _Ticket:
+class Ticket:
+    """A valid ticket: its caller, and the number of the subscription that it is for."""
+
     caller: Caller
+    subscription: int
     paths: frozenset[str]
     ends_s: float
 
@@ -47,43 +53,51 @@ class Tickets:
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._tickets: dict[bytes, _Ticket] = {}
-        self._counts: Counter[Caller] = Counter()
+        self._tickets: dict[bytes, Ticket] = {}
+        self._of_spaces: dict[str, set[bytes]] = {}
 
-    def issue(self, caller: Caller, paths: frozenset[str], valid_s: float) -> str:
+    def issue(self, caller: Caller, subscription: Subscription, paths: frozenset[str], valid_s: float) -> str:
         """Return a new ticket for GET requests to some paths. Raise Problem 429 if there are too many."""
-        self._forget_ended()
-        if len(self._tickets) >= TICKETS_MAX or self._counts[caller] >= TICKETS_OF_CALLER_MAX:
-            detail = "Too many tickets are valid: use them, or let some expire."
+        self._forget_ended(subscription.space)
+        if len(self._tickets) >= TICKETS_MAX:
+            for space in list(self._of_spaces):
+                self._forget_ended(space)
+        of_space = self._of_spaces.get(subscription.space, set())
+        if len(self._tickets) >= TICKETS_MAX or len(of_space) >= TICKETS_OF_SPACE_MAX:
+            detail = "Too many tickets are valid: wait until some end, and ask for tickets that end sooner."
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"}, why="tickets")
         text = PREFIX + secrets.token_urlsafe(32)
-        self._tickets[_digest(text)] = _Ticket(caller, paths, self._clock_s() + valid_s)
-        self._counts[caller] += 1
+        digest = _digest(text)
+        self._tickets[digest] = Ticket(caller, subscription.number, paths, self._clock_s() + valid_s)
+        of_space.add(digest)
+        self._of_spaces[subscription.space] = of_space
         return text
 
-    def find(self, text: str, path: str) -> Caller:
-        """Return the caller whose ticket this is. Raise Problem 401 if it is not valid for the path."""
+    def find(self, text: str, path: str) -> Ticket:
+        """Return a ticket. Raise Problem 401 if it is not valid for the path."""
         ticket = self._tickets.get(_digest(text))
-        if (
-            ticket is None
-            or ticket.ends_s <= self._clock_s()
-            or ticket.caller.has_ended
-            or path not in ticket.paths
-        ):
-            raise unauthorised(
-                "This ticket is not valid here, or no longer: get another with POST"
-                " /v1/spaces/{space}/subscriptions/{id}/ticket."
-            )
-        return ticket.caller
+        if ticket is None or path not in ticket.paths or self._has_ended(ticket):
+            raise invalid_ticket()
+        return ticket
 
-    def _forget_ended(self) -> None:
-        now_s = self._clock_s()
-        for digest, ticket in list(self._tickets.items()):
-            if ticket.ends_s <= now_s or ticket.caller.has_ended:
-                del self._tickets[digest]
-                self._counts[ticket.caller] -= 1
-                if not self._counts[ticket.caller]:
-                    del self._counts[ticket.caller]
+    def _has_ended(self, ticket: Ticket) -> bool:
+        return ticket.ends_s <= self._clock_s() or ticket.caller.has_ended
+
+    def _forget_ended(self, space: str) -> None:
+        of_space = self._of_spaces.get(space, set())
+        for digest in [each for each in of_space if self._has_ended(self._tickets[each])]:
+            of_space.remove(digest)
+            del self._tickets[digest]
+        if not of_space:
+            self._of_spaces.pop(space, None)
+
+
+def invalid_ticket() -> HttpProblem:
+    """Create a Problem 401 that does not tell an unknown ticket from one that has ended."""
+    return unauthorised(
+        "This ticket is not valid here, or no longer: get another with POST"
+        " /v1/spaces/{space}/subscriptions/{id}/ticket."
+    )
 
 
 def split_query(query: bytes) -> tuple[str | None, bytes]:

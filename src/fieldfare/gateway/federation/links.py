@@ -215,6 +215,8 @@ class Links:
         self._tasks: list[asyncio.Task[None]] = []
         self.must_reroute = False
         """Whether the topology has changed since entries were last given their ways."""
+        self.is_held = False
+        """Whether entries may not be sent: earlier ones may still have to get their ways."""
 
     def start(self) -> None:
         """Start sending, on the running event loop."""
@@ -277,7 +279,7 @@ class Links:
         """Store the topology, and have entries rerouted and neighbours told."""
         rows = encoder.encode(self._clusters.rows)
         await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
-        self.must_reroute = True
+        self.must_reroute = self.is_held = True
         self.on_change()
         self.poke()
 
@@ -285,7 +287,8 @@ class Links:
         """Send a batch and process its answer; return whether there is more to send."""
         digest = self._clusters.digest(peer.name)
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
-        count_max = max(1, peer.count_max) if peer.is_compared and not _wait_s(peer) else 0
+        is_sending = peer.is_compared and not self.is_held and not _wait_s(peer)
+        count_max = max(1, peer.count_max) if is_sending else 0
         batch_bytes = self._rates.batch_bytes()
         first, entries = await asyncio.to_thread(self._store.transmit, peer.name, count_max, batch_bytes)
         if not entries and not self._is_request_due(peer, digest):
@@ -550,5 +553,5 @@ def _clash(name: str) -> str:
 def _detail(body: bytes) -> str:
     try:
         return str(msgspec.json.decode(body, type=dict[str, Any]).get("detail", ""))[:300]
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return "no problem document"

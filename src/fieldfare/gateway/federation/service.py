@@ -126,6 +126,7 @@ class Federation:
                 return
             except Exception as error:
                 self._has_news = True
+                self.links.is_held = False  # A full disk has room again only once entries are sent.
                 # Catch all errors: if this task ended, other brokers' events would wait for the next start.
                 is_known = isinstance(error, StorageError | OSError)
                 logger.error("exchange with other brokers waits: %s", error, exc_info=not is_known)
@@ -149,10 +150,12 @@ class Federation:
         if self.links.must_reroute:
             self.links.must_reroute = False
             try:
-                has_sent |= await asyncio.to_thread(self._reroute)
+                await asyncio.to_thread(self._reroute)
             except BaseException:
                 self.links.must_reroute = True
                 raise
+            self.links.is_held = self.links.must_reroute
+            has_sent = True
         has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
         self._published = stamp
         if has_sent:
@@ -183,10 +186,10 @@ class Federation:
         self._steps += 1
         return has_sent if self._is_full else self._forwarder.step() or has_sent
 
-    def _reroute(self) -> bool:
+    def _reroute(self) -> None:
         """Give entries that were never sent another way, where theirs is cut and there is one."""
         cut = [name for name in self.links.peers if not self._clusters.is_up(name)]
-        after, has_moved = 0, False
+        after = 0
         while found := self._store.unsent((NO_PATH, *cut), after, REROUTED_BATCH_SIZE):
             after = found[-1][0]
             rerouted: list[tuple[int, list[Part]]] = []
@@ -199,10 +202,8 @@ class Federation:
                     rerouted.append((id, ways))
             if rerouted:
                 self._store.reroute(rerouted)
-                has_moved = True
             if len(found) < REROUTED_BATCH_SIZE:
                 break
-        return has_moved
 
     # For maintenance
 

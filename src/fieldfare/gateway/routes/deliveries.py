@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from fieldfare.delivery.delivery import Delivery
+from fieldfare.gateway.admission.tickets import SUBSCRIPTION, invalid_ticket
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.problems import HttpProblem
@@ -22,9 +23,16 @@ class DeliveryFinder:
     deliveries: DeliveryService
     unused: Unused
 
-    async def check(self, request: HTTPConnection) -> Subscription:
-        """Return a request's subscription, before its body is read; raise Problem 404 if it is unknown."""
-        return await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+    async def check(self, request: HTTPConnection, *, for_letters: bool = False) -> Subscription:
+        """Return a request's subscription, before its body is read.
+
+        Raise Problem 404 if it is unknown, and 401 if the request's ticket is for an earlier one.
+        """
+        space, id = request.path_params["space"], request.path_params["id"]
+        subscription = await self.subscriptions.get(space, id, for_letters=for_letters)
+        if request.scope.get(SUBSCRIPTION, subscription.number) != subscription.number:
+            raise invalid_ticket()
+        return subscription
 
     async def find(
         self, request: HTTPConnection, *, for_letters: bool = False
@@ -45,9 +53,8 @@ class DeliveryFinder:
 
         With ``for_letters``, it may have moved to another broker: its dead letters stay.
         """
-        space, id = request.path_params["space"], request.path_params["id"]
         while True:
-            subscription = await self.subscriptions.get(space, id, for_letters=for_letters)
+            subscription = await self.check(request, for_letters=for_letters)
             delivery = self.deliveries.delivery_of(subscription)
             if delivery is not None:
                 return subscription, delivery

@@ -43,10 +43,10 @@ class TicketRoutes:
     async def create_ticket(self, request: Request) -> Response:
         """Create a ticket for the stream and the WebSocket of a subscription."""
         space, id = request.path_params["space"], request.path_params["id"]
-        await self.subscriptions.get(space, id)
+        subscription = await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _ticket_body, BODY_MAX_BYTES)
         path = f"/v1/spaces/{space}/subscriptions/{id}"
         paths = frozenset((f"{path}/stream", path + SOCKET))
-        ticket = self.tickets.issue(caller_of(request), paths, body.valid_s)
+        ticket = self.tickets.issue(caller_of(request), subscription, paths, body.valid_s)
         headers = {"Cache-Control": "no-store"}
         return json_response({"ticket": ticket, "valid_s": body.valid_s}, 201, headers)

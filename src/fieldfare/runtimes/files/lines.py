@@ -41,7 +41,7 @@ _PACKINGS: tuple[tuple[bytes, Callable[..., Any] | None], ...] = (
     (b"\xfd7zXZ\x00", lzma.open),
     (b"\x28\xb5\x2f\xfd", None if zstd is None else zstd.open),
 )
-_UNPACKING_ERRORS = (
+UNPACKING_ERRORS = (
     *(OSError, EOFError, zlib.error, lzma.LZMAError),
     *(() if zstd is None else (zstd.ZstdError,)),
 )
@@ -100,7 +100,7 @@ class LineReader:
             self._head, is_document = self._read_head()
             if is_document:
                 self._items = self._read_items()
-        except _UNPACKING_ERRORS as error:
+        except UNPACKING_ERRORS as error:
             raise self._damage(error) from None
         self.is_plain = self._items is None and not is_packed
 
@@ -112,7 +112,7 @@ class LineReader:
                 line = _plain(line.removeprefix(_MARK)).strip()
                 if line:
                     yield number, line
-        except _UNPACKING_ERRORS as error:
+        except UNPACKING_ERRORS as error:
             raise self._damage(error) from None
 
     def pieces(self) -> Iterator[tuple[bytes, int]]:
@@ -122,7 +122,7 @@ class LineReader:
             for piece in self._pieces():
                 yield piece, first
                 first += piece.count(b"\n")
-        except _UNPACKING_ERRORS as error:
+        except UNPACKING_ERRORS as error:
             raise self._damage(error) from None
 
     def _pieces(self) -> Iterator[bytes]:
@@ -168,7 +168,7 @@ class LineReader:
                 items = msgspec.json.decode(text, type=list[msgspec.Raw])
             else:
                 items = [msgspec.json.decode(text, type=msgspec.Raw)]
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return content.split(b"\n")  # Lines after all; the corrupt ones get their errors.
         return [msgspec.json.format(bytes(item), indent=-1) for item in items]
 
@@ -194,9 +194,9 @@ def _plain(text: bytes) -> bytes:
 
 
 def _is_complete(line: bytes) -> bool:
-    """Return whether a line is a complete JSON value."""
+    """Return whether a line is a complete JSON value; not if it nests too deeply to be read."""
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fieldfare.runtimes.files.kinds import TABLES, FileError, FileKind, kind_of
-from fieldfare.runtimes.files.lines import STANDARD_INPUT, LineReader, open_stream, unpacked
+from fieldfare.runtimes.files.lines import STANDARD_INPUT, UNPACKING_ERRORS, LineReader, open_stream, unpacked
 
 NAMES = ("id", "filter", "dialect", "delivery")
 EXAMPLE = '{"id": "cheap", "filter": "data.price < 18.5"}'
@@ -73,14 +73,16 @@ def _json_rows(file: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         place = f"{name}, line {number}"
         try:
             row = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError as error:
+            values = {known: _json_value(row[known]) for known in NAMES if known in row}
+        except (ValueError, RecursionError) as error:
             what = "is not a subscription" if isinstance(error, msgspec.ValidationError) else "is not JSON"
             raise FileError(f"{place} {what}: {error}\nhint: one looks like {EXAMPLE}") from None
-        yield place, {known: _json_value(row[known]) for known in NAMES if known in row}
+        yield place, values
 
 
 def _json_value(raw: msgspec.Raw) -> Any:
     text = bytes(raw).lstrip()
+    text.decode()
     return raw if text[:1] in (b"{", b"[") else msgspec.json.decode(text)
 
 
@@ -108,7 +110,7 @@ def _csv_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str
         raise FileError(f"{name}, line {line} is not CSV: {error}") from None
     except UnicodeDecodeError:
         raise FileError(f"{name} is not UTF-8: save it as CSV in UTF-8") from None
-    except (OSError, EOFError) as error:
+    except UNPACKING_ERRORS as error:
         raise FileError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -154,7 +156,7 @@ def _subscription(place: str, row: dict[str, Any], needed: Sequence[str]) -> Fil
     if isinstance(delivery, msgspec.Raw):
         try:
             delivery = msgspec.json.decode(delivery)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileError(f"{place}: the delivery is not JSON: {error}") from None
     id: Any = row.get("id")
     if isinstance(id, int) and not isinstance(id, bool):

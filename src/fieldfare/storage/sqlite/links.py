@@ -56,6 +56,9 @@ _SCHEMA = (
     f"PRAGMA user_version = {FORMAT}",
 )
 _ADD = "INSERT INTO outbox (peer, bytes, entry, checksum) VALUES (?1, length(?2), ?2, row_checksum(?2))"
+_MOVE = """UPDATE outbox SET peer = ?1, bytes = length(?2), entry = ?2, checksum = row_checksum(?2)
+    WHERE id = ?3 AND number IS NULL"""
+"""An entry that goes another way keeps its id, and so its place before all later ones."""
 _LAST_ID = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'inbox'"
 _SENT = """SELECT id, number, bytes, entry, checksum FROM outbox
     WHERE peer = ? AND number IS NOT NULL ORDER BY number LIMIT ?"""
@@ -247,9 +250,11 @@ class SqliteLinks:
     def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
         with self._writing() as connection:
             for id, parts in ways:
-                removed = connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
-                if removed.rowcount:
-                    connection.executemany(_ADD, parts)
+                if parts:
+                    changed = connection.execute(_MOVE, (*parts[0], id))
+                    connection.executemany(_ADD, parts[1:] if changed.rowcount else ())
+                else:
+                    connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
 
     def forget(self, state: Correspondent) -> None:
         with self._writing() as connection:
