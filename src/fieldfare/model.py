@@ -270,6 +270,8 @@ class DeliverySettings:
     expires_unused_s
         Seconds of the service's running time without use (reading, settling, changing) after which the
         subscription is removed. None: never.
+    pinned
+        Whether the subscription stays at this broker when load is balanced, or the broker drained.
     paused_because
         Why the service itself has paused the subscription; only the service sets it.
     """
@@ -285,6 +287,7 @@ class DeliverySettings:
     push: PushSettings | None = None
     max_age_s: Annotated[float, Meta(gt=0, le=AGE_MAX_S)] | None = None
     expires_unused_s: Annotated[float, Meta(ge=UNUSED_MIN_S, le=UNUSED_MAX_S)] | None = None
+    pinned: bool = False
     paused_because: str | None = None
 
     def changed(self) -> dict[str, Any]:

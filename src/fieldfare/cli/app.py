@@ -53,6 +53,10 @@ COMMANDS = {
         "brokers:app",
         "Show a broker's links, its neighbours and the other sites that it reaches; remove one.",
     ),
+    "balance": (
+        "balance:balance",
+        "Show the loads of all brokers; balance this one's by moving subscriptions, or drain it.",
+    ),
     "spaces": (
         "spaces:app",
         "Create, list and delete spaces (tenants), and set their quotas.",

@@ -252,6 +252,10 @@ def change(
         str | None,
         typer.Option(metavar="TIME", help="Time after which an unused subscription is removed."),
     ] = None,
+    pinned: Annotated[
+        bool | None,
+        typer.Option("--pinned/--not-pinned", help="Whether it stays at this broker when load is balanced."),
+    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="URL", help="Webhook: address to send messages to.")
     ] = None,
@@ -280,6 +284,7 @@ def change(
         "order_by": None if order_by is None else _none(order_by) or order_by,
         "max_age_s": _amount(max_age, parse_time),
         "expires_unused_s": _amount(expires_unused, parse_time),
+        "pinned": pinned,
         "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
     }
     given = {name: None if value == _NONE else value for name, value in settings.items() if value is not None}

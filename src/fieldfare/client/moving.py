@@ -21,6 +21,23 @@ def move_subscription(space: str, id: str, to: str) -> ApiCall[dict[str, Any]]:
     )
 
 
+def get_balance(drain: bool) -> ApiCall[dict[str, Any]]:
+    """Return the loads of all brokers, and what this one would do."""
+    return ApiCall("GET", f"/v1/balance?drain={'true' if drain else 'false'}", read_object)
+
+
+def balance(drain: bool) -> ApiCall[dict[str, Any]]:
+    """Begin to balance a broker's load, or to drain it."""
+    return ApiCall(
+        "POST",
+        "/v1/balance",
+        read_object,
+        content=msgspec.json.encode({"drain": drain}),
+        headers=(JSON_CONTENT,),
+        good_statuses=frozenset({202}),
+    )
+
+
 def get_move(space: str, id: str) -> ApiCall[dict[str, Any]]:
     """Return how far the move of a subscription is."""
     return ApiCall("GET", f"{subscription_path(space, id)}/move", read_object)

@@ -206,8 +206,6 @@ def routes_of(
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
         GuardedRoute(subscription + "/ticket", tickets.create_ticket, ["POST"], subscribe),
         GuardedRoute(subscription + "/backlog", delivery.backlog, ["GET"], subscribe),
-        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], Right.MANAGE),
-        GuardedRoute(subscription + "/move", brokers.move_subscription, ["POST"], admin),
         GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
         GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),
@@ -231,14 +229,26 @@ def routes_of(
         KeyRoute("/v1/keys/{key}", keys.revoke_key, methods=["DELETE"]),
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
-        GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], watch),
-        GuardedRoute("/v1/brokers/{broker}", brokers.remove_broker, ["DELETE"], admin),
-        GuardedRoute("/v1/brokers/{broker}/entries", brokers.post_entries, ["POST"], Right.BROKER),
+        *_routes_of_brokers(brokers),
         GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
         GuardedRoute("/metrics", service.metrics, ["GET"], watch),
         OpenRoute("/healthz", service.healthz, methods=["GET"]),
         OpenRoute("/readyz", service.readyz, methods=["GET"]),
         OpenRoute("/openapi.json", service.openapi, methods=["GET"]),
+    ]
+
+
+def _routes_of_brokers(brokers: BrokerRoutes) -> list[GuardedRoute]:
+    """Return the routes between brokers, and about them and what moves between them."""
+    subscription = "/v1/spaces/{space}/subscriptions/{id}"
+    return [
+        GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], Right.WATCH),
+        GuardedRoute("/v1/balance", brokers.get_balance, ["GET"], Right.WATCH),
+        GuardedRoute("/v1/balance", brokers.balance, ["POST"], Right.ADMIN),
+        GuardedRoute("/v1/brokers/{broker}", brokers.remove_broker, ["DELETE"], Right.ADMIN),
+        GuardedRoute("/v1/brokers/{broker}/entries", brokers.post_entries, ["POST"], Right.BROKER),
+        GuardedRoute(subscription + "/move", brokers.get_move, ["GET"], Right.MANAGE),
+        GuardedRoute(subscription + "/move", brokers.move_subscription, ["POST"], Right.ADMIN),
     ]
 
 

@@ -172,6 +172,7 @@ RULES = {
     "max_in_flight_bytes": f"a whole number from 1 to {IN_FLIGHT_MAX_BYTES:,}",
     "dead_letter": "true or false",
     "paused": "true or false",
+    "pinned": "true or false",
     "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",
     "push": "an object with a url",
     "max_age_s": f"a number of seconds, more than 0 and at most {AGE_MAX_S:.0f}",

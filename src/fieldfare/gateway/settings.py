@@ -113,8 +113,13 @@ class GatewaySettings(BaseSettings):
         None,
         pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
         max_length=2_000,
-        description="The address at which clients reach this broker; other brokers tell it to the readers of "
-        "a subscription that moves here. None: the neighbour's --peer URL for this broker.",
+        description="The URL at which readers of subscriptions that move here reach this broker. None: that "
+        "of --peer.",
+    )
+    output_bytes_per_s: float = Field(
+        125e6,
+        gt=0,
+        description="The broker's output bandwidth, for `fieldfare balance`.",
     )
     routing: Literal["ddbr", "fbr", "merc"] = Field(
         "ddbr",

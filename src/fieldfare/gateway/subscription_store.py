@@ -191,6 +191,12 @@ def remove(
 ) -> Subscription | None:
     """Remove a subscription and return it; None if there is none. Raise a problem if it is moving."""
     barriers.check_change(space, id)
+    return _removed(registry, quotas, space, id, ends)
+
+
+def _removed(
+    registry: SubscriptionStore, quotas: Quotas, space: str, id: str, ends: Offsets
+) -> Subscription | None:
     removed = registry.apply([Remove(space, id)], ends, time.time_ns() // 1_000_000)[0]
     if removed is None:
         return None
@@ -208,8 +214,12 @@ def remove_unused(
     subscription: Subscription,
     ends: Offsets,
 ) -> Subscription | None:
-    """Remove an unused subscription and return it; None if it was changed or removed meanwhile, or moves."""
-    if (subscription.space, subscription.id) in barriers:
+    """Remove an unused subscription and return it; None if it was changed or removed meanwhile.
+
+    One that is leaving for another broker goes on there once it is removed here.
+    """
+    barrier = barriers.get((subscription.space, subscription.id))
+    if barrier is not None and barrier.is_closed:
         return None
     existing = registry.get(subscription.space, subscription.id)
     if existing is None or (existing.revision, existing.delivery) != (
@@ -217,7 +227,7 @@ def remove_unused(
         subscription.delivery,
     ):
         return None
-    return remove(registry, quotas, barriers, subscription.space, subscription.id, ends)
+    return _removed(registry, quotas, subscription.space, subscription.id, ends)
 
 
 def pause(

@@ -191,7 +191,7 @@ RIGHTS = {
         *(("POST", "ticket"), ("GET", "backlog")),
     },
     "manage": {("GET", "move"), ("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
-    "watch": {("GET", "stats"), ("GET", "brokers"), ("GET", "metrics")},
+    "watch": {("GET", "stats"), ("GET", "brokers"), ("GET", "balance"), ("GET", "metrics")},
     "broker": {("POST", "entries")},
 }
 OF_THE_SERVICE = ("watch", "broker")

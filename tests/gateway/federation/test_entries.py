@@ -136,3 +136,11 @@ def test_rows_of_a_table_are_chosen_and_cut() -> None:
     assert [group.count for group in groups[1:]] == [len(each) for each in rows]
     assert [id for each in rows[:-1] for id in each] == [str(number) for number in range(0, 40, 2)]
     assert rows[-1] == ["1"] and len(rows) > 2
+
+
+def test_an_entry_holds_records_of_one_stamp() -> None:
+    """A stamp says on which side of a moved subscription's switch place all events of an entry are."""
+    early = record(1, [b"{}"])
+    late = Record(2, "default", 1, b"{}\n", 0, 2)
+    assert [group.count for group in merged([(early, {"b": [0]}), (record(2, [b"{}"]), {"b": [0]})])] == [2]
+    assert [group.first.stamp for group in merged([(early, {"b": [0]}), (late, {"b": [0]})])] == [1, 2]

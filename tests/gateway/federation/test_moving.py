@@ -95,6 +95,7 @@ def test_each_event_is_delivered_once_while_a_subscription_moves(tmp_path: Path)
     """Events of three origins flow meanwhile, and some of them go to both sites in any case."""
     with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
         a.subscribe("mine", "data.n >= 0")
+        a.subscribe("home", "data.n >= 0")
         b.subscribe("other", "data.n % 2 = 0")
         counted_everywhere(a, "bc")
         counted_everywhere(b, "ac")

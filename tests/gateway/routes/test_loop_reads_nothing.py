@@ -156,6 +156,8 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
         yield "POST", f"/v1/filters:{verb}", {"filter": "data.x = 1", **more}, 200
     yield "POST", "/v1/filters:convert", {"filter": {"source": ["x"]}, "dialect": "eventbridge"}, 200
     yield "GET", "/v1/brokers", None, 200
+    yield "GET", "/v1/balance", None, 200
+    yield "POST", "/v1/balance", {"drain": True}, 409
     yield "DELETE", "/v1/brokers/other", None, 404
     yield "POST", "/v1/brokers/there/entries", {}, 400
     yield "GET", "/v1/keys", None, 200

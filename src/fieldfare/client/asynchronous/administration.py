@@ -55,6 +55,14 @@ class AsyncAdministration:
         """Begin to move a subscription to another broker; return the state of the move."""
         return await self._perform(moving.move_subscription(self.space, id, to))
 
+    async def get_balance(self, *, drain: bool = False) -> dict[str, Any]:
+        """Return the loads of all brokers, and what this one would do about its own, or to be drained."""
+        return await self._perform(moving.get_balance(drain))
+
+    async def balance(self, *, drain: bool = False) -> dict[str, Any]:
+        """Begin the moves that `get_balance` shows; they go on by themselves."""
+        return await self._perform(moving.balance(drain))
+
     async def get_move(self, id: str) -> dict[str, Any]:
         """Return how far the move of a subscription is; ApiError (404) if it has not been moved."""
         return await self._perform(moving.get_move(self.space, id))

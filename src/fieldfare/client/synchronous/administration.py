@@ -56,6 +56,14 @@ class Administration:
         """Begin to move a subscription to another broker; return the state of the move."""
         return self._perform(moving.move_subscription(self.space, id, to))
 
+    def get_balance(self, *, drain: bool = False) -> dict[str, Any]:
+        """Return the loads of all brokers, and what this one would do about its own, or to be drained."""
+        return self._perform(moving.get_balance(drain))
+
+    def balance(self, *, drain: bool = False) -> dict[str, Any]:
+        """Begin the moves that `get_balance` shows; they go on by themselves."""
+        return self._perform(moving.balance(drain))
+
     def get_move(self, id: str) -> dict[str, Any]:
         """Return how far the move of a subscription is; ApiError (404) if it has not been moved."""
         return self._perform(moving.get_move(self.space, id))

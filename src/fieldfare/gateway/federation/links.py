@@ -27,6 +27,7 @@ from fieldfare.encodings import GZIP, RATIO_MAX, pack
 from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.link_filters import permitted
+from fieldfare.gateway.federation.load_board import LoadBoard
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -201,6 +202,8 @@ class Links:
         self.routing = routing
         now_s = time.monotonic()
         self.peers = {name: Peer(name, url, buckets=rates.buckets(now_s)) for name, url in peers.items()}
+        self.loads = LoadBoard(clusters)
+        """The loads of all brokers, which go along with the requests."""
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when entries were received or the topology has changed."""
         headers = {"Content-Type": MEDIA_TYPE, "User-Agent": "fieldfare-broker"}
@@ -326,6 +329,7 @@ class Links:
             peer.entries += answer.watermark - first + 1
             peer.withheld += withheld
             peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
+        self.loads.sent(peer.name)
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
@@ -370,6 +374,7 @@ class Links:
             digest,
             () if digest == peer.digest else self._clusters.rows_for(peer.name),
             self._clusters.cluster_of_peer(peer.name),
+            self.loads.rows_for(peer.name),
         )
         body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
@@ -418,6 +423,7 @@ class Links:
             hint = "Give it another name and an empty links.db."
             raise HttpProblem(409, "broker-removed", detail, hint=hint)
         self._check(peer, batch)
+        self.loads.merge(batch.loads)
         async with peer.receiving:
             try:
                 await self._meet(peer, batch.identity)

@@ -15,6 +15,7 @@ from fieldfare.gateway.admission.keyring import read_peer_key
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.admission.tls import caller_context
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
@@ -69,6 +70,7 @@ class Federation:
         forwarder: Forwarder,
         writer: Writer,
         moves: Moves,
+        balancer: Balancer,
     ) -> None:
         self._clusters = clusters
         self._store = store
@@ -80,6 +82,7 @@ class Federation:
         self._forwarder = forwarder
         self._writer = writer
         self.moves = moves
+        self.balancer = balancer
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
@@ -92,10 +95,12 @@ class Federation:
     def start(self) -> None:
         """Start sending, receiving and moving, on the running event loop."""
         self.links.start()
+        self.balancer.start()
         self._moving = asyncio.create_task(self._move())
 
     async def close(self) -> None:
         """Stop after the step under way, which uses the files; the rest is moved after the next start."""
+        await self.balancer.close()
         await self.links.close()
         self._is_closing = True
         self.wake()
@@ -218,6 +223,12 @@ class Federation:
         self._correspondence.forget_runs(before)
 
     # For operators
+
+    async def balance(self, *, is_drain: bool) -> dict[str, Any]:
+        """Begin to balance this broker's load, or to drain it: see `Balancer.begin`."""
+        begun = await self.balancer.begin(is_drain=is_drain)
+        self.links.poke()
+        return begun
 
     async def move(self, subscription: Subscription, to: str) -> dict[str, Any]:
         """Begin to move a subscription to another broker: see `Moves.begin`."""
@@ -358,17 +369,10 @@ def open_federation(
         *(clusters, store, moves, registry, correspondence, writer),
         *(subscriptions, deliveries, quotas, log, match_log),
     )
+    sessions = Moves(parts, inbox, settings)
     return Federation(
-        clusters,
-        store,
-        brokers,
-        correspondence,
-        links,
-        inbox,
-        interest,
-        forwarder,
-        writer,
-        Moves(parts, inbox, settings),
+        *(clusters, store, brokers, correspondence, links, inbox, interest, forwarder, writer),
+        *(sessions, Balancer(parts, sessions, links.loads, settings)),
     )
 
 

@@ -5,7 +5,7 @@ A neighbour is no more trusted than a client: a batch that no broker of this ver
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -225,8 +225,31 @@ class Row(msgspec.Struct, frozen=True):
 _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
 
 
+_Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+
+
+class LoadRow(msgspec.Struct, frozen=True, array_like=True):
+    """A broker's load, as `balancing.load.Load` has it, and its load balancing state; only it writes it.
+
+    `number` increases with each measurement.
+    """
+
+    name: _Name
+    number: _Number
+    state: Literal["OK", "BUSY", "N/A", "STABILIZING"]
+    input_per_s: _Ratio
+    matching_s: _Ratio
+    subscriptions: _Number
+    deliveries_per_s: _Ratio
+    output_bytes_per_s: _Ratio
+    output_bytes_per_s_max: Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+    cpu: _Ratio
+    memory: _Ratio
+    queue_s: _Ratio
+
+
 class Batch(msgspec.Struct, frozen=True):
-    """A request over a link: entries, the number of the first of them, and rows of the topology."""
+    """A request over a link: entries, the number of the first of them, rows of the topology, and loads."""
 
     version: int
     source: _Name
@@ -238,6 +261,7 @@ class Batch(msgspec.Struct, frozen=True):
     digest: str
     rows: _Rows = ()
     cluster: _Cluster = ""
+    loads: Annotated[tuple[LoadRow, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):

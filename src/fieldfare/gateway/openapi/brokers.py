@@ -9,15 +9,18 @@ from fieldfare.gateway.openapi.words import (
     answer,
     array,
     body,
+    boolean,
     content,
     integer,
+    number,
     operation,
+    parameter,
     path,
     problem,
     record,
     string,
 )
-from fieldfare.gateway.routes.brokers import MoveBody
+from fieldfare.gateway.routes.brokers import BalanceBody, MoveBody
 
 _LINK = record(
     {
@@ -111,8 +114,80 @@ _MOVES: Json = path(
     ),
 )
 
+_LOADS = record(
+    {
+        "name": string("The broker."),
+        "state": string(
+            "`OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately."
+        ),
+        "input": number("Share of the events that its pipeline can match: rate x matching time."),
+        "output": number("Share of its output bandwidth that its subscriptions' matches take."),
+        "delay_ms": number("Mean matching time of an event."),
+        "cpu": number("Share of the processors that its machine uses."),
+        "memory": number("Share of the memory that its machine uses."),
+        "queue_s": number("Age of the oldest event that is not matched yet."),
+        "subscriptions": integer("Number of its subscriptions."),
+        "events_per_s": number("Events that it matches."),
+        "deliveries_per_s": number("Matches of its subscriptions."),
+        "age_s": number("Seconds since it was heard of."),
+    }
+)
+_BALANCE_MOVE = record(
+    {"space": string("Its space."), "id": string("The subscription."), "to": string("The broker.")},
+    ["space", "id", "to"],
+)
+_ADVICE = record(
+    {
+        "broker": string("The name of this broker."),
+        "brokers": array(_LOADS, "The loads of all brokers that were heard of."),
+        "pinned": integer("Number of subscriptions that stay in any case."),
+        "actions": array(
+            {"type": "object", "description": "A broker and a metric, and what moving changes."},
+            "The broker-action list, with the estimated loads of both brokers afterwards.",
+        ),
+        "moves": array(_BALANCE_MOVE, "The subscriptions that would move."),
+    }
+)
+_BALANCE: Json = path(
+    "/v1/balance",
+    get=operation(
+        "get_balance",
+        "The loads of all brokers, and what this one would do about its own",
+        parameters=[
+            parameter("drain", "query", boolean("Whether all subscriptions are to leave."), "Default: false.")
+        ],
+        answers={
+            "200": answer("The loads and the moves; nothing is done.", _ADVICE),
+            "404": problem("This service is no broker."),
+            "409": problem("No other broker can take the subscriptions of one that is to be drained."),
+        },
+    ),
+    post=operation(
+        "balance",
+        "Move the subscriptions that balance the load, or all of them",
+        takes=body(described(BalanceBody), {"drain": True}),
+        answers={
+            "202": answer(
+                "The moves have begun; they go on by themselves.",
+                record(
+                    {
+                        "begun": array(_BALANCE_MOVE, "The subscriptions that move now."),
+                        "refused": array(_BALANCE_MOVE, "Those that cannot, with a `detail`."),
+                        "left": integer("Number of those that follow with another request."),
+                        "moving": {"type": "object", "description": "Number of moves in each state."},
+                    }
+                ),
+            ),
+            "404": problem("This service is no broker."),
+            "409": problem("No other broker can take the subscriptions."),
+        },
+        problems="400",
+    ),
+)
+
 BROKERS: Json = {
     **_MOVES,
+    **_BALANCE,
     **path(
         "/v1/brokers",
         get=operation(

@@ -14,7 +14,7 @@ from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response
+from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
 
 
@@ -30,6 +30,19 @@ class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
     to: str
 
 
+class BalanceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """An operator's decision about the load of this broker.
+
+    Attributes
+    ----------
+    drain
+        Move all subscriptions away that are not pinned.
+    """
+
+    drain: bool = False
+
+
+_balance_body = msgspec.json.Decoder(BalanceBody)
 _move_body = msgspec.json.Decoder(MoveBody)
 
 
@@ -74,6 +87,16 @@ class BrokerRoutes:
             await self.subscriptions.get(space, id)
             raise HttpProblem(404, "no-move", f"The subscription {id[:128]!r} has not been moved.")
         return json_response(state)
+
+    async def get_balance(self, request: Request) -> Response:
+        """Return the loads of all brokers, and what this one would do about its own; it does nothing."""
+        is_drain = query_text(request, "drain") in ("true", "1")
+        return json_response(await self._federation().balancer.document(is_drain=is_drain))
+
+    async def balance(self, request: Request) -> Response:
+        """Begin to move the subscriptions that balance the load, or all of them."""
+        body = await self.bodies.read_json(request, _balance_body, BODY_MAX_BYTES)
+        return json_response(await self._federation().balance(is_drain=body.drain), 202)
 
     async def remove_broker(self, request: Request) -> Response:
         """Remove a broker that is gone for good; nothing is kept for it any more."""

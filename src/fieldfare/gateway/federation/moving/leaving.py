@@ -181,6 +181,7 @@ class Leaving:
         subscription = await asyncio.to_thread(self._parts.registry.get, *key)
         assert subscription is not None
         await self._parts.subscriptions.absorb([subscription])
+        self._parts.deliveries.configure(subscription)
 
     def _end_in(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
         """Replace the filter by one that matches nothing; runs on the thread of changes."""
@@ -268,24 +269,23 @@ class Leaving:
         # A log that has grown since belongs to others: from the switch places on, nothing matches here.
         ends = self._ends.setdefault(move.session, self._parts.writer.log_ends)
         found = await self._loaded(move)
-        if found is None:
-            return False
-        await self._parts.deliveries.read_on(found)
-        self._parts.deliveries.expire(found)
-        if found.tries.letters:
-            await self._parts.deliveries.save(found)
-            return False
-        if not is_settled(found, ends):
-            self._nudge(move, found)
-            return False
+        if found is not None:
+            await self._parts.deliveries.read_on(found)
+            self._parts.deliveries.expire(found)
+            if found.tries.letters:
+                await self._parts.deliveries.save(found)
+                return False
+            if not is_settled(found, ends):
+                self._nudge(move, found)
+                return False
         # No await from the check to the barrier: a seek or a retry comes before both, or after both.
-        key, letters = (move.space, move.id), found.tries.listed
+        key, letters = (move.space, move.id), 0 if found is None else found.tries.listed
         left = await self._book.run(key, partial(self._leave_in, move, letters > 0), closing(move))
         assert left is not None
         problem = moved(left)
         news = {name: str(problem.place[name]) for name in ("broker", "url", "token")}
         self._parts.deliveries.deleted(move.number, moved=news)
-        if not letters:
+        if found is not None and not letters:
             self._parts.subscriptions.count -= 1
         self._ends.pop(move.session, None)
         self._nudged_s.pop(move.session, None)
@@ -300,6 +300,7 @@ class Leaving:
             self._parts.deliveries.end_automatic_stream(delivery)
 
     async def _loaded(self, move: Move) -> Delivery | None:
+        """Return the delivery; None if the subscription was removed here, as unused."""
         subscriptions, deliveries = self._parts.subscriptions, self._parts.deliveries
         while True:
             subscription = await _standing(subscriptions, move)

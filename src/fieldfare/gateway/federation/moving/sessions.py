@@ -57,9 +57,7 @@ class Moves:
     @property
     def is_due(self) -> bool:
         """Whether moves are under way, and have not been looked at for `STEP_S` seconds."""
-        return time.monotonic() >= self._next_s and any(
-            each.state in _UNDER_WAY for each in self._book.moves.values()
-        )
+        return time.monotonic() >= self._next_s and self.is_under_way
 
     async def step(self) -> bool:
         """Do what has become possible; return whether anything was."""
@@ -123,6 +121,16 @@ class Moves:
         if move is None or move.state == "here":
             return None if reason is None else {"state": "refused", "reason": reason}
         return {"state": move.state, "broker": move.peer, **({"reason": reason} if reason else {})}
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a subscription is moving."""
+        return any(each.state in _UNDER_WAY for each in self._book.moves.values())
+
+    def may_move(self, space: str, id: str) -> bool:
+        """Return whether a subscription is here and not moving."""
+        move = self._book.moves.get((space, id))
+        return move is None or move.state == "here"
 
     def counts(self) -> dict[str, int]:
         """Return the number of moves in each state."""

@@ -1,0 +1,150 @@
+"""The last matches of a broker: how many events, what they cost, and which subscriptions they matched.
+
+The match log holds each event's subscriptions, so the bit vectors of PRESS are read from it: no local
+subscription samples traffic, and a window is as long as wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.arrow_events.stream import is_arrow
+from fieldfare.delivery.keys import INDEX_BITS, key_at
+from fieldfare.model import INDEX_MAX
+from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.event_log import EventReader, LogPartition
+from fieldfare.storage.match_log import MatchBlock, MatchLog, spent_by_space
+
+WINDOW_S = 60.0
+"""Seconds of the log that are looked at, as far as `BLOCKS_MAX` reaches."""
+
+BLOCKS_MAX = 128
+"""Maximum blocks of the match log that are read in each partition."""
+
+SIZED_RECORDS = 50
+"""Maximum records that are read for the mean size of their events."""
+
+SAMPLES_MAX = 1_000
+"""Maximum events whose matches are bits of a vector; the paper's publications sampled."""
+
+
+@dataclass(slots=True)
+class Window:
+    """The last matches.
+
+    Attributes
+    ----------
+    span_s
+        The time over which their records were appended, up to now.
+    events, spent_s
+        Number of events, and the processor time that matching them took.
+    event_bytes
+        Mean size of an event.
+    blocks
+        The blocks, each with its partition, and the first offset that counts and the one after the last.
+    """
+
+    span_s: float = 1.0
+    events: int = 0
+    spent_s: float = 0.0
+    event_bytes: float = 0.0
+    blocks: list[tuple[int, MatchBlock, int, int]] = field(default_factory=list)
+
+    def matches(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the numbers with matches, ascending, and how many each has."""
+        totals: dict[int, int] = {}
+        for _, block, start, end in self.blocks:
+            numbers = block.numbers()
+            bounds, offsets, _ = block.matches_of_each(numbers)
+            counted = np.concatenate(([0], np.cumsum((offsets >= start) & (offsets < end))))
+            for number, count in zip(numbers.tolist(), np.diff(counted[bounds]).tolist(), strict=True):
+                totals[number] = totals.get(number, 0) + count
+        found = sorted(totals)
+        return np.array(found, np.uint32), np.array([totals[each] for each in found], np.int64)
+
+    def bits(self, groups: Sequence[Sequence[int]]) -> Any:
+        """Return a bit vector for each group of numbers: which of the sampled events any of them matched."""
+        samples = self._samples()
+        found = np.zeros((len(groups), samples.size), dtype=bool)
+        rows: dict[int, list[int]] = {}
+        for row, numbers in enumerate(groups):
+            for number in numbers:
+                rows.setdefault(number, []).append(row)
+        wanted = np.array(sorted(rows), np.uint32)
+        for partition, block, start, end in self.blocks:
+            bounds, offsets, indexes = block.matches_of_each(wanted)
+            keys = (key_at(partition, 0) | offsets << INDEX_BITS) | indexes
+            places = np.searchsorted(samples, keys)
+            is_sampled = (offsets >= start) & (offsets < end) & (places < samples.size)
+            is_sampled[is_sampled] = samples[places[is_sampled]] == keys[is_sampled]
+            for at, number in enumerate(wanted.tolist()):
+                some = slice(bounds[at], bounds[at + 1])
+                for row in rows[number]:
+                    found[row, places[some][is_sampled[some]]] = True
+        return found
+
+    def _samples(self) -> NDArray[np.int64]:
+        """Return the keys of events, evenly chosen, ascending."""
+        keys: list[NDArray[np.int64]] = []
+        for partition, block, start, end in self.blocks:
+            counts = block.counts[start - block.start : end - block.start].astype(np.int64)
+            offsets = np.repeat(np.arange(start, end, dtype=np.int64), counts)
+            firsts = np.repeat(np.cumsum(counts) - counts, counts)
+            indexes = np.arange(offsets.size, dtype=np.int64) - firsts
+            keys.append((key_at(partition, 0) | offsets << INDEX_BITS) | np.minimum(indexes, INDEX_MAX))
+        every = np.sort(np.concatenate(keys)) if keys else np.zeros(0, np.int64)
+        step = max(1, -(-every.size // SAMPLES_MAX))
+        return every[::step]
+
+
+def last_matches(log: EventReader, match_log: MatchLog, now_ms: int) -> Window:
+    """Return the matches of the last `WINDOW_S` seconds; it reads files."""
+    window, oldest_ms, unspent = Window(), now_ms, 0
+    sizes: list[tuple[int, int]] = []
+    for partition in log.partitions:
+        offset = match_log.partition(partition.number).end(partition.start()) - 1
+        for _ in range(BLOCKS_MAX):
+            if offset < partition.start():
+                break
+            block = _block_at(match_log, partition.number, offset)
+            if block is None:
+                break
+            start = max(block.start, partition.start())
+            first_ms = _read_sizes(partition, start, offset + 1, sizes)
+            if first_ms is not None and first_ms < now_ms - 1000 * WINDOW_S:
+                break
+            oldest_ms = min(oldest_ms, now_ms if first_ms is None else first_ms)
+            events = int(block.counts[start - block.start : offset + 1 - block.start].sum())
+            window.events += events
+            spent_ms = sum(spent_by_space(block.extra).values())
+            window.spent_s += spent_ms / 1000
+            unspent += 0 if spent_ms else events
+            window.blocks.append((partition.number, block, start, offset + 1))
+            offset = start - 1
+    window.span_s = max(1.0, (now_ms - oldest_ms) / 1000)
+    window.event_bytes = sum(size for size, _ in sizes) / max(1, sum(count for _, count in sizes))
+    if 0 < unspent < window.events:
+        # Compacted blocks have lost the time that matching took: the others stand for them.
+        window.spent_s *= window.events / (window.events - unspent)
+    return window
+
+
+def _block_at(match_log: MatchLog, partition: int, offset: int) -> MatchBlock | None:
+    try:
+        return match_log.partition(partition).block_at(offset)
+    except MatchLogError:
+        return None
+
+
+def _read_sizes(partition: LogPartition, start: int, end: int, sizes: list[tuple[int, int]]) -> int | None:
+    """Return when the first record of a range was appended, and add its size and number of events."""
+    for record in partition.read(start, min(end, start + 1)):
+        if len(sizes) < SIZED_RECORDS and not is_arrow(record.payload):
+            sizes.append((len(record.payload), record.count))
+        return record.appended_ms
+    return None
