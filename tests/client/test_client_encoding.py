@@ -89,13 +89,23 @@ def without_nulls(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if value is not None}
 
 
+def nested(levels: int) -> list[Any]:
+    """Lists within lists."""
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 @pytest.mark.parametrize(
     ("event", "message"),
     [
         ({"type": "b"}, "an event needs 'source'"),
         ({"source": "a"}, "an event needs 'type'"),
         ({"source": "", "type": "b"}, "an event's 'source' is a non-empty string, not ''"),
-        ({"source": "a", "type": 7}, "an event's 'type' is a non-empty string, not 7"),
+        ({"source": "a", "type": 7}, "an event's 'type' is a non-empty string, not a value of type int"),
+        ({"source": "a", "type": 10**5_000}, "not a value of type int"),
+        ({"source": nested(5_000), "type": "b"}, "not a value of type list"),
         ({"source": "a", "type": "b", "data": object()}, "cannot be written as JSON"),
         ({"source": "a", "type": "b", "data": Decimal("NaN")}, "no NaN or infinity"),
         (b"", "this one is empty"),

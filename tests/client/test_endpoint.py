@@ -276,3 +276,9 @@ def test_a_url_without_tls_at_a_port_with_tls_says_so(tls_port: TlsPort) -> None
     expected = pytest.raises(ConnectionFailed, match="may expect TLS: write https://")
     with Client(f"http://127.0.0.1:{tls_port.port}") as client, expected:
         client.spaces()
+
+
+def test_a_host_in_wide_digits_is_refused_in_words() -> None:
+    """The HTTP library's own error came out, at the first call."""
+    with pytest.raises(ValueError, match="a service's URL looks like"):
+        Client("http://１２７.0.0.1:7737")

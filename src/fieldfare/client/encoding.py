@@ -109,7 +109,11 @@ def _describe_missing(event: Mapping[str, Any], name: str) -> str:
             f"an event needs {name!r}: a CloudEvent has source, type and data, "
             f'e.g. {{"source": "/quotes", "type": "quote", "data": {{...}}}}; this one has {known}'
         )
-    return f"an event's {name!r} is a non-empty string, not {event[name]!r}"
+    value = event[name]
+    shown = (
+        repr(value) if isinstance(value, (str, bool, float)) else f"a value of type {type(value).__name__}"
+    )
+    return f"an event's {name!r} is a non-empty string, not {shown}"
 
 
 def _one_line(text: bytes) -> bytes:

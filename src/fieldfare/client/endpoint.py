@@ -203,7 +203,8 @@ def _url_fault(text: str) -> str | None:
         parts = urlsplit(text)
         port, host = parts.port, parts.hostname or ""
         host.encode("idna")
-    except ValueError as error:  # UnicodeError, too
+        httpx.URL(text)
+    except (ValueError, httpx.InvalidURL) as error:  # UnicodeError, too
         return f"host or port are not valid ({error})"
     if parts.scheme not in ("http", "https") or not host:
         return "it needs http:// or https:// and a host"
