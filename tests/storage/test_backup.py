@@ -254,6 +254,18 @@ def test_a_link_to_nothing_or_a_pipe_does_not_keep_a_backup_from_ending(small: P
     assert list(check_backup(tmp_path / "backup")) == []
 
 
+def test_a_folder_that_was_moved_to_another_disk_is_copied(small: Path, tmp_path: Path) -> None:
+    """A link in place of a folder of matches was passed over, and the backup held no matches."""
+    data, elsewhere = tmp_path / "data", tmp_path / "disk"
+    shutil.copytree(small, data)
+    (data / "matches" / "0000").rename(elsewhere)
+    (data / "matches" / "0000").symlink_to(elsewhere)
+    (elsewhere / "round").symlink_to(data / "matches")
+    make_backup(DataFolder(data), tmp_path / "backup")
+    copied = {path.name for path in (tmp_path / "backup" / "matches" / "0000").iterdir()}
+    assert copied and copied == {path.name for path in elsewhere.iterdir()} - {"round"}
+
+
 @pytest.mark.parametrize("name", ["registry.db", "log.db", "delayed.db"])
 def test_a_database_that_cannot_be_copied_is_named(small: Path, tmp_path: Path, name: str) -> None:
     restore_backup(small, tmp_path / "data")

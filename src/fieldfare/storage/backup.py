@@ -372,10 +372,13 @@ def _begins_before(path: Path, offset: int) -> bool:
 def _files_of(folder: Path) -> list[Path]:
     """Return the complete files below a folder, sorted; none if it does not exist.
 
-    Left out is what no service writes: pipes, devices, links to nothing, names that are not UTF-8.
+    Links to folders are followed, as an operator may have put one on another disk. Left out is what no
+    service writes: pipes, devices, links to nothing or to a folder that was read, names that are not UTF-8.
     """
-    found = []
-    for root, _, names in os.walk(folder):
+    found, seen = [], set[str]()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(root))
+        folders[:] = [name for name in folders if os.path.realpath(os.path.join(root, name)) not in seen]
         found += [Path(root) / name for name in names if not name.endswith(TEMPORARY_SUFFIX)]
     return sorted(path for path in found if path.is_file() and _is_text(path.relative_to(folder)))
 
