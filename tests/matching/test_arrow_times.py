@@ -53,6 +53,27 @@ def test_years_of_other_than_four_digits_are_left_to_arrow(beyond: int) -> None:
     assert time_texts(values).to_pylist() == texts_by_arrow(values).to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("kind", "per_day"),
+    [
+        (pa.date32(), 1),
+        (pa.date64(), 86_400_000),
+        (pa.timestamp("s"), 86_400),
+        (pa.timestamp("ms", "UTC"), 86_400_000),
+        (pa.timestamp("us", "America/New_York"), 86_400_000_000),
+    ],
+    ids=str,
+)
+def test_a_day_that_arrow_cannot_write_does_not_stop_the_others(kind: pa.DataType, per_day: int) -> None:
+    raw = pa.int32() if per_day == 1 else pa.int64()
+    days = [-12_687_429, -12_687_428, None, 0, 11_248_737, 11_248_738]
+    numbers = [None if day is None else day * per_day for day in days]
+    texts = [text and text[:10] for text in time_texts(pa.array(numbers, raw).view(kind)).to_pylist()]
+    written = [texts[1], texts[3], texts[4]]
+    assert written == ["-32767-01-", "1970-01-01", "32767-12-3"]
+    assert texts[0] is texts[2] is texts[5] is None
+
+
 def test_dates_and_times_of_day_are_written() -> None:
     day, hour = pa.array([datetime.date(2013, 1, 2), None]), pa.array([datetime.time(5, 15, 0, 500_000)])
     assert time_texts(day).to_pylist() == ["2013-01-02", None]

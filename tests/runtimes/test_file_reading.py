@@ -269,6 +269,26 @@ def test_a_damaged_table_is_an_error_with_its_name(tmp_path: Path, suffix: str) 
             assert len(found) == 10_000
 
 
+def test_a_second_stream_in_an_arrow_file_is_not_passed_over(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2]})
+    with pa.OSFile(str(tmp_path / "one.arrows"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    one = (tmp_path / "one.arrows").read_bytes()
+    rows = [batch.num_rows for batch in TableFile(tmp_path / "one.arrows", FileKind.ARROW).batches()]
+    assert rows == [2]
+    (tmp_path / "two.arrows").write_bytes(one + one)
+    with pytest.raises(FileError, match=r"two\.arrows has data behind the end of its Arrow stream"):
+        TableFile(tmp_path / "two.arrows", FileKind.ARROW)
+
+
+def test_a_text_of_a_table_that_is_not_utf_8_is_an_error_with_the_file(tmp_path: Path) -> None:
+    _, offsets, text = pa.array([b"\xff\xfe"]).buffers()
+    odd = pa.Array.from_buffers(pa.string(), 1, [None, offsets, text])
+    pa.parquet.write_table(pa.table({"filter": odd}), tmp_path / "odd.parquet")
+    with pytest.raises(FileError, match=r"cannot read .*odd\.parquet: .*UTF-?8"):
+        list(TableFile(tmp_path / "odd.parquet", FileKind.PARQUET).batches())
+
+
 def test_rows_with_much_text_come_in_small_batches(tmp_path: Path) -> None:
     texts = ["x" * (BATCH_BYTES // 16)] * 40
     path = tmp_path / "t.parquet"

@@ -116,6 +116,18 @@ def test_file_errors_are_reported_with_their_place(session: SparkSession, tmp_pa
         match_files(events, write_csv(tmp_path / "worse.csv", {"s": "a ="}), session=session)
 
 
+def test_a_line_that_is_not_utf_8_is_named_with_and_without_an_output(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(b'{"a": 1}\n\n{"a": "M\xfcnchen"}\n{"a": 1}\n')
+    good = write_csv(tmp_path / "good.csv", {"s": "a = 1"})
+    for output in (None, tmp_path / "out.jsonl", tmp_path / "out.parquet"):
+        with pytest.raises(FileError, match=r"events\.jsonl, line 3: this is not UTF-8"):
+            match_files(events, good, output, session=session)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "good.csv"]
+
+
 def test_a_file_without_subscriptions_or_events_matches_nothing(
     session: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ dates, times, timestamps               their ISO 8601 text, as in JSON: ``2013-0
                                        ``2013-01-01T05:15:00+00:00``. Fractions have no trailing zeros,
                                        whatever the unit. Texts are therefore equal, and ordered, as the
                                        instants are; with a final ``Z``, ``00.5Z`` would be less than ``00Z``.
+                                       Outside the years -32767 to 32767: null.
 struct, list, map                      `other`; paths name their parts: a struct's field and a
                                        map's value by a string, a list's element by an integer
 binary, duration, interval, union      `other`

@@ -69,6 +69,8 @@ class TableFile:
             else:
                 self.parts = reader.num_record_batches if hasattr(reader, "num_record_batches") else 1
                 self.schema = pa.schema([plain_field(field) for field in reader.schema])
+                if not hasattr(reader, "num_record_batches"):
+                    self._check_end()
 
     def batches(
         self,
@@ -113,7 +115,9 @@ class TableFile:
             group = reader.metadata.row_group(part)
             row_bytes = group.total_byte_size // max(group.num_rows, 1)
             rows = max(1, min(batch_rows, BATCH_BYTES // max(row_bytes, 1)))
-            yield from reader.iter_batches(rows, row_groups=[part], columns=columns, use_threads=False)
+            for batch in reader.iter_batches(rows, row_groups=[part], columns=columns, use_threads=False):
+                batch.validate(full=True)  # Texts may be no UTF-8.
+                yield batch
 
     def _arrow_batches(
         self, reader: Any, parts: Sequence[int], _wanted: pa.Schema, batch_rows: int
@@ -173,6 +177,23 @@ class TableFile:
             is_file = file.read(len(_FILE_START)) == _FILE_START
         with closing(pa.memory_map(os.fsencode(self._path))) as source:
             yield pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+
+    def _check_end(self) -> None:
+        """Raise FileError if there is more behind a stream's end, as in two streams put into one file."""
+        with closing(pa.memory_map(os.fsencode(self._path))) as source:
+            messages = pa.ipc.MessageReader.open_stream(source)
+            try:
+                while True:
+                    messages.read_next_message()
+            except StopIteration:
+                pass
+            except (pa.ArrowException, OSError):
+                return  # It is damaged, which its reader reports behind the rows that can be read.
+            if source.tell() < source.size():
+                raise FileError(
+                    f"{self._path} has data behind the end of its Arrow stream: write each stream to a"
+                    " file of its own"
+                )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -263,17 +263,19 @@ class MatchJsonLines(_Task):
                 found = match_lines(str(chunk.path), payload, lines, saved)
                 events, matches = events + len(lines), matches + len(found.subscriptions)
                 if writer is not None:
-                    try:
-                        write_lines(writer, payload, lines, found, saved)
-                    except pa.ArrowInvalid as error:
-                        raise FileError(f"{chunk.path} cannot be written as UTF-8: {error}") from error
+                    write_lines(writer, payload, lines, found, saved)
         if writer is not None:
             writer.close()
         yield pa.record_batch([[events], [matches]], schema=_COUNTS)
 
 
 def match_lines(path: str, payload: bytes, lines: Sequence[int], saved: SavedIndex) -> Matches:
-    """Match a chunk of a file like a record of the log; FileError if a line is not one JSON object."""
+    """Match a chunk of a file like a record of the log; FileError if a line is no JSON object in UTF-8."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError as error:
+        number = lines[payload.count(b"\n", 0, error.start)]
+        raise FileError(f"{path}, line {number}: this is not UTF-8") from error
     records = pa.record_batch(
         [[0], [0], [SPACE], pa.array([len(lines)], pa.int32()), pa.array([payload], pa.large_binary())],
         schema=RECORDS,
