@@ -84,8 +84,12 @@ def advise(
             peer.css,
             settings,
         )
-        found.append(Advice(action, plan if plan.moved else None))
-        if plan.moved:
+        # A difference also shrinks if the other broker gets more to do, and this one no less: as with the
+        # input where publishers are, which the paper has at brokers of their own.
+        is_better = float(plan.mine.metric(action.metric)) < float(load.metric(action.metric))
+        is_done = bool(plan.moved) and (is_better or action.overloaded is not None)
+        found.append(Advice(action, plan if is_done else None))
+        if is_done:
             break
     return found
 

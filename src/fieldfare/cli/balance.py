@@ -61,16 +61,16 @@ def _show(state: dict[str, Any], drain: bool) -> None:
         "cpu",
         "memory",
         "queue",
-        "subscriptions",
+        "subs",
         "age",
     ):
         table.add_column(name, justify="left" if name in ("broker", "state") else "right")
     for each in state["brokers"]:
-        name = f"{each['name']} (this one)" if each["name"] == state["broker"] else each["name"]
+        name = f"* {each['name']}" if each["name"] == state["broker"] else f"  {each['name']}"
         ratios = [f"{100 * each[key]:.1f} %" for key in ("input", "output")]
         others = [f"{100 * each[key]:.0f} %" for key in ("cpu", "memory")]
         table.add_row(
-            *(name, each["state"], *ratios, f"{each['delay_ms']:.3f} ms", *others),
+            *(name, each["state"], *ratios, f"{each['delay_ms']:.3g} ms", *others),
             *(f"{each['queue_s']:.1f} s", f"{each['subscriptions']:,}", f"{each['age_s']:.0f} s"),
         )
     out().print(table)

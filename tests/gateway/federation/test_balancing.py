@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ from fieldfare.filters import compile_filter
 from fieldfare.filters.covering import region_of
 from fieldfare.gateway.federation.balancing import balancer, meter
 from fieldfare.gateway.federation.balancing.balancer import SpaceRegion
-from fieldfare.gateway.federation.balancing.window import last_matches
+from fieldfare.gateway.federation.balancing.window import Window, last_matches
 from fieldfare.gateway.federation.load_board import LoadBoard
 from fieldfare.gateway.federation.wire import LoadRow
 
@@ -80,6 +83,19 @@ def test_the_broker_with_room_is_given_what_balances_and_no_more() -> None:
     assert advice.plan is None
 
 
+def test_no_move_is_advised_that_only_gives_the_other_broker_more_to_do() -> None:
+    """Events of publishers here are input here in any case; the difference shrank all the same."""
+    poset = Poset([("1", SpaceRegion("s", region_of(compile_filter("data.n > 0"))))])
+    key = poset.key_of("1")
+    poset.add(balancer.PUBLISHERS.key, balancer.PUBLISHERS)
+    bits = np.ones((2, 40), bool)
+    profile = Profile((key, balancer.PUBLISHERS.key), bits, np.zeros(40, bool), 100.0, 60.0)
+    mine, theirs = (dataclasses.replace(load(0.5, 0.1), is_calibrated=True) for _ in range(2))
+    theirs = dataclasses.replace(theirs, input_per_s=10.0, cost=mine.cost)
+    [advice] = advise(mine, {"b": Peer(theirs, State.OK)}, poset, lambda _: profile, {key: 1}, SETTINGS)
+    assert advice.action.metric == "input" and advice.plan is None
+
+
 def test_a_drained_broker_gives_each_subscription_to_the_one_with_the_most_room() -> None:
     shares = [Share(number, 1.0, 2e5) for number in range(4)] + [Share(9, 1.0, 1.0)]
     found = spread(shares, {"b": load(0.1, 0.1), "c": load(0.1, 0.5)})
@@ -131,6 +147,7 @@ def test_a_window_is_read_from_the_logs_as_it_was_matched(tmp_path: Path) -> Non
         numbers, counts = window.matches()
         assert window.events == 40
         assert dict(zip(numbers.tolist(), counts.tolist(), strict=True)) == {even: 20, few: 3}
+        assert window.origins(a.gateway.log) == [None] * 40
         bits = window.bits([[even], [few], [even, few], [999]])
         assert bits.shape == (4, 40)
         assert bits.sum(axis=1).tolist() == [20, 3, 21, 0]
@@ -186,3 +203,71 @@ def test_a_broker_without_room_elsewhere_says_so(tmp_path: Path) -> None:
         assert a.client.get("/v1/balance").json()["moves"] == []
         result = CliRunner().invoke(app, ["balance", "--url", a.url])
         assert result.exit_code == 0 and "nothing is to be moved" in result.output
+
+
+def timed(window: Window) -> Window:
+    window.spent_s = window.events * 0.004
+    return window
+
+
+@pytest.mark.slow
+def test_three_sites_with_all_load_at_one_come_into_balance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator applies what each site advises; their output bandwidths are as 1 to 1 to 2."""
+    monkeypatch.setattr(balancer, "MEASURED_S", 0.2)
+    monkeypatch.setattr(meter, "_cpu", lambda: 0.1)
+    monkeypatch.setattr(meter, "_memory", lambda: 0.1)
+    # The pipeline of this test does not measure itself: an event takes 4 ms.
+    monkeypatch.setattr(meter, "last_matches", lambda *given: timed(last_matches(*given)))
+    with sites(tmp_path, "abc", "ab bc ac") as found, contextlib.ExitStack() as stack:
+        a = found[0]
+        for number in range(12):
+            a.subscribe(f"s{number}", f"data.n % 12 = {number}")
+        stop, published = threading.Event(), list[int]()
+
+        def publish() -> None:
+            while not stop.wait(0.1):
+                some = range(len(published), len(published) + 12)
+                a.publish(*some)
+                published.extend(some)
+
+        revision = a.gateway.registry.revision()
+        until(lambda: a.counts(revision, "b", "c"))
+        thread = threading.Thread(target=publish)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(stop.set)
+        read: list[int] = []
+
+        def read_all() -> None:
+            for site in found:
+                for each in site.gateway.registry.list("default"):
+                    with contextlib.suppress(KeyError):
+                        read.extend(site.pull(each.id))
+
+        until(lambda: loads(a)["a"]["deliveries_per_s"] > 20)
+        for site, bandwidth in zip(found, (30e3, 30e3, 60e3), strict=True):
+            own = site.gateway.federation.balancer  # type: ignore[union-attr]
+            own._settings = dataclasses.replace(own._settings, stabilise_s=3.0)
+            own._meter = dataclasses.replace(own._meter, output_bytes_per_s=bandwidth)
+
+        def is_at_rest() -> bool:
+            read_all()
+            return all({each["state"] for each in loads(site).values()} == {"OK"} for site in found)
+
+        for _ in range(12):
+            until(is_at_rest)
+            begun = [site.client.post("/v1/balance", json={}).json()["begun"] for site in found]
+            if not any(begun):
+                break
+            until(lambda: not is_at_rest() or True)
+        until(is_at_rest)
+        ratios = [loads(site)[site.name]["output"] for site in found]
+        homes = [len(list(site.gateway.registry.list("default"))) for site in found]
+        assert sum(homes) == 12 and min(homes) > 0, homes
+        assert max(ratios) - min(ratios) <= 0.15, (ratios, homes)
+        stop.set()
+        thread.join()
+        until(lambda: read_all() or len(read) >= len(published))
+        assert Counter(read) == Counter(published)

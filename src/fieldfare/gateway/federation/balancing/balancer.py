@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fieldfare.balancing.advice import Advice, Peer, Share, advise, spread, state_of
-from fieldfare.balancing.load import Load
+from fieldfare.balancing.load import Load, MatchingCost
 from fieldfare.balancing.messages import State
 from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.press import Profile, aggregate
@@ -29,7 +30,7 @@ from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.wire import LoadRow
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.model import Subscription, space_name
+from fieldfare.model import Subscription, interest_key, space_name
 from fieldfare.storage.errors import StorageError
 
 MEASURED_S = 10.0
@@ -62,9 +63,24 @@ class SpaceRegion:
         """The space, and the key of the filter."""
         return self.space, self.region.key
 
-    def covers(self, other: SpaceRegion, /) -> bool:
+    def covers(self, other: Any, /) -> bool:
         """Return True only if every event that the other filter matches also matches this one."""
-        return self.space == other.space and self.region.covers(other.region)
+        return (
+            isinstance(other, SpaceRegion) and self.space == other.space and self.region.covers(other.region)
+        )
+
+
+class Publishers:
+    """The publishers here, as a subscription that stays: what they publish is input in any case."""
+
+    key = "publishers"
+
+    def covers(self, other: Any, /) -> bool:
+        """Return False: it stands beside all filters."""
+        return False
+
+
+PUBLISHERS = Publishers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class Balancer:
         self._settings = BalancingSettings()
         cores = os.cpu_count() or 1
         self._meter = LoadMeter(parts.log, parts.match_log, settings.output_bytes_per_s, cores)
-        self._busy_s = -self._settings.stabilise_s
+        self._busy_s, self._since_ms = -math.inf, 0
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -113,11 +129,10 @@ class Balancer:
         """Measure the load, and have it told to the other brokers."""
         others = {each.number for each in self._parts.correspondence.brokers.values()}
         count = self._parts.subscriptions.count
-        load, window = await asyncio.to_thread(self._meter.measure, count, others)
-        now_s = time.monotonic()
-        is_busy = self._moves.is_under_way
+        now_s, is_busy = time.monotonic(), self._moves.is_under_way
         if is_busy:
-            self._busy_s = now_s
+            self._busy_s, self._since_ms = now_s, time.time_ns() // 1_000_000
+        load, window = await asyncio.to_thread(self._meter.measure, count, others, self._since_ms)
         is_stabilizing = now_s - self._busy_s < self._settings.stabilise_s
         state = state_of(load, self._settings, is_busy=is_busy, is_stabilizing=is_stabilizing)
         self._board.put(_row_of(self._name, load, state))
@@ -181,7 +196,7 @@ class Balancer:
         self, view: View, *, is_drain: bool
     ) -> tuple[list[Advice], list[tuple[Subscription, str]]]:
         takers = {
-            row.name: Peer(_load_of(row), State(row.state))
+            row.name: Peer(_load_of(row, view.load.matching_s), State(row.state))
             for row, age_s in self._board.known()
             if row.name != self._name and age_s < STALE_S and self._parts.clusters.path(row.name) is not None
         }
@@ -214,26 +229,47 @@ class Balancer:
             some = by_matches[: PLANNED_MAX - _SILENT_MAX] + by_matches[-_SILENT_MAX:]
         standing, poset, movable = dict[str, Subscription](), Poset(), dict[Hashable, int]()
         for subscription, _ in some:
-            region = _region(subscription)
+            region = _region(subscription, subscription.space)
             if region is not None:
                 name = str(subscription.number)
                 standing[name] = subscription
                 poset.add(name, region)
                 key = poset.key_of(name)
                 movable[key] = movable.get(key, 0) + (not subscription.delivery.pinned)
-        keys = tuple(poset.nodes)
-        bits = view.window.bits([[int(id) for id in poset.nodes[key].ids] for key in keys])
+        keys = (*poset.nodes, PUBLISHERS.key)
+        bits = view.window.bits([*([int(id) for id in poset.nodes[key].ids] for key in keys[:-1]), []])
+        origins = view.window.origins(self._parts.log)
+        bits[-1] = [origin is None for origin in origins]
+        poset.add(PUBLISHERS.key, PUBLISHERS)
 
         def profile(broker: str) -> Profile:
             known = self._parts.correspondence.brokers.get(broker)
             accepted = view.window.bits([[] if known is None else [known.number]])
-            samples = bits.shape[1]
+            accepted[0] |= [origin == broker for origin in origins]
             return Profile(
-                keys, bits, aggregate(accepted, samples), view.load.input_per_s, view.window.event_bytes
+                keys,
+                bits,
+                aggregate(accepted, len(origins)),
+                view.load.input_per_s,
+                view.window.event_bytes,
             )
 
+        # The algorithms ask for the filters of the broker that accepts load: those known here are enough.
+        takers = {name: replace(peer, css=tuple(self._css(name))) for name, peer in takers.items()}
         found = advise(view.load, takers, poset, profile, movable, self._settings)
         return found, list(self._chosen(found, poset, standing))
+
+    def _css(self, broker: str) -> Iterator[SpaceRegion]:
+        """Yield filters of another broker's subscriptions, at most `PLANNED_MAX` of each space."""
+        known, registry = self._parts.correspondence.brokers.get(broker), self._parts.registry
+        if known is None:
+            return
+        first, last = f"{known.number}/", f"{known.number}0"
+        for space in registry.stored_spaces():
+            for each in registry.list(interest_key(space.key), first, PLANNED_MAX):
+                region = None if each.id >= last else _region(each, space.key)
+                if region is not None:
+                    yield region
 
     def _chosen(
         self, found: Sequence[Advice], poset: Poset, standing: Mapping[str, Subscription]
@@ -245,10 +281,10 @@ class Balancer:
                 yield from ((subscription, advice.action.broker) for subscription in free[: each.number])
 
 
-def _region(subscription: Subscription) -> SpaceRegion | None:
+def _region(subscription: Subscription, space: str) -> SpaceRegion | None:
     with suppress(FilterError, RecursionError):
         filter = compile_filter(subscription.filter, subscription.dialect)
-        return SpaceRegion(subscription.space, region_of(filter))
+        return SpaceRegion(space, region_of(filter))
     return None
 
 
@@ -269,10 +305,14 @@ def _row_of(name: str, load: Load, state: State) -> LoadRow:
     )
 
 
-def _load_of(row: LoadRow) -> Load:
+def _load_of(row: LoadRow, unmeasured_s: float = 0.0) -> Load:
+    """Return the load of a row; a broker without events is taken to need as much time for one as this."""
+    matching_s = row.matching_s or unmeasured_s
     return Load(
         input_per_s=row.input_per_s,
-        matching_s=row.matching_s,
+        matching_s=matching_s,
+        cost=MatchingCost(fixed_s=matching_s),
+        is_calibrated=True,
         subscriptions=row.subscriptions,
         deliveries_per_s=row.deliveries_per_s,
         output_bytes_per_s=row.output_bytes_per_s,

@@ -35,7 +35,7 @@ class LoadMeter:
     output_bytes_per_s: float
     cores: int
 
-    def measure(self, subscriptions: int, others: Collection[int]) -> tuple[Load, Window]:
+    def measure(self, subscriptions: int, others: Collection[int], since_ms: int) -> tuple[Load, Window]:
         """Return the load, and the last matches that it is computed from; it reads files.
 
         Parameters
@@ -44,8 +44,10 @@ class LoadMeter:
             Number of subscriptions here.
         others
             Numbers under which matches of other brokers are reported: they are no deliveries here.
+        since_ms
+            When subscriptions moved last: earlier matches are of others than those that are here now.
         """
-        window = last_matches(self.log, self.match_log, time.time_ns() // 1_000_000)
+        window = last_matches(self.log, self.match_log, time.time_ns() // 1_000_000, since_ms)
         numbers, counts = window.matches()
         is_own = ~np.isin(numbers, np.array(sorted(others), np.uint32))
         per_s = float(counts[is_own].sum()) / window.span_s
@@ -61,7 +63,10 @@ class LoadMeter:
             cpu=_cpu(),
             memory=_memory(),
             input_queue_s=self._queue_s(),
-            cost=MatchingCost(subscription_s=matching_s / max(1, subscriptions)),
+            # The index takes about as much time for an event with more subscriptions or fewer; equation 4
+            # of the paper would expect it to follow their number.
+            cost=MatchingCost(fixed_s=matching_s),
+            is_calibrated=True,
             span_s=window.span_s,
         )
         return load, window

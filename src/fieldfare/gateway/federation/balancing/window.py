@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.arrow_events.stream import is_arrow
-from fieldfare.delivery.keys import INDEX_BITS, key_at
+from fieldfare.delivery.keys import INDEX_BITS, OFFSET_BITS, OFFSET_MASK, key_at
+from fieldfare.gateway.federation.origins import Origin
 from fieldfare.model import INDEX_MAX
 from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.event_log import EventReader, LogPartition
@@ -29,8 +31,8 @@ BLOCKS_MAX = 128
 SIZED_RECORDS = 50
 """Maximum records that are read for the mean size of their events."""
 
-SAMPLES_MAX = 1_000
-"""Maximum events whose matches are bits of a vector; the paper's publications sampled."""
+SAMPLES_MAX = 500
+"""Maximum events whose matches are bits of a vector: N of the paper."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Window:
 
     def bits(self, groups: Sequence[Sequence[int]]) -> Any:
         """Return a bit vector for each group of numbers: which of the sampled events any of them matched."""
-        samples = self._samples()
+        samples = self.samples()
         found = np.zeros((len(groups), samples.size), dtype=bool)
         rows: dict[int, list[int]] = {}
         for row, numbers in enumerate(groups):
@@ -88,7 +90,19 @@ class Window:
                     found[row, places[some][is_sampled[some]]] = True
         return found
 
-    def _samples(self) -> NDArray[np.int64]:
+    def origins(self, log: EventReader) -> list[str | None]:
+        """Return the broker where each sampled event was published, None for this one; it reads the log."""
+        found: list[str | None] = []
+        for place, some in groupby((self.samples() >> INDEX_BITS).tolist()):
+            offset = place & OFFSET_MASK
+            origin = next(
+                (each.origin for each in log.partitions[place >> OFFSET_BITS].read(offset, offset + 1)), None
+            )
+            name = None if origin is None else Origin.parsed(origin).broker
+            found += [name for _ in some]
+        return found
+
+    def samples(self) -> NDArray[np.int64]:
         """Return the keys of events, evenly chosen, ascending."""
         keys: list[NDArray[np.int64]] = []
         for partition, block, start, end in self.blocks:
@@ -102,8 +116,9 @@ class Window:
         return every[::step]
 
 
-def last_matches(log: EventReader, match_log: MatchLog, now_ms: int) -> Window:
-    """Return the matches of the last `WINDOW_S` seconds; it reads files."""
+def last_matches(log: EventReader, match_log: MatchLog, now_ms: int, since_ms: int = 0) -> Window:
+    """Return the matches of the last `WINDOW_S` seconds, none from before ``since_ms``; it reads files."""
+    since_ms = max(since_ms, now_ms - int(1000 * WINDOW_S))
     window, oldest_ms, unspent = Window(), now_ms, 0
     sizes: list[tuple[int, int]] = []
     for partition in log.partitions:
@@ -116,7 +131,7 @@ def last_matches(log: EventReader, match_log: MatchLog, now_ms: int) -> Window:
                 break
             start = max(block.start, partition.start())
             first_ms = _read_sizes(partition, start, offset + 1, sizes)
-            if first_ms is not None and first_ms < now_ms - 1000 * WINDOW_S:
+            if first_ms is not None and first_ms < since_ms:
                 break
             oldest_ms = min(oldest_ms, now_ms if first_ms is None else first_ms)
             events = int(block.counts[start - block.start : offset + 1 - block.start].sum())
