@@ -59,15 +59,16 @@ class Window:
 
     def matches(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Return the numbers with matches, ascending, and how many each has."""
-        totals: dict[int, int] = {}
+        numbers, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
         for _, block, start, end in self.blocks:
-            numbers = block.numbers()
-            bounds, offsets, _ = block.matches_of_each(numbers)
+            here = block.numbers()
+            bounds, offsets, _ = block.matches_of_each(here)
             counted = np.concatenate(([0], np.cumsum((offsets >= start) & (offsets < end))))
-            for number, count in zip(numbers.tolist(), np.diff(counted[bounds]).tolist(), strict=True):
-                totals[number] = totals.get(number, 0) + count
-        found = sorted(totals)
-        return np.array(found, np.uint32), np.array([totals[each] for each in found], np.int64)
+            numbers.append(here)
+            counts.append(np.diff(counted[bounds]))
+        found, places = np.unique(np.concatenate(numbers), return_inverse=True)
+        totals = np.bincount(places, np.concatenate(counts), found.size)
+        return found.astype(np.uint32), totals.astype(np.int64)
 
     def bits(self, groups: Sequence[Sequence[int]]) -> Any:
         """Return a bit vector for each group of numbers: which of the sampled events any of them matched."""
