@@ -375,7 +375,7 @@ def test_a_filter_that_is_an_object_counts_as_its_json(tmp_path: Path) -> None:
         ("s.jsonl", f'{{"id":{"9" * 5000},"filter":"b"}}', "line 1 is not a subscription: Integer value"),
         ("s.jsonl", f'{{"id":"a","filter":{"[" * 5000}{"]" * 5000}}}', "line 1 is not JSON: maximum rec"),
         ("s.csv", f"id,filter,delivery\na,b,{'[' * 5000}", "line 2: the delivery is not JSON"),
-        ("s.csv", gzip.compress(b"id,filter\n")[:12] + b"\xff" * 8, "cannot read"),
+        ("s.csv", gzip.compress(b"id,filter\n", mtime=0)[:12] + b"\xff" * 8, "cannot read"),
         ("s.parquet", "oops", "cannot read"),
     ],
 )

@@ -33,7 +33,7 @@ COMMANDS = {
         "demo:demo",
         "Match a year of real departures against 100,000 travellers' alerts, and check the results.",
     ),
-    "subscriptions": ("subscriptions:app", "Create, list, get, configure and delete subscriptions."),
+    "subscriptions": ("subscriptions:app", "Create, list, get, configure, move and delete subscriptions."),
     "dead-letters": (
         "delivery:app",
         "Dead letters of a subscription: list, retry or clear them.",
@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "balance": (
         "balance:balance",
-        "Show the loads of all brokers; balance this one's by moving subscriptions, or drain it.",
+        "Show the loads of all brokers, and which subscriptions this one would move where, and why.",
     ),
     "spaces": (
         "spaces:app",

@@ -57,16 +57,23 @@ def texts_by_arrow(values: pa.Array) -> pa.Array:
 
 def _writable(values: pa.Array) -> pa.Array:
     """Return dates or timestamps without those that Arrow cannot write."""
-    kind = values.type
-    if pa.types.is_date32(kind):
-        numbers, per_day = values.view(pa.int32()), 1
-    else:
-        numbers = values.view(pa.int64())
-        per_day = _DAY_S * _UNITS["ms" if pa.types.is_date64(kind) else kind.unit]
+    kind, held = values.type, values.buffers()[1]
+    dtype: np.dtype[Any] = np.dtype(np.int32)
+    per_day = 1
+    if not pa.types.is_date32(kind):
+        dtype, per_day = np.dtype(np.int64), _DAY_S * _UNITS["ms" if pa.types.is_date64(kind) else kind.unit]
     first = max(_FIRST_DAY * per_day, -(1 << 63))
     last = min((_LAST_DAY + 1) * per_day - 1, (1 << 63) - 1)
-    is_writable = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
-    return pc.if_else(is_writable, values, None)
+    if held is None or not len(values):
+        return values
+    numbers = np.frombuffer(held, dtype, len(values), values.offset * dtype.itemsize)
+    is_writable = (numbers >= first) & (numbers <= last)
+    if is_writable.all():
+        return values
+    if values.null_count:
+        is_writable &= truths_of(pc.is_valid(values))
+    validity = pa.py_buffer(np.packbits(is_writable, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def _timestamp_texts(values: pa.Array) -> pa.Array | None:
