@@ -137,6 +137,8 @@ class Leaving:
             await self._book.run(key, partial(self._store, move))
         except BaseException:
             self._book.moves.pop(key, None)
+            if before is not None:
+                self._book.moves[key] = before
             raise
         offer = Offer(
             space_name(subscription.space),
@@ -223,9 +225,14 @@ class Leaving:
         key = move.space, move.id
         if move.state == "offered":
             self._note(key, answer.reason)
-        before = replace(move, state="here") if move.digest else None
-        store = self._parts.store
-        await self._book.run(key, lambda ends, now: store.step(key, lambda _: before, (), ends, now))
+
+        def work(ends: Offsets, now_ms: int) -> Move | None:
+            standing = self._parts.registry.get(*key)
+            is_here = move.digest and standing is not None and standing.number == move.number
+            before = replace(move, state="here") if is_here else None
+            return self._parts.store.step(key, lambda _: before, (), ends, now_ms)
+
+        await self._book.run(key, work)
 
     async def taken(self, move: Move | None) -> None:
         """The other broker delivers the subscription now."""
