@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,65 @@ def test_a_space_in_which_a_subscription_arrives_is_not_deleted(tmp_path: Path) 
         until(lambda: b.client.get(OF_SPACE).status_code == 200)
         for site in (a, b):
             assert site.client.delete("/v1/spaces/s").status_code == 204
+
+
+def test_a_move_back_that_is_cancelled_still_sends_readers_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers got 404 where it had been, and made a second subscription there."""
+    monkeypatch.setattr(leaving, "OFFERED_S", 0.5)
+    with sites(tmp_path, "abc", "ab bc ac", **with_keys(tmp_path)) as (a, b, c):
+        authorise(a, b, c)
+        a.subscribe("mine", "data.n >= 0")
+        counted_everywhere(a, "bc")
+        first = moved(a, b)
+        second = moved(b, a)
+        third = moved(a, b)
+        c.stop()
+        begin(b, a)
+        until(lambda: a.brokers()["moves"].get("arriving"))
+        a.stop()
+        a.start()
+        until(lambda: b.brokers()["moves"] == {"here": 1})
+        c.start()
+        answer = a.client.get(OF_ONE)
+        assert answer.status_code == 410 and answer.json()["token"] == third
+        assert (status(a, second), status(b, third), status(b, first)) == (410, 200, 401)
+        b.publish(2)
+        assert b.take("mine", 1) == [2]
+
+
+def test_dead_letters_stay_where_they_are_when_their_subscription_comes_back(tmp_path: Path) -> None:
+    """The offer removed them."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        a.subscribe("mine", "data.n >= 0")
+        counted_everywhere(a, "b")
+        a.publish(1)
+        [message] = until(lambda: a.client.post(f"{OF_ONE}/pull", json={}).json()["messages"])
+        body = {"positions": [message["position"]], "reason": "unreadable"}
+        a.client.post(f"{OF_ONE}/terminate", json=body).raise_for_status()
+        moved(a, b)
+        begin(b, a)
+        until(lambda: "dead letters" in b.client.get(f"{OF_ONE}/move").text)
+        assert a.client.get(f"{OF_ONE}/dead-letters").json()["total"] == 1
+        assert a.client.delete(f"{OF_ONE}/dead-letters").json() == {"removed": 1}
+        moved(b, a)
+
+
+def test_a_subscription_that_expires_while_it_leaves_keeps_its_settings(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        a.subscribe("mine", "data.n >= 0")
+        given = {"max_attempts": 7, "expires_unused_s": 3600}
+        a.client.patch(OF_ONE, json={"delivery": given}).raise_for_status()
+        counted_everywhere(a, "b")
+        a.publish(1)
+        until(lambda: a.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        begin(a, b)
+        until(lambda: b.brokers()["moves"].get("ready"))
+        unused = a.gateway.unused
+        [number] = unused._watched
+        expired = unused._expire(unused._watched[number])
+        loop = a.gateway.federation._moving.get_loop()  # type: ignore[union-attr]
+        asyncio.run_coroutine_threadsafe(expired, loop).result(10)
+        until(lambda: b.client.get(OF_ONE).status_code == 200)
+        assert b.client.get(OF_ONE).json()["delivery"] == given

@@ -78,6 +78,8 @@ class Arriving:
         if before is not None and before.state not in ("moved", "here"):
             raise Unacceptable("a subscription of this name is moving")
         move = Move(*key, session, source, "arriving", digest=offer.digest)
+        if before is not None and before.state == "moved":
+            move = replace(move, earlier=before)
         # The barrier first: a reader between the two would begin before what is settled here.
         arrived = await self._book.run(key, partial(self._create_in, move, put), barrier_of(move))
         assert arrived is not None
@@ -126,7 +128,8 @@ class Arriving:
         left = self._book.moves.get(key)
         changes: list[Put | Remove] = [put]
         if standing is not None and left is not None and left.state == "moved":
-            # It was here before, and its dead letters of that time stayed.
+            if self._parts.registry.count_letters([standing.number]).get(standing.number):
+                raise Unacceptable("its dead letters of an earlier time are here: clear them first")
             changes.insert(0, Remove(*key))
         elif standing is not None:
             raise Unacceptable("there is a subscription of this name")
@@ -178,16 +181,17 @@ class Arriving:
             return
         if move is not None:
             key = move.space, move.id
-            await self._book.run(key, partial(self._remove_in, key))
+            await self._book.run(key, partial(self._remove_in, key, move.earlier))
             self._parts.subscriptions.count -= 1
         await asyncio.to_thread(self._book.send, source, session, Refused("it was cancelled"))
 
-    def _remove_in(self, key: Key, ends: Offsets, now_ms: int) -> Move | None:
+    def _remove_in(self, key: Key, earlier: Move | None, ends: Offsets, now_ms: int) -> Move | None:
         standing = self._parts.registry.get(*key)
 
-        def complete(results: Results) -> None:
+        def complete(results: Results) -> Move | None:
             if standing is not None:
                 self._book.count(key[0], standing, None)
+            return earlier
 
         return self._parts.store.step(key, complete, [Remove(*key)], ends, now_ms)
 
@@ -231,7 +235,7 @@ class Arriving:
     async def _open(self, move: Move) -> None:
         """Let clients read the subscription, with the settings that it had last."""
         key = move.space, move.id
-        here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True)
+        here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True, earlier=None)
 
         def work(ends: Offsets, now_ms: int) -> Move | None:
             standing = self._parts.registry.get(*key)

@@ -35,7 +35,7 @@ from fieldfare.gateway.federation.moving.book import (
 from fieldfare.gateway.federation.wire import Accepted, Cancelled, Ended, HandOver, Offer, Refused
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.model import DeliverySettings, Offsets, Subscription, space_name
+from fieldfare.model import Offsets, Subscription, space_name
 from fieldfare.storage.moves import Move, Results
 from fieldfare.storage.registry import Put, Remove
 
@@ -197,7 +197,8 @@ class Leaving:
             (after,) = results
             assert isinstance(after, Subscription)
             self._book.count(move.space, standing, after)
-            return replace(move, revision=after.revision)
+            # Its settings of now are handed over if it is removed as unused before the end.
+            return replace(move, revision=after.revision, delivery=encoded(after.delivery.to_wire()))
 
         return self._parts.store.step((move.space, move.id), complete, [put], ends, now_ms)
 
@@ -322,8 +323,8 @@ class Leaving:
         """Remove the subscription, unless it has dead letters here; runs on the thread of changes."""
         key = move.space, move.id
         standing = self._parts.registry.get(*key)
-        settings = DeliverySettings() if standing is None else standing.delivery
-        left = replace(move, state="moved", delivery=encoded(settings.to_wire()))
+        delivery = move.delivery if standing is None else encoded(standing.delivery.to_wire())
+        left = replace(move, state="moved", delivery=delivery)
         changes = [] if has_letters or standing is None else [Remove(*key)]
 
         def complete(results: Results) -> Move:

@@ -88,6 +88,8 @@ class Moves:
                 await self._arriving.handed_over(move, source, session, step)
             case Cancelled():
                 await self._arriving.cancelled(move, source, session)
+                if move is not None and move.earlier is not None:
+                    self._admit(move.earlier.digest)
             case _:
                 await self._leaving.taken(move)
 
