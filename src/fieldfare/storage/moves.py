@@ -57,6 +57,8 @@ class Move:
         The subscription's settings as JSON: those to hand over, or once the other broker has handed it over.
     is_told
         Whether the other broker has confirmed the end of the session.
+    filter, dialect
+        The subscription's filter while another one stands here in its place.
     earlier
         The move by which an arriving subscription had left, in case that it does not come after all.
     """
@@ -75,6 +77,8 @@ class Move:
     digest: bytes = b""
     delivery: bytes = field(default=b"", repr=False)
     is_told: bool = False
+    filter: str = ""
+    dialect: str = "sql"
     earlier: Move | None = None
 
 

@@ -175,6 +175,15 @@ class Arriving:
             handed = replace(move, delivery=encoded(answer.delivery))
             await self._store(handed)
 
+    async def peer_removed(self, move: Move) -> None:
+        """Deliver a subscription here whose other broker is gone for good: from its arrival, or its switch place."""
+        await self.ended(move, Ended({}))
+        key = move.space, move.id
+        standing = await asyncio.to_thread(self._parts.registry.get, *key)
+        now = self._book.moves[key]
+        if standing is not None and not now.delivery:
+            await self._store(replace(now, delivery=encoded(standing.delivery.to_wire())))
+
     async def cancelled(self, move: Move | None, source: str, session: str) -> None:
         """Remove a subscription that does not come after all."""
         if move is not None and move.state not in ("arriving", "accepted"):

@@ -198,7 +198,9 @@ class Leaving:
             assert isinstance(after, Subscription)
             self._book.count(move.space, standing, after)
             # Its settings of now are handed over if it is removed as unused before the end.
-            return replace(move, revision=after.revision, delivery=encoded(after.delivery.to_wire()))
+            delivery = encoded(after.delivery.to_wire())
+            text, dialect = standing.filter, standing.dialect
+            return replace(move, revision=after.revision, delivery=delivery, filter=text, dialect=dialect)
 
         return self._parts.store.step((move.space, move.id), complete, [put], ends, now_ms)
 
@@ -234,6 +236,34 @@ class Leaving:
             return self._parts.store.step(key, lambda _: before, (), ends, now_ms)
 
         await self._book.run(key, work)
+
+    async def peer_removed(self, move: Move) -> None:
+        """Keep a subscription here whose other broker is gone for good, with the filter that it had."""
+        key = move.space, move.id
+        self._note(key, f"the broker {move.peer} was removed")
+        await self._book.run(key, partial(self._keep_in, move))
+        self._set_bounds()
+        kept = await asyncio.to_thread(self._parts.registry.get, *key)
+        if kept is not None:
+            await self._parts.subscriptions.absorb([kept])
+            self._parts.deliveries.configure(kept)
+
+    def _keep_in(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
+        standing = self._parts.registry.get(move.space, move.id)
+        changes = []
+        if standing is not None and move.filter:
+            filter = compile_filter(move.filter, move.dialect)
+            changes = [Put(move.space, move.id, move.filter, move.dialect, filter.compiled, cost=filter.cost)]
+        is_here = move.digest and standing is not None and standing.number == move.number
+        here = replace(move, state="here", filter="", delivery=b"") if is_here else None
+
+        def complete(results: Results) -> Move | None:
+            for after in results:
+                assert isinstance(after, Subscription)
+                self._book.count(move.space, standing, after)
+            return here
+
+        return self._parts.store.step((move.space, move.id), complete, changes, ends, now_ms)
 
     async def taken(self, move: Move | None) -> None:
         """The other broker delivers the subscription now."""

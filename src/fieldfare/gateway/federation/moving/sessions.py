@@ -93,6 +93,14 @@ class Moves:
             case _:
                 await self._leaving.taken(move)
 
+    async def peer_removed(self, name: str) -> None:
+        """End the moves from and to a broker that is gone for good; it can be repeated."""
+        for move in [each for each in self._book.moves.values() if each.peer == name]:
+            if move.state in ("arriving", "accepted", "counting", "ready"):
+                await self._arriving.peer_removed(move)
+            elif move.state != "here":
+                await self._leaving.peer_removed(move)
+
     def _drop_if_gone(self, move: Move) -> None:
         """Forget the token of a subscription that has arrived and was deleted since."""
         key, store = (move.space, move.id), self._parts.store
