@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from federation_support import Site, sites
 from gateway_support import until
 
 from fieldfare.gateway.federation.moving import leaving
+from fieldfare.gateway.federation.moving.sessions import Moves
 
 OF_ONE = "/v1/spaces/default/subscriptions/mine"
 OF_SPACE = "/v1/spaces/s/subscriptions/mine"
@@ -193,3 +195,19 @@ def test_a_subscription_that_expires_while_it_leaves_keeps_its_settings(tmp_path
         asyncio.run_coroutine_threadsafe(expired, loop).result(10)
         until(lambda: b.client.get(OF_ONE).status_code == 200)
         assert b.client.get(OF_ONE).json()["delivery"] == given
+
+
+def test_moves_are_counted_while_another_one_begins() -> None:
+    """`GET /v1/brokers` counts them on a thread; it failed at times with 500."""
+    found: dict[int, Any] = {}
+
+    class Late:
+        @property
+        def state(self) -> str:
+            found[len(found)] = self
+            return "here"
+
+    moves = object.__new__(Moves)
+    moves._book = SimpleNamespace(moves=found)  # type: ignore[assignment]
+    found[0] = Late()
+    assert moves.counts() == {"here": 1}

@@ -149,7 +149,7 @@ class Moves:
     def counts(self) -> dict[str, int]:
         """Return the number of moves in each state."""
         found: dict[str, int] = {}
-        for move in self._book.moves.values():
+        for move in list(self._book.moves.values()):  # A copy: it is also called on threads.
             found[move.state] = found.get(move.state, 0) + 1
         return found
 
