@@ -192,3 +192,27 @@ def test_a_removed_broker_leaves_no_subscription_between_two(
         expected = [1, 2] if left is a and not is_moved else [2]
         assert left.take("mine", len(expected)) == expected
         assert left.client.delete(OF_ONE).status_code == 204
+
+
+@pytest.mark.parametrize("gone", ["b", "a"])
+def test_a_broker_that_is_removed_after_an_offer_leaves_no_subscription_between_two(
+    tmp_path: Path, gone: str
+) -> None:
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        revision = a.subscribe("mine", "data.n >= 0")
+        until(lambda: a.counts(revision, "b", "c"))
+        c.stop()
+        a.client.post(f"{OF_ONE}/move", json={"to": "b"}).raise_for_status()
+        until(lambda: b.brokers()["moves"].get("arriving"))
+        dead, left = (b, a) if gone == "b" else (a, b)
+        dead.stop()
+        c.start()
+        remove_dead(left, gone)
+        until(lambda: left.brokers()["moves"] in ({}, {"here": 1}))
+        left.publish(2)
+        c.publish(3)
+        assert sorted(left.take("mine", 2)) == [2, 3]
+        left.stop()
+        left.start()
+        assert left.client.get(OF_ONE).json()["filter"] == "data.n >= 0"
+        assert left.client.delete(OF_ONE).status_code == 204

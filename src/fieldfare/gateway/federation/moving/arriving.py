@@ -176,7 +176,10 @@ class Arriving:
             await self._store(handed)
 
     async def peer_removed(self, move: Move) -> None:
-        """Deliver a subscription here whose other broker is gone for good: from its arrival, or its switch place."""
+        """Deliver a subscription here whose other broker is gone for good.
+
+        What that one may have delivered before it named the switch places is delivered again.
+        """
         await self.ended(move, Ended({}))
         key = move.space, move.id
         standing = await asyncio.to_thread(self._parts.registry.get, *key)
