@@ -47,5 +47,5 @@ class Barriers(dict[tuple[str, str], Barrier]):
             raise barrier.problem()
 
     def holds_space(self, space: str) -> bool:
-        """Return whether a subscription of a space is moving: it is used here, but must not be changed."""
-        return any(key[0] == space and not each.is_closed for key, each in self.items())
+        """Return whether a subscription of a space is moving, not moved: both brokers rely on it."""
+        return any(key[0] == space and not each.has_letters for key, each in self.items())

@@ -196,7 +196,7 @@ class Subscriptions:
             return self._registry.delete_space(name, _now_ms())
 
         if self.barriers.holds_space(self.check_space(name)):
-            detail = f"Subscriptions of the space {name!r} are moving to other brokers: try again later."
+            detail = f"Subscriptions of the space {name!r} are moving between brokers: try again later."
             raise HttpProblem(409, "moving", detail)
         if name == DEFAULT_SPACE:
             detail = f"The space {name!r} cannot be deleted: delete its subscriptions instead."

@@ -54,9 +54,13 @@ class Move:
     digest
         The SHA-256 of such a credential that is valid here.
     delivery
-        The subscription's settings as JSON, once the other broker has handed it over.
+        The subscription's settings as JSON: those to hand over, or once the other broker has handed it over.
     is_told
         Whether the other broker has confirmed the end of the session.
+    filter, dialect
+        The subscription's filter while another one stands here in its place.
+    earlier
+        The move by which an arriving subscription had left, in case that it does not come after all.
     """
 
     space: str
@@ -73,6 +77,9 @@ class Move:
     digest: bytes = b""
     delivery: bytes = field(default=b"", repr=False)
     is_told: bool = False
+    filter: str = ""
+    dialect: str = "sql"
+    earlier: Move | None = None
 
 
 Results = Sequence[Subscription | Conflict | None]

@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 from gateway_support import SUBSCRIPTIONS, served, until
+from receiver_support import LOOPBACK
 
 from fieldfare.client import ApiError, Client
 from fieldfare.gateway.admission.request_ids import HEADER, request_id
-from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE, JsonLines, TextLines, process_line
+from fieldfare.gateway.push.pushes import Push
+from fieldfare.runtimes.process.log_lines import (
+    FORMAT_VARIABLE,
+    REQUEST_ID,
+    JsonLines,
+    TextLines,
+    process_line,
+)
 
 ID = HEADER.decode()
 
@@ -65,6 +73,23 @@ def test_a_failure_is_found_in_the_log_by_its_id(
     [mine] = [each for each in found if each.get("request") == "find-me"]
     assert mine["level"] == "ERROR" and "it broke here" in mine["exception"]
     assert any(each.get("request") == raised.value.request_id for each in found)
+
+
+def test_a_push_does_not_log_the_request_that_began_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its lines, for as long as the service ran, named the request that had set the address."""
+    seen: list[str] = []
+
+    async def noted(self: Push) -> None:
+        seen.append(REQUEST_ID.get())
+
+    monkeypatch.setattr(Push, "_run", noted)
+    with served(tmp_path, **LOOPBACK) as (_, client):
+        body = {"filter": "data.x = 1", "delivery": {"push": {"url": "http://127.0.0.1:9/hook"}}}
+        client.put(f"{SUBSCRIPTIONS}/a", json=body, headers={ID: "began-it"}).raise_for_status()
+        until(lambda: seen)
+    assert seen == [""]
 
 
 def test_the_audit_log_names_the_request(tmp_path: Path) -> None:

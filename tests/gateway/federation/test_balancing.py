@@ -201,6 +201,7 @@ def test_a_broker_without_room_elsewhere_says_so(tmp_path: Path) -> None:
         answer = a.client.get("/v1/balance?drain=true")
         assert answer.status_code == 409 and answer.json()["type"].endswith(":no-room")
         assert a.client.get("/v1/balance").json()["moves"] == []
+        assert a.client.get("/v1/balance?drain=yes").status_code == 400, "it is no balance without a drain"
         result = CliRunner().invoke(app, ["balance", "--url", a.url])
         assert result.exit_code == 0 and "nothing is to be moved" in result.output
 

@@ -159,3 +159,60 @@ def test_entries_for_a_removed_neighbour_have_no_path_and_no_number(tmp_path: Pa
     ]
     assert store.published() is None
     store.close()
+
+
+OF_ONE = "/v1/spaces/default/subscriptions/mine"
+
+
+@pytest.mark.parametrize("gone", ["b", "a"])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_removed_broker_leaves_no_subscription_between_two(
+    tmp_path: Path, gone: str, is_moved: bool
+) -> None:
+    """It could be neither read, replaced nor deleted any more."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = a.subscribe("mine", "data.n >= 0")
+        until(lambda: a.counts(revision, "b"))
+        a.publish(1)
+        until(lambda: a.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        a.client.post(f"{OF_ONE}/move", json={"to": "b"}).raise_for_status()
+        until(lambda: b.brokers()["moves"].get("ready"))
+        if is_moved:
+            assert a.take("mine", 1) == [1]
+            until(lambda: b.client.get(OF_ONE).status_code == 200)
+        dead, left = (b, a) if gone == "b" else (a, b)
+        dead.stop()
+        remove_dead(left, gone)
+        if left is a and is_moved:
+            until(lambda: a.client.get(OF_ONE).status_code == 404)
+            a.subscribe("mine", "data.n >= 0")
+        until(lambda: left.client.get(OF_ONE).status_code == 200)
+        assert left.client.get(OF_ONE).json()["filter"] == "data.n >= 0"
+        left.publish(2)
+        expected = [1, 2] if left is a and not is_moved else [2]
+        assert left.take("mine", len(expected)) == expected
+        assert left.client.delete(OF_ONE).status_code == 204
+
+
+@pytest.mark.parametrize("gone", ["b", "a"])
+def test_a_broker_that_is_removed_after_an_offer_leaves_no_subscription_between_two(
+    tmp_path: Path, gone: str
+) -> None:
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        revision = a.subscribe("mine", "data.n >= 0")
+        until(lambda: a.counts(revision, "b", "c"))
+        c.stop()
+        a.client.post(f"{OF_ONE}/move", json={"to": "b"}).raise_for_status()
+        until(lambda: b.brokers()["moves"].get("arriving"))
+        dead, left = (b, a) if gone == "b" else (a, b)
+        dead.stop()
+        c.start()
+        remove_dead(left, gone)
+        until(lambda: left.brokers()["moves"] in ({}, {"here": 1}))
+        left.publish(2)
+        c.publish(3)
+        assert sorted(left.take("mine", 2)) == [2, 3]
+        left.stop()
+        left.start()
+        assert left.client.get(OF_ONE).json()["filter"] == "data.n >= 0"
+        assert left.client.delete(OF_ONE).status_code == 204

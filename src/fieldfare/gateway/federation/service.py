@@ -168,6 +168,7 @@ class Federation:
             state = self._correspondence.get(name)
             if state.is_removed:
                 continue
+            await self.moves.peer_removed(name)
             await self._writer.change(partial(self._forget_broker, name))
             stored = await asyncio.to_thread(self._brokers.brokers)
             self._correspondence.brokers = {each.name: each for each in stored}

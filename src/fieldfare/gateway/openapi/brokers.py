@@ -161,6 +161,7 @@ _BALANCE: Json = path(
             "404": problem("This service is no broker."),
             "409": problem("No other broker can take the subscriptions of one that is to be drained."),
         },
+        problems="400",
     ),
     post=operation(
         "balance",

@@ -16,6 +16,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -96,7 +97,8 @@ class Push:
         self.has_accepted = False
         """Whether the receiver has accepted anything since `Pushes.is_used` last reset this."""
         self.under_way: set[asyncio.Task[None]] = set()
-        self.task = asyncio.get_running_loop().create_task(self._run_on())
+        # Of its own context: it outlives the request that began it, whose id is in the log's lines.
+        self.task = asyncio.get_running_loop().create_task(self._run_on(), context=Context())
 
     @property
     def settings(self) -> PushSettings:

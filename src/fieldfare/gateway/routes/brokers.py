@@ -90,7 +90,10 @@ class BrokerRoutes:
 
     async def get_balance(self, request: Request) -> Response:
         """Return the loads of all brokers, and what this one would do about its own; it does nothing."""
-        is_drain = query_text(request, "drain") in ("true", "1")
+        drain = query_text(request, "drain") or "false"
+        if drain not in ("true", "1", "false", "0"):
+            raise HttpProblem(400, "bad-parameter", "drain must be true or false.", parameter="drain")
+        is_drain = drain in ("true", "1")
         return json_response(await self._federation().balancer.document(is_drain=is_drain))
 
     async def balance(self, request: Request) -> Response:

@@ -78,6 +78,8 @@ class Arriving:
         if before is not None and before.state not in ("moved", "here"):
             raise Unacceptable("a subscription of this name is moving")
         move = Move(*key, session, source, "arriving", digest=offer.digest)
+        if before is not None and before.state == "moved":
+            move = replace(move, earlier=before)
         # The barrier first: a reader between the two would begin before what is settled here.
         arrived = await self._book.run(key, partial(self._create_in, move, put), barrier_of(move))
         assert arrived is not None
@@ -126,7 +128,8 @@ class Arriving:
         left = self._book.moves.get(key)
         changes: list[Put | Remove] = [put]
         if standing is not None and left is not None and left.state == "moved":
-            # It was here before, and its dead letters of that time stayed.
+            if self._parts.registry.count_letters([standing.number]).get(standing.number):
+                raise Unacceptable("its dead letters of an earlier time are here: clear them first")
             changes.insert(0, Remove(*key))
         elif standing is not None:
             raise Unacceptable("there is a subscription of this name")
@@ -172,22 +175,35 @@ class Arriving:
             handed = replace(move, delivery=encoded(answer.delivery))
             await self._store(handed)
 
+    async def peer_removed(self, move: Move) -> None:
+        """Deliver a subscription here whose other broker is gone for good.
+
+        What that one may have delivered before it named the switch places is delivered again.
+        """
+        await self.ended(move, Ended({}))
+        key = move.space, move.id
+        standing = await asyncio.to_thread(self._parts.registry.get, *key)
+        now = self._book.moves[key]
+        if standing is not None and not now.delivery:
+            await self._store(replace(now, delivery=encoded(standing.delivery.to_wire())))
+
     async def cancelled(self, move: Move | None, source: str, session: str) -> None:
         """Remove a subscription that does not come after all."""
         if move is not None and move.state not in ("arriving", "accepted"):
             return
         if move is not None:
             key = move.space, move.id
-            await self._book.run(key, partial(self._remove_in, key))
+            await self._book.run(key, partial(self._remove_in, key, move.earlier))
             self._parts.subscriptions.count -= 1
         await asyncio.to_thread(self._book.send, source, session, Refused("it was cancelled"))
 
-    def _remove_in(self, key: Key, ends: Offsets, now_ms: int) -> Move | None:
+    def _remove_in(self, key: Key, earlier: Move | None, ends: Offsets, now_ms: int) -> Move | None:
         standing = self._parts.registry.get(*key)
 
-        def complete(results: Results) -> None:
+        def complete(results: Results) -> Move | None:
             if standing is not None:
                 self._book.count(key[0], standing, None)
+            return earlier
 
         return self._parts.store.step(key, complete, [Remove(*key)], ends, now_ms)
 
@@ -231,7 +247,7 @@ class Arriving:
     async def _open(self, move: Move) -> None:
         """Let clients read the subscription, with the settings that it had last."""
         key = move.space, move.id
-        here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True)
+        here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True, earlier=None)
 
         def work(ends: Offsets, now_ms: int) -> Move | None:
             standing = self._parts.registry.get(*key)

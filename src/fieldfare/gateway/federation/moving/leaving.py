@@ -35,7 +35,7 @@ from fieldfare.gateway.federation.moving.book import (
 from fieldfare.gateway.federation.wire import Accepted, Cancelled, Ended, HandOver, Offer, Refused
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.model import DeliverySettings, Offsets, Subscription, space_name
+from fieldfare.model import Offsets, Subscription, space_name
 from fieldfare.storage.moves import Move, Results
 from fieldfare.storage.registry import Put, Remove
 
@@ -137,6 +137,8 @@ class Leaving:
             await self._book.run(key, partial(self._store, move))
         except BaseException:
             self._book.moves.pop(key, None)
+            if before is not None:
+                self._book.moves[key] = before
             raise
         offer = Offer(
             space_name(subscription.space),
@@ -195,7 +197,10 @@ class Leaving:
             (after,) = results
             assert isinstance(after, Subscription)
             self._book.count(move.space, standing, after)
-            return replace(move, revision=after.revision)
+            # Its settings of now are handed over if it is removed as unused before the end.
+            delivery = encoded(after.delivery.to_wire())
+            text, dialect = standing.filter, standing.dialect
+            return replace(move, revision=after.revision, delivery=delivery, filter=text, dialect=dialect)
 
         return self._parts.store.step((move.space, move.id), complete, [put], ends, now_ms)
 
@@ -223,9 +228,42 @@ class Leaving:
         key = move.space, move.id
         if move.state == "offered":
             self._note(key, answer.reason)
-        before = replace(move, state="here") if move.digest else None
-        store = self._parts.store
-        await self._book.run(key, lambda ends, now: store.step(key, lambda _: before, (), ends, now))
+
+        def work(ends: Offsets, now_ms: int) -> Move | None:
+            standing = self._parts.registry.get(*key)
+            is_here = move.digest and standing is not None and standing.number == move.number
+            before = replace(move, state="here") if is_here else None
+            return self._parts.store.step(key, lambda _: before, (), ends, now_ms)
+
+        await self._book.run(key, work)
+
+    async def peer_removed(self, move: Move) -> None:
+        """Keep a subscription here whose other broker is gone for good, with the filter that it had."""
+        key = move.space, move.id
+        self._note(key, f"the broker {move.peer} was removed")
+        await self._book.run(key, partial(self._keep_in, move))
+        self._set_bounds()
+        kept = await asyncio.to_thread(self._parts.registry.get, *key)
+        if kept is not None:
+            await self._parts.subscriptions.absorb([kept])
+            self._parts.deliveries.configure(kept)
+
+    def _keep_in(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
+        standing = self._parts.registry.get(move.space, move.id)
+        changes = []
+        if standing is not None and move.filter:
+            filter = compile_filter(move.filter, move.dialect)
+            changes = [Put(move.space, move.id, move.filter, move.dialect, filter.compiled, cost=filter.cost)]
+        is_here = move.digest and standing is not None and standing.number == move.number
+        here = replace(move, state="here", filter="", delivery=b"") if is_here else None
+
+        def complete(results: Results) -> Move | None:
+            for after in results:
+                assert isinstance(after, Subscription)
+                self._book.count(move.space, standing, after)
+            return here
+
+        return self._parts.store.step((move.space, move.id), complete, changes, ends, now_ms)
 
     async def taken(self, move: Move | None) -> None:
         """The other broker delivers the subscription now."""
@@ -315,8 +353,8 @@ class Leaving:
         """Remove the subscription, unless it has dead letters here; runs on the thread of changes."""
         key = move.space, move.id
         standing = self._parts.registry.get(*key)
-        settings = DeliverySettings() if standing is None else standing.delivery
-        left = replace(move, state="moved", delivery=encoded(settings.to_wire()))
+        delivery = move.delivery if standing is None else encoded(standing.delivery.to_wire())
+        left = replace(move, state="moved", delivery=delivery)
         changes = [] if has_letters or standing is None else [Remove(*key)]
 
         def complete(results: Results) -> Move:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from dataclasses import replace
 from typing import Any
 
 from fieldfare.gateway.admission.callers import Caller, Right
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.moving.arriving import Arriving
-from fieldfare.gateway.federation.moving.book import Book, MoveParts
+from fieldfare.gateway.federation.moving.book import Book, Key, MoveParts
 from fieldfare.gateway.federation.moving.leaving import Leaving
 from fieldfare.gateway.federation.wire import (
     Accepted,
@@ -43,12 +44,14 @@ class Moves:
         urls = {name: each.url for name, each in settings.broker_settings.neighbours().items()}
         self._leaving = Leaving(self._book, inbox, urls)
         self._arriving = Arriving(self._book, settings.public_url or "", settings.filter_max_bytes)
-        self._callers: dict[bytes, Caller] = {}
+        self._callers: dict[bytes, tuple[str, Caller]] = {}
+        self._digests: dict[Key, bytes] = {}
+        """The digests of the valid tokens; a subscription has at most one."""
         self._next_s = 0.0
         inbox.on_move = self._receive
         self._leaving.resend()
         self._arriving.resend()
-        for move in self._book.in_state("here"):
+        for move in self._book.in_state("here", "cancelled"):
             self._drop_if_gone(move)
         for move in list(self._book.moves.values()):
             self._admit(move.digest)
@@ -85,15 +88,26 @@ class Moves:
                 await self._arriving.handed_over(move, source, session, step)
             case Cancelled():
                 await self._arriving.cancelled(move, source, session)
+                if move is not None and move.earlier is not None:
+                    self._admit(move.earlier.digest)
             case _:
                 await self._leaving.taken(move)
 
+    async def peer_removed(self, name: str) -> None:
+        """End the moves from and to a broker that is gone for good; it can be repeated."""
+        for move in [each for each in self._book.moves.values() if each.peer == name]:
+            if move.state in ("arriving", "accepted", "counting", "ready"):
+                await self._arriving.peer_removed(move)
+            elif move.state != "here":
+                await self._leaving.peer_removed(move)
+
     def _drop_if_gone(self, move: Move) -> None:
-        """Forget that a subscription has arrived that was deleted since: its token is valid no more."""
+        """Forget the token of a subscription that has arrived and was deleted since."""
         key, store = (move.space, move.id), self._parts.store
         standing = self._parts.registry.get(*key)
         if standing is None or standing.number != move.number:
-            self._book.run_now(key, lambda ends, now: store.step(key, lambda _: None, (), ends, now))
+            left = None if move.state == "here" else replace(move, digest=b"")
+            self._book.run_now(key, lambda ends, now: store.step(key, lambda _: left, (), ends, now))
 
     # For operators
 
@@ -135,7 +149,7 @@ class Moves:
     def counts(self) -> dict[str, int]:
         """Return the number of moves in each state."""
         found: dict[str, int] = {}
-        for move in self._book.moves.values():
+        for move in list(self._book.moves.values()):  # A copy: it is also called on threads.
             found[move.state] = found.get(move.state, 0) + 1
         return found
 
@@ -147,23 +161,32 @@ class Moves:
 
     def find_caller(self, key: bytes) -> Caller | None:
         """Return the caller with the token of a subscription that moved here; None if it is not valid."""
-        return self._callers.get(hashlib.sha256(key).digest())
+        space, caller = self._callers.get(hashlib.sha256(key).digest(), ("", None))
+        # The space may be gone, and another one have its name.
+        return caller if self._parts.subscriptions.is_there(space) else None
 
     def _admit(self, digest: bytes) -> None:
         move = next(
             (each for each in self._book.moves.values() if hmac.compare_digest(each.digest, digest)), None
         )
-        if move is not None and digest:
+        if move is not None and digest and self._digests.get((move.space, move.id)) != digest:
+            self._revoke((move.space, move.id))
             name = space_name(move.space)
-            self._callers[digest] = Caller(f"moved {move.id}", {name: (Right.SUBSCRIBE,)}, only=move.id)
+            caller = Caller(f"moved {move.id}", {name: (Right.SUBSCRIBE,)}, only=move.id)
+            self._callers[digest] = move.space, caller
+            self._digests[move.space, move.id] = digest
+
+    def _revoke(self, key: Key) -> None:
+        _, caller = self._callers.pop(self._digests.pop(key, b""), ("", None))
+        if caller is not None:
+            caller.end()
 
     def _changed(self, number: int, subscription: Subscription | None) -> None:
         """Revoke the token of a subscription that was deleted here; one that moves on keeps it."""
         if subscription is not None:
             return
         for key, move in list(self._book.moves.items()):
-            if move.number == number and move.state == "here":
-                caller = self._callers.pop(move.digest, None)
-                if caller is not None:
-                    caller.end()
-                self._book.moves.pop(key)
+            if move.number == number and move.state in ("here", "offered", "cancelled"):
+                self._revoke(key)
+                if move.state == "here":
+                    self._book.moves.pop(key)
