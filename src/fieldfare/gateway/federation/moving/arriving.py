@@ -178,7 +178,7 @@ class Arriving:
     async def peer_removed(self, move: Move) -> None:
         """Deliver a subscription here whose other broker is gone for good.
 
-        What that one may have delivered before it named the switch places is delivered again.
+        The messages that it may have delivered before it named the switch places are delivered again.
         """
         await self.ended(move, Ended({}))
         key = move.space, move.id
