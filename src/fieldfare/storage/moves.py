@@ -44,7 +44,7 @@ class Move:
     number
         The subscription's number at this broker.
     revision
-        The revision of this registry that the present state waits for: see `gateway.federation.moves`.
+        The revision of this registry that the present state waits for: see `gateway.federation.moving`.
     begins
         Where the arriving subscription's matches begin.
     bounds

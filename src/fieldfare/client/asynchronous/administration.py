@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
 
 
-class AsyncAdministration:
+class AsyncAdministration(ABC):
     """The part of a client that administers a service."""
 
     space: str
@@ -99,5 +100,6 @@ class AsyncAdministration:
         """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
         await self._perform(protocol.revoke_key(id))
 
+    @abstractmethod
     async def _perform(self, call: ApiCall[Result]) -> Result:
-        raise NotImplementedError
+        """Send a request, and return the result that its answer holds."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
 
 
-class Administration:
+class Administration(ABC):
     """The part of a client that administers a service."""
 
     space: str
@@ -100,5 +101,6 @@ class Administration:
         """Revoke an API key and close its open connections; ApiError (404) if it does not exist."""
         self._perform(protocol.revoke_key(id))
 
+    @abstractmethod
     def _perform(self, call: ApiCall[Result]) -> Result:
-        raise NotImplementedError
+        """Send a request, and return the result that its answer holds."""

@@ -23,10 +23,13 @@ from fieldfare.storage.event_log import EventReader, LogPartition
 from fieldfare.storage.match_log import MatchBlock, MatchLog, spent_by_space
 
 WINDOW_S = 60.0
-"""Seconds of the log that are looked at, as far as `BLOCKS_MAX` reaches."""
+"""Seconds of the log that are looked at, as far as `BLOCKS_MAX` and `MATCHES_MAX` reach."""
 
 BLOCKS_MAX = 128
 """Maximum blocks of the match log that are read in each partition."""
+
+MATCHES_MAX = 5_000_000
+"""Matches after which no more blocks of a partition are read: a broker under load measures itself cheaply."""
 
 SIZED_RECORDS = 50
 """Maximum records that are read for the mean size of their events."""
@@ -123,13 +126,15 @@ def last_matches(log: EventReader, match_log: MatchLog, now_ms: int, since_ms: i
     window, oldest_ms, unspent = Window(), now_ms, 0
     sizes: list[tuple[int, int]] = []
     for partition in log.partitions:
+        matches = 0
         offset = match_log.partition(partition.number).end(partition.start()) - 1
         for _ in range(BLOCKS_MAX):
             if offset < partition.start():
                 break
             block = _block_at(match_log, partition.number, offset)
-            if block is None:
+            if block is None or (matches and matches + block.matches > MATCHES_MAX):
                 break
+            matches += block.matches
             start = max(block.start, partition.start())
             first_ms = _read_sizes(partition, start, offset + 1, sizes)
             if first_ms is not None and first_ms < since_ms:
