@@ -50,7 +50,8 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import ONE_SLICE
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.session import SparkSettings, service_session
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord
@@ -179,14 +180,15 @@ def wrong(folder: DataFolder, work: Workload, start: int, places: Places) -> int
 def delays(
     session: SparkSession, folder: DataFolder, work: Workload, events_per_s: float
 ) -> dict[str, float]:
-    """The streaming query at a steady pace."""
-    query = start_query(session, folder, MicroBatchSettings(tasks=2, split_bytes=SPLIT_BYTES))
+    """The driver's loop at a steady pace."""
+    settings = MicroBatchSettings(tasks=2, split_bytes=SPLIT_BYTES)
+    loop = MatchLoop(session.sparkContext, folder, settings, RangeJobs(session, folder, settings))
     _, lines = work.events(int(events_per_s * (WARM_S + PACED_S)))
     log = open_event_log(folder.log_url)
     matches = open_match_log(folder.matches_url).partition(0)
     append(folder, lines[:RECORD_EVENTS], RECORD_EVENTS)
     first = log.partitions[0].end()
-    while matches.end() < first:  # the query has started, and its workers have the index
+    while matches.end() < first:  # the loop has started, and its workers have the index
         time.sleep(0.01)
     pieces = [lines[at : at + PACED_RECORD_EVENTS] for at in range(0, len(lines), PACED_RECORD_EVENTS)]
     sent, seen = np.zeros(len(pieces)), np.zeros(len(pieces))
@@ -207,7 +209,7 @@ def delays(
             seen[done:end] = time.monotonic()
             done = end
         time.sleep(0.002)
-    query.stop()
+    loop.stop()
     measured = (seen - sent)[int(len(pieces) * WARM_S / (WARM_S + PACED_S)) :] * 1000
     p50_ms, p75_ms, p99_ms = np.quantile(measured, (0.5, 0.75, 0.99)).round(1).tolist()
     return {"p50_ms": p50_ms, "p75_ms": p75_ms, "p99_ms": p99_ms, "events_per_s": round(events_per_s)}

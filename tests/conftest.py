@@ -22,9 +22,12 @@ TOGETHER = {
         *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity", "three_sites")),
         *(f"tests/faults/test_{name}.py" for name in ("sites", "backup_under_kills")),
     ),
-    "session": tuple(
-        f"tests/runtimes/test_spark_{name}.py"
-        for name in ("batch", "files", "match", "odd_tables", "past", "query", "distributed")
+    "session": (
+        "tests/runtimes/test_match_loop.py",
+        *(
+            f"tests/runtimes/test_spark_{name}.py"
+            for name in ("batch", "files", "match", "odd_tables", "past", "distributed")
+        ),
     ),
     "flights": ("tests/cli/demo/",),
     "figures": ("tests/papers/bluedove/test_section_4_simulation.py",),

@@ -15,30 +15,7 @@ from fieldfare.storage.folder import DataFolder
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 
-def checkpoint_files(data: Path, which: str, count: int = 1) -> list[Path]:
-    """The newest batches' files of Spark's checkpoint."""
-    files = [path for path in (DataFolder(data).checkpoint / which).iterdir() if path.name.isdigit()]
-    return sorted(files, key=lambda path: int(path.name))[-count:]
-
-
-def remove(paths: list[Path]) -> None:
-    for path in paths:
-        path.unlink()
-
-
 DAMAGES: dict[str, Callable[[Path], None]] = {
-    "the newest offsets are empty": lambda data: empty(checkpoint_files(data, "offsets")),
-    "the newest commits are empty": lambda data: empty(checkpoint_files(data, "commits")),
-    "the last three of both are empty": lambda data: empty(
-        checkpoint_files(data, "offsets", 3) + checkpoint_files(data, "commits", 3)
-    ),
-    "all offsets and commits are empty": lambda data: empty(
-        checkpoint_files(data, "offsets", 999) + checkpoint_files(data, "commits", 999)
-    ),
-    "the newest offsets are torn": lambda data: tear(checkpoint_files(data, "offsets")),
-    "the newest commits are gone": lambda data: remove(checkpoint_files(data, "commits", 3)),
-    "the metadata is empty": lambda data: empty([DataFolder(data).checkpoint / "metadata"]),
-    "the checkpoint is gone": lambda data: shutil.rmtree(DataFolder(data).checkpoint),
     "the heartbeat is empty": lambda data: empty([DataFolder(data).heartbeat]),
     "the heartbeat is torn": lambda data: tear([DataFolder(data).heartbeat]),
     "the newest manifest is empty": lambda data: empty(newest(DataFolder(data).index / "manifests")),
@@ -61,8 +38,8 @@ def damage(played: Scene, names: list[str]) -> None:
 
 
 def test_it_starts_after_a_power_failure_that_emptied_the_newest_unsynced_files(tmp_path: Path) -> None:
-    """Spark never syncs its checkpoint: ext4 leaves empty files where the newest were."""
-    names = ["the newest offsets are empty", "the newest commits are empty", "the heartbeat is empty"]
+    """ext4 leaves empty files where the newest were."""
+    names = ["the heartbeat is empty", "the newest manifest is empty"]
     with scene(tmp_path / "data", 111, CALM_LOAD, **BUSY) as played:
         damage(played, names)
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 KEPT = {**BUSY, "retention_bytes": 32 << 30}
 """Retention removes nothing: what an old copy of one file lacks must still be in the others."""
-PARTS = ("log.db", "registry.db", "matches", "checkpoint", "index")
+PARTS = ("log.db", "registry.db", "matches", "index")
 AWAY: Key = ("default", "pulled")
 """Nobody reads this subscription between the copy and its return: what it is owed lies in the match log."""
 
@@ -74,7 +74,7 @@ def test_an_older_log_put_back_gives_new_events_no_old_matches(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("what", ["registry.db", "matches", "checkpoint", "index"])
+@pytest.mark.parametrize("what", ["registry.db", "matches", "index"])
 def test_an_older_copy_of_one_part_delivers_nothing_wrong(tmp_path: Path, what: str) -> None:
     """One part alone is from before, all others are of now."""
     suffer(tmp_path, what, 122)

@@ -30,7 +30,7 @@ from fieldfare.runtimes.spark.elastic.pinned import (
     open_placed,
     place_tasks,
 )
-from fieldfare.runtimes.spark.query import reason
+from fieldfare.runtimes.spark.failures import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
 
 

@@ -25,7 +25,7 @@ from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.distributed import tasks
 from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing, routing_of
 from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
-from fieldfare.runtimes.spark.source import RANGES
+from fieldfare.runtimes.spark.range_task import RANGES
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import NewRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,11 @@ from fieldfare.runtimes.spark import (
     replay_planner,
     replay_task,
 )
+from fieldfare.runtimes.spark import (
+    following as spark_following,
+)
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.storage.errors import StorageError
 
 from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile
@@ -235,6 +239,9 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "runtimes.indexer.snapshot_builder": {"SlicesBuilder": partial(SlicesBuilder, library=NAIVE)},
     "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file},
     "runtimes.spark.batch_planner": {"time": Time},
+    "runtimes.spark.following": {
+        "time": Time, "LOOK_S": 0.3, "LOOK_MAX_S": 2.0, "OPEN_EVERY_S": 0.5, "STANDBY_WAIT_S": 1.0
+    },
     "runtimes.spark.heartbeat": {},
     "runtimes.spark.replay_planner": {},
     "runtimes.spark.replay_task": {"build_part": partial(build_part, library=NAIVE)},
@@ -447,18 +454,18 @@ def run_driver(machine: Machine, process: Process) -> None:
     beat = heartbeat.PipelineHeartbeat(disk.folder, log, matches)
     recovers.start(predecessor_died=beat.predecessor_died, told=beat.told)
     beat.beat("starting")
-    process.spawn(partial(_run_queries, machine, process, recovers), "query")
+    process.spawn(partial(_run_loops, machine, process, recovers), "matching")
     process.spawn(partial(_run_replays, machine, process), "pasts")
     while True:
         Time.sleep(BEAT_S)
         beat.beat("running")
 
 
-def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
-    """One query after the other, as the driver does."""
+def _run_loops(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
+    """One loop after the other, as the driver does."""
     while True:
         try:
-            _run_query(machine, process, recovers)
+            _run_loop(machine, process, recovers)
         except (TaskError, StorageError, OSError) as error:
             pause_s = recovers.failed(str(error), str(error))
             if pause_s is None:
@@ -466,23 +473,47 @@ def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery
             Time.sleep(pause_s)
 
 
-def _run_query(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
+def _run_loop(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
+    """What `runtimes.spark.match_loop` does: batches while much waits, otherwise following tasks."""
     planner = batch_planner.BatchPlanner(machine.disk.folder, BATCHES)
-    matcher = range_task.RangeMatcher(machine.disk.folder, lambda: 0.0)
     start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
+    workers = [range_task.RangeMatcher(machine.disk.folder, lambda: 0.0) for _ in range(2)]
+    follows = machine.steps.random.random() < 0.5  # on a cluster no task does
 
     def match(ranges: list[tuple[int, int, int]], manifest: int) -> None:
         for each in ranges:
-            matcher.match(range_task.RecordRange(*each, manifest))
+            workers[0].match(range_task.RecordRange(*each, manifest))
 
     while True:
-        end = planner.next_end(start)
-        if end["ends"] == start["ends"]:
-            continue
-        tasks = planner.tasks(start["ends"], end["ends"])
-        run_tasks(machine, process, [partial(match, ranges, end["manifest"]) for ranges in tasks])
+        if not follows or planner.is_behind(start["ends"]):
+            end = planner.next_end(start)
+            if end["ends"] == start["ends"]:
+                continue
+            tasks = planner.tasks(start["ends"], end["ends"])
+            run_tasks(machine, process, [partial(match, ranges, end["manifest"]) for ranges in tasks])
+        else:
+            run_tasks(machine, process, _followers(machine, workers))
+            end = {"ends": planner.first(), "manifest": 0}
         recovers.works()
         start = end
+
+
+def _followers(machine: Machine, workers: Sequence[range_task.RangeMatcher]) -> list[Callable[[], object]]:
+    """A following task, and the next one, which stands by while the first follows, and stays longer."""
+    random = machine.steps.random
+    partitions = tuple(range(len(workers[0].log.partitions)))
+    lanes = (
+        FollowerLane(partitions, random.uniform(0.5, 4.0)),
+        FollowerLane(partitions, random.uniform(2.0, 8.0), random.uniform(0.0, 4.0)),
+    )
+    ends: list[bool] = []
+
+    def follow(worker: range_task.RangeMatcher, lane: FollowerLane) -> None:
+        follower = spark_following.Follower(machine.disk.folder, worker, BATCHES)
+        if follower.follow(lane, lambda: not ends):
+            ends.append(True)  # the other one is told to end
+
+    return [partial(follow, *each) for each in zip(workers, lanes, strict=True)]
 
 
 def _run_replays(machine: Machine, process: Process) -> None:

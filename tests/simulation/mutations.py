@@ -22,6 +22,7 @@ from fieldfare.matching import part
 from fieldfare.model import Cursor, Offsets
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.following import Follower, _Followed
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage.event_log import ends_of, starts_of
@@ -163,6 +164,28 @@ def _no_wait_for_the_index(self: BatchPlanner, stamp: int) -> int | None:
     return None if newest is None else newest.number
 
 
+def _newest_covers(self: IndexCache, stamp: int) -> int | None:
+    self.open_newest()
+    return self._number if self._number >= 0 else None
+
+
+def _skips_a_record(self: Follower, each: Any, upto: int, now_s: float) -> bool:
+    """A task that follows the log takes some records for matched."""
+    has_matched = real_match(self, each, upto, now_s)
+    if has_matched and each.position % 5 == 0:
+        each.matched.fill(each.position, each.position + 1)
+        each.position += 1
+    return has_matched
+
+
+real_match = Follower._match
+
+
+def _looks_at_no_blocks(self: Any) -> bool:
+    """A task that follows the log matches again what others have matched, with whatever index there is."""
+    return False
+
+
 def _any_manifest(self: Any, number: int, stamp: int) -> Any:
     return self._store.newest()
 
@@ -184,7 +207,10 @@ MUTATIONS: dict[str, list[Patch]] = {
     "an index need not cover a record": [
         (BatchPlanner, "_wait_for_index", _no_wait_for_the_index),
         (IndexCache, "_manifest", _any_manifest),
+        (IndexCache, "covering", _newest_covers),
     ],
+    "a follower skips records": [(Follower, "_match", _skips_a_record)],
+    "a late follower writes what is matched": [(_Followed, "skip_matched", _looks_at_no_blocks)],
     "keys are not kept in order": [(RecordCache, "_names", _no_names)],
     "letters are not saved": [(CursorSnapshot, "cursor", _letters_are_not_saved)],
     "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],

@@ -19,7 +19,7 @@ ALL_SEEDS = 10_000
 SEEDS_BATCH_SIZE = 250
 """Of one test: several run beside each other."""
 
-CAUGHT_WITHIN = 400
+CAUGHT_WITHIN = 1_000
 """So many seeds find any of the mistakes."""
 
 QUICKLY = (

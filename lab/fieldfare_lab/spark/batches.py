@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from fieldfare.forwarding import LoadTable, policy_of
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
+from fieldfare.runtimes.spark.distributed.learning import work_of
 from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing
 from fieldfare.runtimes.spark.distributed.tasks import Spread
-from fieldfare.runtimes.spark.query import matched_ranges
-from fieldfare.runtimes.spark.source import RANGES_SQL
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
+from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
@@ -87,6 +92,7 @@ class LogBatches:
         self._seed = seed
         self.manifest = Manifest(-1, 0)
         self._measured = MeasuredLoads()
+        self._range_jobs: RangeJobs | None = None
 
     @property
     def loads(self) -> dict[str, LoadTable]:
@@ -97,15 +103,20 @@ class LogBatches:
         """Match the records with ``start <= offset < end``, and learn from them."""
         self._take_newest()
         started_s = time.monotonic()
-        spread = None
-        if self._forwarding is not None:
-            exits = self._session.sparkContext.defaultParallelism
-            spread = Spread(self._matchers, exits, self._forwarding, self._seed)
-        rows = matched_ranges(self._ranges(start, end, started_s), self._folder, spread).collect()
+        rows = self._jobs().match(self._tasks(start, end, started_s), self.manifest.number)
         ended_s = time.monotonic()
-        work = [done for row in rows for done in row.work]
-        self._measured.learn(self.manifest, work, started_s, ended_s)
-        return self._report(rows, work, ended_s - started_s)
+        self._measured.learn(self.manifest, work_of(rows), started_s, ended_s)
+        return self._report(rows, ended_s - started_s)
+
+    def _jobs(self) -> RangeJobs | SpreadJobs:
+        tasks = self._session.sparkContext.defaultParallelism
+        if self._forwarding is None:
+            if self._range_jobs is None:
+                settings = MicroBatchSettings(tasks=tasks)
+                self._range_jobs = RangeJobs(self._session, self._folder, settings)
+            return self._range_jobs
+        spread = Spread(self._matchers, tasks, self._forwarding, self._seed)
+        return SpreadJobs(self._session, self._folder, spread)
 
     @property
     def _matchers(self) -> int:
@@ -117,7 +128,7 @@ class LogBatches:
             raise IndexStoreError(f"{self._folder.index} has no index yet")
         self.manifest = newest
 
-    def _ranges(self, start: int, end: int, now_s: float) -> DataFrame:
+    def _tasks(self, start: int, end: int, now_s: float) -> list[list[RecordRange]]:
         """Return the ranges of the tasks that read the log, one per core, of about equal bytes."""
         log = open_event_log(self._folder.log_url)
         try:
@@ -125,10 +136,10 @@ class LogBatches:
         finally:
             log.close()
         routing = encode_routing(self._measured.routing(self.manifest, now_s))
-        rows = [(0, first, last, self.manifest.number, routing) for first, last in ranges]
-        return self._session.sparkContext.parallelize(rows, len(rows)).toDF(RANGES_SQL)
+        return [[RecordRange(0, first, last, self.manifest.number, routing)] for first, last in ranges]
 
-    def _report(self, rows: list[Row], work: list[Row], seconds: float) -> BatchReport:
+    def _report(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> BatchReport:
+        work = work_of(rows)
         busy_s = np.zeros(self._matchers if self._forwarding is not None else 1)
         visits: dict[tuple[str, int], int] = {}
         for done in work:
@@ -137,11 +148,11 @@ class LogBatches:
                 slice_ = (done.space, done.slice)
                 visits[slice_] = visits.get(slice_, 0) + done.events
         if self._forwarding is None:
-            busy_s[0] = sum(row.seconds for row in rows)
+            busy_s[0] = sum(row["seconds"] for row in rows)
         return BatchReport(
-            sum(row.events for row in rows),
-            sum(row.matches for row in rows),
-            sum(row.bytes for row in rows),
+            sum(row["events"] for row in rows),
+            sum(row["matches"] for row in rows),
+            sum(row["bytes"] for row in rows),
             sum(done.sent_bytes for done in work),
             seconds,
             busy_s,

@@ -199,7 +199,7 @@ class DataFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Spark's checkpoint of a running query; deleted whenever a query starts."""
+        """A checkpoint that earlier versions left; the pipeline deletes it."""
         return self.root / "checkpoint"
 
     @property
@@ -269,6 +269,11 @@ class DataFolder:
         return self.run / "wanted"
 
     @property
+    def following(self) -> Path:
+        """A file that exists while tasks are to follow the log."""
+        return self.run / "following"
+
+    @property
     def elastic(self) -> Path:
         """The file with the hosts of an elastic service, the placement of its slices, and its decisions."""
         return self.root / "elastic.json"
@@ -317,7 +322,7 @@ class DataFolder:
 
     def make(self) -> None:
         """Create the missing folders."""
-        for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):
+        for folder in (self.matches, self.index, self.run, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
 
 

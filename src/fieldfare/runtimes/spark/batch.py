@@ -34,9 +34,9 @@ from fieldfare.runtimes.files.subscriptions import read_subscriptions
 from fieldfare.runtimes.files.tables import projected
 from fieldfare.runtimes.spark.compile import compile_subscriptions
 from fieldfare.runtimes.spark.event_files import LINE_MATCHES, EventFiles, check_output_columns
+from fieldfare.runtimes.spark.failures import reason
 from fieldfare.runtimes.spark.matching_rows import match_rows, matching_rows, output_slices
 from fieldfare.runtimes.spark.output import OUTPUT_FORMATS, PieceWriter, join_pieces, unwritable_type
-from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.saved_index import SavedIndex
 from fieldfare.runtimes.spark.session import (
     SparkSettings,

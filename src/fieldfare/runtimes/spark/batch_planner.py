@@ -1,8 +1,8 @@
-"""Decide where batches end and which manifest they are matched with; runs in the source's own process.
+"""Decide where batches end and which manifest they are matched with.
 
-The source waits for the manifest, not the tasks: a waiting task occupies a core and cannot be stopped, and
+The driver waits for the manifest, not the tasks: a waiting task occupies a core and cannot be stopped, and
 all tasks of a batch, which use the same manifest, would search for it. Like the wait for events, this wait is
-short; then Spark asks again. So a query can be stopped while no indexer runs.
+short, so that the loop can be stopped while no indexer runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from fieldfare.model import Offsets
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.process.wanted import request_index
-from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch, is_behind
 from fieldfare.runtimes.spark.distributed.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
@@ -39,7 +39,7 @@ class BatchPlanner:
         self._suspects, _ = self._suspects_file.load()
 
     def first(self) -> Offsets:
-        """Return where a query begins: at the end of what the match log already holds.
+        """Return where batches begin: at the end of what the match log already holds.
 
         Those blocks are correct, and could not be matched again: the registry removes versions that only
         matched records needed. Blocks further on, of a batch that was not finished, are written again.
@@ -49,7 +49,7 @@ class BatchPlanner:
     def next_end(self, start: Offset) -> Offset:
         """Return where the next batch ends; `start` itself if no event, or no manifest, came within the wait.
 
-        Spark asks only when all earlier batches are committed, so nothing before `start` is needed again.
+        Everything before `start` is matched.
         """
         starts: Offsets = tuple(start["ends"])
         self._skip_matched_suspects(starts)
@@ -63,6 +63,13 @@ class BatchPlanner:
         if manifest is None:
             return start
         return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
+
+    def is_behind(self, starts: Offsets) -> bool:
+        """Return whether much waits from these offsets on, or some records are under suspicion."""
+        return bool(self._suspects) or any(
+            is_behind(partition, start, self._settings)
+            for partition, start in zip(self.log.partitions, starts, strict=True)
+        )
 
     def _skip_matched_suspects(self, starts: Offsets) -> None:
         """Move past suspects that `starts` shows to be matched; the next one is tried then."""

@@ -1,20 +1,22 @@
-"""Batches of the streaming query: their bounds, and the offsets that name their ends."""
+"""Batches of the log: their bounds, and where they end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.model import Offsets
-from fieldfare.storage import EventReader
+from fieldfare.storage import EventReader, LogPartition
 from fieldfare.storage.event_log import ends_of
 
 BOUNDS_TASKS = 2
 """Maximum tasks with which a batch is bounded by its settings; more tasks allow larger batches."""
 
+FOLLOWED_EVENTS_MAX = 8_192
+"""Maximum events that a task that follows the log matches at a time."""
+
 Offset = dict[str, Any]
-"""The end of a batch, as Spark keeps it: ``ends`` by partition, and its ``manifest``."""
+"""The end of a batch: ``ends`` by partition, and its ``manifest``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,13 @@ class MicroBatchSettings:
         Maximum size of a batch (but always at least one record). Larger: a backlog is processed in fewer,
         larger batches, which costs less; new events wait longer meanwhile, and more memory is used.
     wait_ms : int
-        How long the source waits for an event before it tells Spark that there is none, in milliseconds.
-        Longer: an idle service uses less CPU; stopping the query may take this long.
+        How long the driver waits for an event at a time, in milliseconds; stopping it may take this long.
     poll_ms : float
         Polling interval in milliseconds, if the log allows it (`EventReader.look_every_s`). Longer: less CPU,
         and half of the interval as additional latency on average.
     split_bytes : int
-        A batch larger than this is matched by `tasks` tasks, a smaller one by a single task.
+        A batch larger than this is matched by `tasks` tasks, a smaller one by a single task. A service is
+        behind when more than twice this waits: then it is matched in batches.
     tasks : int
         Number of tasks for a large batch: as many as there are cores. Each one beyond `BOUNDS_TASKS` raises
         the batch's bounds, so that a batch takes as long: planning costs the same, whatever the batch's size.
@@ -48,21 +50,6 @@ class MicroBatchSettings:
     split_bytes: int = 512 << 10
     tasks: int = 1
     matchers: int = 1
-
-    def as_options(self) -> dict[str, str]:
-        """Return the settings as options of a Spark source, which are strings."""
-        return {name: str(getattr(self, name)) for name in self.__slots__}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> MicroBatchSettings:
-        defaults = cls()
-        return cls(
-            **{
-                name: type(getattr(defaults, name))(options[name])
-                for name in cls.__slots__
-                if options.get(name) is not None
-            }
-        )
 
 
 def ends_of_batch(
@@ -83,3 +70,12 @@ def ends_of_batch(
         partition.bound(start, max_bytes, max_events) if end > start else start
         for partition, start, end in zip(log.partitions, starts, ends, strict=True)
     )
+
+
+def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings) -> bool:
+    """Return whether more waits in a partition from an offset on than a task that follows it soon matches."""
+    end = partition.end()
+    for _ in range(2):
+        if start < end:
+            start = partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX)
+    return start < end

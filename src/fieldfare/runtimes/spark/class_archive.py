@@ -1,6 +1,6 @@
 """Spark's Java classes in an archive (class data sharing): loaded and verified once, mapped at every start.
 
-Until a query runs, its Java process loads about ten thousand classes, which takes half of its start time.
+Until a job runs, its Java process loads about ten thousand classes, which takes half of its start time.
 Java can write the loaded classes to a file when it exits, and map that file at the next start. It does so
 only with the Java and the jars that wrote it; otherwise it starts as it does without an archive.
 """
@@ -18,7 +18,8 @@ from pathlib import Path
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.compile_kernels import compile_kernels
-from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.session import (
     CLASS_ARCHIVES,
     SparkSettings,
@@ -36,7 +37,7 @@ OUTPUT_SHOWN_CHARS = 2_000
 
 
 def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
-    """Start Spark as the service does, run an empty query, and let Java archive its loaded classes.
+    """Start Spark as the service does, run an empty job, and let Java archive its loaded classes.
 
     Earlier archives are replaced.
 
@@ -69,7 +70,9 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
             warm_workers(session, 1)
-            start_query(session, folder, MicroBatchSettings(), until_end=True).awaitTermination()
+            jobs = RangeJobs(session, folder, MicroBatchSettings())
+            jobs.match([[]])
+            MatchLoop(session.sparkContext, folder, MicroBatchSettings(), jobs, until_end=True).wait()
         finally:
             session.stop()
             if java.stdin is not None:

@@ -1,8 +1,9 @@
 """The pipeline's process: ``python -m fieldfare.runtimes.spark.driver --data DIR``.
 
-It runs the streaming query over one data directory until SIGTERM (exit status 0), or until it cannot continue
-(1, with the reason in the last line of its log; `EXIT_FORMAT` if no other process could continue either). A
-query that fails is restarted by this process: see `recovery`. Every second it writes ``run/pipeline.json``::
+It runs the loop that matches one data directory's log (`match_loop`) until SIGTERM (exit status 0), or until
+it cannot continue (1, with the reason in the last line of its log; `EXIT_FORMAT` if no other process could
+continue either). A loop that fails is restarted by this process: see `recovery`. Every second it writes
+``run/pipeline.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
      "log_end": 340, "indexed": true, "error": null}
@@ -12,7 +13,7 @@ recovering or failed. Up to `matched`, by partition, everything is matched and d
 earlier records need are never used again, not even after a crash. `offset` and `log_end` are sums over all
 partitions. `indexed` says whether the index covers all records; records that it does not cover wait for it.
 
-Besides the query it matches replays, for subscriptions with a `start` in the past: see `replays`.
+Beside it, replays are matched, for subscriptions with a `start` in the past: see `replays`.
 
 It can be killed at any time; the next one resumes at the end of the match log. The output of Spark itself and
 of its Python workers is in ``logs/spark.log``.
@@ -22,11 +23,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +37,6 @@ from typing import cast
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.elasticity.bounds import HostSchedule
 from fieldfare.files import remove_abandoned
@@ -44,19 +45,21 @@ from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, w
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
+from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
 from fieldfare.runtimes.spark.distributed.learning import Learner
-from fieldfare.runtimes.spark.distributed.tasks import OpenSlices
-from fieldfare.runtimes.spark.elastic.control import CALM_S, ElasticSettings
+from fieldfare.runtimes.spark.distributed.tasks import Spread
+from fieldfare.runtimes.spark.elastic.control import CALM_S, ElasticControl, ElasticSettings
 from fieldfare.runtimes.spark.elastic.executors import ELASTIC_CONFIG
-from fieldfare.runtimes.spark.elastic.query import PinnedQuery
+from fieldfare.runtimes.spark.elastic.jobs import PinnedJobs
+from fieldfare.runtimes.spark.failures import reason
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
-from fieldfare.runtimes.spark.master import read_properties
-from fieldfare.runtimes.spark.query import reason, remove, start_query
-from fieldfare.runtimes.spark.range_task import OpenIndex
+from fieldfare.runtimes.spark.master import is_cluster, read_properties
+from fieldfare.runtimes.spark.match_loop import Jobs, MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.replays import ReplayRunner
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.runtimes.spark.warmup import WarmKeeper, index_opener, warm_workers
+from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
@@ -64,8 +67,8 @@ from fieldfare.storage.quarantine import brief
 
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
-_READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
-"""Spark's status messages of a query whose source answers."""
+FOLLOWING_JOBS = 2
+"""Jobs that follow the log at a time, beside those that match batches."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
@@ -85,18 +88,20 @@ class Pipeline:
     is_ready: bool = False
 
     def run(self) -> int:
-        """Run queries until `stop` is set or recovery fails; return the process's exit status."""
+        """Run loops until `stop` is set or recovery fails; return the process's exit status."""
         started_s = time.monotonic()
         jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
         end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
         self.recovery.start(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
         self.heartbeat.beat("starting")
         # Remove what killed processes left: Java's scratch folder, and unfinished files.
-        remove(scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(self.folder.checkpoint, ignore_errors=True)
+        self.folder.following.unlink(missing_ok=True)
         for folder in (self.folder.run, self.folder.quarantine):
             remove_abandoned(folder)
         with standard_error_to(self.folder.spark_log):
-            more = ELASTIC_CONFIG if self.elastic is not None else {}
+            more = {**self._following_config(), **(ELASTIC_CONFIG if self.elastic is not None else {})}
             session = service_session(self.spark, scratch.resolve(), {**more, **self.spark.properties})
         jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
@@ -120,6 +125,15 @@ class Pipeline:
             _log.info("stopped")
         return status
 
+    def _following_config(self) -> dict[str, str]:
+        """Return settings that leave batches all cores while tasks, which mostly sleep, follow the log."""
+        if is_cluster(self.spark.master):
+            return {}
+        cores = self.spark.cores_used
+        lanes = min(cores, self.recovery.partitions)
+        slots = cores + FOLLOWING_JOBS * lanes
+        return {"spark.master": f"local[{slots}]", "spark.default.parallelism": str(cores)}
+
     def _still_starting(self) -> None:
         if self.heartbeat.due:
             self.heartbeat.beat("starting")
@@ -130,15 +144,15 @@ class Pipeline:
             replays = ReplayRunner(session, self.folder, slots.plan())
             replays.start()
             try:
-                status = self._run_queries(session, slots)
+                status = self._run_loops(session, slots)
             finally:
                 replays.close()
         return status
 
-    def _run_queries(self, session: SparkSession, slots: ExecutorSlots) -> int | None:
-        """Run queries; return 0 after a stop, 1 if none can continue, None to replan for more slots."""
+    def _run_loops(self, session: SparkSession, slots: ExecutorSlots) -> int | None:
+        """Run loops; return 0 after a stop, 1 if none can continue, None to replan for more slots."""
         while not self.stop.is_set():
-            report = self._run_query(session, slots)
+            report = self._run_loop(session, slots)
             if report is None:  # stopped, for more slots, or for another number of matchers
                 self.recovery.stopped()
                 if slots.has_grown():
@@ -147,7 +161,7 @@ class Pipeline:
                 continue
             self.is_ready = False
             said = reason(report)
-            _log.error("the query failed: %s (more in %s)", said, self.folder.spark_log)
+            _log.error("matching failed: %s (more in %s)", said, self.folder.spark_log)
             pause_s = self.recovery.failed(str(report), said)
             if pause_s is None:
                 self.heartbeat.beat("failed", error=said)
@@ -156,47 +170,36 @@ class Pipeline:
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
         return 0
 
-    def _run_query(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
-        """Run one query until it fails or its settings change; return the failure, or None."""
+    def _run_loop(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
+        """Run a loop until it fails or its settings change; return the failure, or None."""
         matchers = self.heartbeat.matchers
-        learner = Learner(self.folder) if matchers > 1 else None
         batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
         self.recovery.batches = batches
-        query: StreamingQuery | PinnedQuery
-        warm: Callable[[int], None]
         try:
-            if self.elastic is not None and learner is not None:
-                query = PinnedQuery(session, self.folder, batches, self.elastic, learner, self.forwarding)
-                warm = query.control.open_all
-            else:
-                query = start_query(session, self.folder, batches, forwarding=self.forwarding)
-                opening = OpenSlices if matchers > 1 else OpenIndex
-                warm = index_opener(session, self.folder, slots.planned, opening)
+            loop = MatchLoop(session.sparkContext, self.folder, batches, self._jobs(session, batches))
         except (Py4JJavaError, PySparkException) as refusal:  # Java runs, and reports why not
             return cast(Exception, refusal)
-        keeper = WarmKeeper(self.folder, warm)
+        keeper = WarmKeeper(self.folder, loop.jobs.open)
         matched = self.heartbeat.offset
         while not self.stop.wait(LOOK_S) and self.heartbeat.matchers == matchers:
-            if not query.isActive:
-                error = query.exception() or RuntimeError("no reason given")
+            if not loop.is_active:
+                error = loop.exception() or RuntimeError("no reason given")
                 with suppress(OSError), self.folder.spark_log.open("a") as spark_log:
                     spark_log.write(f"{error}\n")
                 return error
-            if not self.is_ready and query.status["message"] in _READY_MESSAGES:
+            if not self.is_ready and loop.is_ready:
                 self.is_ready = True
                 self.heartbeat.beat("running")
                 _log.info("ready")
-            if learner is not None and not isinstance(query, PinnedQuery):
-                learner.learn_if_new(query)
             if self.heartbeat.due:
                 self.heartbeat.beat("running" if self.is_ready else "starting")
-                if slots.has_grown() and not isinstance(query, PinnedQuery):  # it follows the slots itself
+                # An elastic service's control follows the slots itself.
+                if self.elastic is None and slots.has_grown():
                     break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
                 if self.is_ready:
-                    progress = query.lastProgress
-                    self._keep_warm(keeper, progress["batchId"] if progress else None)
+                    self._keep_warm(keeper)
         # A signal to the whole process group stops the Java process too: it may have exited by now.
         with suppress(Py4JError, OSError):
             if self.stop.is_set():
@@ -205,14 +208,24 @@ class Pipeline:
                 _log.info(
                     "the index is held at %d matchers now, not at %d", self.heartbeat.matchers, matchers
                 )
-            query.stop()
+            loop.stop()
         return None
 
-    def _keep_warm(self, keeper: WarmKeeper, batch: int | None) -> None:
+    def _jobs(self, session: SparkSession, batches: MicroBatchSettings) -> Jobs:
+        """Return the jobs for the way in which the index is held."""
+        if batches.matchers == 1:
+            return RangeJobs(session, self.folder, batches)
+        learner, spread = Learner(self.folder), Spread(batches.matchers, batches.tasks, self.forwarding)
+        if self.elastic is None:
+            return SpreadJobs(session, self.folder, spread, learner)
+        control = ElasticControl(session, self.folder, self.elastic, batches.matchers)
+        return PinnedJobs(session, self.folder, spread, control, learner)
+
+    def _keep_warm(self, keeper: WarmKeeper) -> None:
         try:
-            keeper.warm_if_due(batch, time.monotonic())
+            keeper.warm_if_due(self.heartbeat.offset, time.monotonic())
         except Exception as error:
-            # Warming only saves time. A real fault also makes the query fail.
+            # Warming only saves time. A real fault also makes the loop fail.
             _log.warning("the workers could not be kept warm: %s", reason(error))
 
     def _wait(self, pause_s: float, why: str) -> None:

@@ -84,6 +84,21 @@ class IndexCache:
         self._number = number
         return self._indexes
 
+    def covering(self, stamp: int) -> int | None:
+        """Return the number of an opened manifest that covers a stamp; None if there is none yet."""
+        if self._revision < stamp:
+            newest = self._store.newest()
+            if newest is None or newest.revision < stamp:
+                return None
+            self.indexes(newest.number, stamp)
+        return self._number
+
+    def open_newest(self) -> None:
+        """Open the newest manifest, if it is not the one that is open."""
+        newest = self._store.newest()
+        if newest is not None and newest.number != self._number:
+            self.indexes(newest.number, newest.revision)
+
     def slices(self, number: int, stamp: int, space: str, wanted: Iterable[int], cut: int) -> Slices | None:
         """Return a space's slices with those `wanted` opened; None if the space has no index.
 

@@ -93,6 +93,11 @@ SUMMARY = pa.schema(
 )
 """The row that a task returns for each range."""
 
+_NUMBERS = ("partition", "start", "end", "manifest")
+RANGES = pa.schema([*(pa.field(name, pa.int64()) for name in _NUMBERS), pa.field("routing", pa.string())])
+"""Columns of `RecordRange`."""
+RANGES_SQL = ", ".join([*(f"{name} long" for name in _NUMBERS), "routing string"])
+
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
@@ -173,19 +178,24 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one, and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log = open_event_log(folder.log_url)
+        self.log = open_event_log(folder.log_url)
         self._match_log = open_match_log(folder.matches_url)
         self._scratch = folder.scratch
-        self._indexes: Indexes = IndexCache(folder.open_index())
+        self.opened = IndexCache(folder.open_index())
+        self._indexes: Indexes = self.opened
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
         self._size = GroupSize()
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """Read the records of a range that are to be matched."""
-        return self._log.partitions[wanted.partition].read(wanted.start, wanted.end)
+        return self.log.partitions[wanted.partition].read(wanted.start, wanted.end)
 
     def _writer(self, partition: int) -> BlockWriter:
         """Return the writer for a partition's blocks."""
+        return self._match_log.partition(partition)
+
+    def matched(self, partition: int) -> MatchPartition:
+        """Return a partition of the match log."""
         return self._match_log.partition(partition)
 
     def open_index(self, manifest: int) -> None:
@@ -196,7 +206,7 @@ class RangeMatcher:
         """Match a range and write its blocks; return a row of ``SUMMARY``."""
         started_s = time.perf_counter()
         match_log = self._writer(wanted.partition)
-        if self._log.partitions[wanted.partition].end() < wanted.end:
+        if self.log.partitions[wanted.partition].end() < wanted.end:
             raise RuntimeError(f"the log ends before record {wanted.end}, the end of the batch")
         events = matches = size_bytes = 0
         block, spaces = Block(wanted.start, self._scratch), set[str]()
@@ -464,19 +474,6 @@ def matcher_of(folder: DataFolder) -> RangeMatcher:
     if matcher is None:
         matcher = _matchers[folder.root] = RangeMatcher(folder)
     return matcher
-
-
-@dataclass(frozen=True, slots=True)
-class MatchRanges:
-    """The function that ``mapInArrow`` runs: takes ranges of the log, yields a summary row for each."""
-
-    folder: DataFolder
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        matcher = matcher_of(self.folder)
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield pa.RecordBatch.from_pylist([matcher.match(RecordRange(**row))], schema=SUMMARY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,11 @@ class Recovery:
         self._clock_ms = clock_ms
         self._failures = 0
 
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the log."""
+        return len(self._log.partitions)
+
     def start(self, *, predecessor_died: bool, told: Offsets | None) -> None:
         """Handle the start of a process: recover the match log, and find suspects if its predecessor died.
 

@@ -98,7 +98,7 @@ class ReplayMatcher(RangeMatcher):
                     yield record
                 return
             except TrimmedError:
-                start = self._log.partitions[wanted.partition].start()
+                start = self.log.partitions[wanted.partition].start()
                 if start <= at:
                     raise
                 at = start

@@ -14,7 +14,7 @@ import time
 from pyspark.sql import SparkSession
 
 from fieldfare.model import Offsets
-from fieldfare.runtimes.spark.query import reason
+from fieldfare.runtimes.spark.failures import reason
 from fieldfare.runtimes.spark.recovery import FULL_PAUSE_S, is_the_records_fault
 from fieldfare.runtimes.spark.replay_planner import ReplayPlanner
 from fieldfare.runtimes.spark.replay_task import match_pieces

@@ -1,4 +1,4 @@
-"""The service's Spark session: settings that make small micro-batches fast and keep logs short.
+"""The service's Spark session: settings that make small jobs fast and keep logs short.
 
 Each setting's effect was measured; the figures are in ARCHITECTURE.md. A user's own Spark job needs none of
 this: ``fieldfare.spark.match`` runs in any session.
@@ -25,10 +25,6 @@ from pyspark.sql import SparkSession
 from fieldfare.runtimes.spark.cluster import cluster_config, worker_python
 from fieldfare.runtimes.spark.java import JavaError, check_java
 from fieldfare.runtimes.spark.master import is_cluster
-
-_CHECKPOINT_FILES = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 
 CLASS_ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
 """Folder of the class archive: inside the environment, to whose jars the archive belongs."""
@@ -142,6 +138,8 @@ def session_config(
         "spark.log.level": settings.log_level.upper(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # A killed task's Python process is ended soon; it may follow the log for long.
+        "spark.python.task.killTimeout": "500ms",
         # Nothing reads the records of finished jobs; retained ones age and enlarge Java's heap.
         **dict.fromkeys(_RETAINED, "10"),
         # Start tasks without waiting for a better place to run them: there is none.
@@ -149,14 +147,6 @@ def session_config(
         "spark.sql.adaptive.enabled": "false",
         # The work is in Python; generating Java code for the rest costs more than it saves.
         "spark.sql.codegen.wholeStage": "false",
-        # Run a batch as soon as there is one, and none without events: the source itself waits for events.
-        "spark.sql.streaming.pollingDelay": "1ms",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.minBatchesToRetain": "20",
-        "spark.sql.streaming.numRecentProgressUpdates": "20",
-        # Reduces the time to write a batch's two checkpoint files from 60 ms to 2 ms.
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         # Java creates files with its own modes, whatever this process's umask is.
         "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

@@ -52,7 +52,7 @@ _SELDOM = (
 Batches = Iterator[pa.RecordBatch]
 
 QUIET_S = 2.0
-"""Seconds for which a query and its workers must have been idle before the workers are warmed."""
+"""Seconds for which nothing was matched before the workers are warmed."""
 KEEP_ALIVE_S = 25.0
 """Interval, in seconds, at which idle workers get work; Spark ends workers after an idle minute."""
 
@@ -152,9 +152,9 @@ def _records(repeated: int) -> pa.RecordBatch:
 
 
 def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
-    """Run something in all Python workers that tasks will use: two per core, the source's and the query's."""
-    rows = session.range(0, cores * 8, numPartitions=cores * 2)
-    rows.mapInArrow(work, "id long").mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
+    """Run something in all Python workers that tasks will use: one per core, and one that follows the log."""
+    rows = session.range(0, cores * 8, numPartitions=cores + 1)
+    rows.mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
 
 
 def index_opener(
@@ -173,7 +173,7 @@ def index_opener(
 
 
 class WarmKeeper:
-    """Keeps the Python workers of an idle query alive, and the newest index mapped in them.
+    """Keeps the Python workers of an idle service alive, and the newest index mapped in them.
 
     Spark ends workers that were idle for a minute. The next batch would wait until new ones are forked and
     have opened the index, which takes more than a second with 100,000 subscriptions.
@@ -187,14 +187,14 @@ class WarmKeeper:
     def __init__(self, folder: DataFolder, warm: Callable[[int], None]) -> None:
         self._warm = warm
         self._store = open_index_store(folder.index_url)
-        self._batch: int | None = None
+        self._matched = 0
         self._busy_s = self._warmed_s = 0.0
         self._mapped = 0
 
-    def warm_if_due(self, batch: int | None, now_s: float) -> None:
-        """Warm the workers if that is due; `batch` is the number of the query's last batch."""
-        if batch != self._batch:
-            self._batch, self._busy_s = batch, now_s
+    def warm_if_due(self, matched: int, now_s: float) -> None:
+        """Warm the workers if that is due; `matched` is the number of matched records."""
+        if matched != self._matched:
+            self._matched, self._busy_s = matched, now_s
         if now_s - max(self._busy_s, self._warmed_s) < QUIET_S:
             return
         newest = self._store.newest()

@@ -31,7 +31,7 @@ def preload() -> None:
     If some had to be compiled, the process replaces itself: the compiler never releases its memory.
     """
     leave_out_pandas()
-    import fieldfare.runtimes.spark.query  # noqa: F401
+    import fieldfare.runtimes.spark.range_jobs  # noqa: F401
     from fieldfare.runtimes.spark.warmup import run_kernels_once
 
     with install_recorder("numba:compile") as compiled:

@@ -68,8 +68,8 @@ from fieldfare.runtimes.spark.elastic.record import (
     SliceLoadNow,
     take_move_request,
 )
+from fieldfare.runtimes.spark.failures import reason
 from fieldfare.runtimes.spark.index_cache import OPEN_TRIES
-from fieldfare.runtimes.spark.query import reason
 from fieldfare.storage import open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder

@@ -2,7 +2,7 @@
 
     matchers at an executor ─▶ MatchPlaced (AP and M) ─by range─▶ WritePlaced (EP) ─▶ a row a block
 
-A shuffle's reading tasks run anywhere, and so do a streaming source's; only rows of the driver's own can have
+A shuffle's reading tasks run anywhere; only rows of the driver's own can have
 preferred locations. So each matcher reads the records itself (in E-StreamHub each one gets them anyway) and
 keeps what AP would send it. Where a task really runs does not affect its result.
 
@@ -35,8 +35,7 @@ from fieldfare.runtimes.spark.distributed.tasks import (
     open_matchers,
 )
 from fieldfare.runtimes.spark.elastic.processors import processors_here
-from fieldfare.runtimes.spark.range_task import RecordRange
-from fieldfare.runtimes.spark.source import RANGES
+from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage.folder import DataFolder
 
 BATCH = "fieldfare.batch"

@@ -1,4 +1,4 @@
-"""The streaming query with several matchers, over spaces that are cut again: exact, and the driver learns."""
+"""The driver's loop with several matchers, over spaces that are cut again: exact, and the driver learns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import pytest
 from indexing import bring_index_up_to_date
 from pipeline_support import SPACES
 from pyspark.sql import SparkSession
-from test_spark_query import Service
+from test_match_loop import Service
 
 from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
 from fieldfare.runtimes.spark.distributed.learning import Learner
-from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.distributed.tasks import Spread
+from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.storage import open_index_store
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -33,7 +35,7 @@ CUTS = (
 
 @pytest.mark.slow
 def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp_path: Path) -> None:
-    """One query continues while its spaces are cut again; then another uses the new number of matchers."""
+    """One loop continues while its spaces are cut again; then another uses the new number of matchers."""
     print(f"seed {SEED}")
     service, random = Service(tmp_path, SEED), Random(SEED)
     matches = FileMatchLog(service.folder.matches)
@@ -42,29 +44,27 @@ def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp
     for cuts in CUTS:
         named = [f"{space}={cut}" for space, cut in zip(SPACES, cuts, strict=False)]
         settings = CutSettings.parsed("auto", 1, named, 1 << 40)
-        # An index with the old cut, with which the query begins before the spaces are cut again.
+        # An index with the old cut, with which the loop begins before the spaces are cut again.
         bring_index_up_to_date(service.folder, settings, cut=random.random() < 0.5)
         newest = store.newest()
         assert newest is not None
         batches = MicroBatchSettings(
             max_events=30, split_bytes=500, tasks=2, matchers=max(2, newest.matchers)
         )
-        query = start_query(
-            session, service.folder, batches, forwarding=random.choice(["adaptive", "random"])
-        )
-        learner = Learner(service.folder)
+        spread = Spread(batches.matchers, batches.tasks, random.choice(["adaptive", "random"]))
+        jobs = SpreadJobs(session, service.folder, spread, Learner(service.folder))
+        loop = MatchLoop(session.sparkContext, service.folder, batches, jobs)
         try:
             for _ in range(3):
                 service.live_a_little(25)
                 bring_index_up_to_date(service.folder, settings)
                 until_s = time.monotonic() + 120
                 while matches.end() < len(service.records):
-                    assert query.isActive, query.exception()
+                    assert loop.is_active, loop.exception()
                     assert time.monotonic() < until_s
                     time.sleep(0.05)
-                    learner.learn_if_new(query)
         finally:
-            query.stop()
+            loop.stop()
         service.check()
         newest = store.newest()
         assert newest is not None

@@ -1,4 +1,4 @@
-"""The streaming query over a real log and registry, against a naive replay of their history."""
+"""The driver's loop over a real log and registry, against a naive replay of their history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.query import reason, start_query
+from fieldfare.runtimes.spark.failures import reason
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, ends_of
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -79,8 +81,9 @@ class Service:
 
     def run_to_the_end(self, session: SparkSession, **settings: int) -> None:
         bring_index_up_to_date(self.folder)
-        query = start_query(session, self.folder, MicroBatchSettings(tasks=2, **settings), until_end=True)
-        assert query.awaitTermination(120)
+        batches = MicroBatchSettings(tasks=2, **settings)
+        jobs = RangeJobs(session, self.folder, batches)
+        assert MatchLoop(session.sparkContext, self.folder, batches, jobs, until_end=True).wait(120)
 
     def check(self) -> None:
         """Everything in the match log is what a naive replay finds, and nothing is missing."""
@@ -98,19 +101,14 @@ class Service:
 
 
 @pytest.mark.parametrize("name", ["at 12:30", "a%41?b", "journée, 'à' #2"])
-def test_a_data_directory_of_any_name_is_made_again_and_events_are_matched(
+def test_events_are_matched_in_a_data_directory_of_any_name(
     session: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """Spark's checkpoint lay beside it, survived it, and the query began behind the end of the new log."""
-    for seed in (1, 2):
-        service = Service(tmp_path / name, seed=seed)
-        service.live_a_little(20)
-        service.run_to_the_end(session)
-        service.check()
-        service.registry.close()
-        service.log.close()
-        assert [path.name for path in tmp_path.iterdir()] == [name]
-        shutil.rmtree(tmp_path / name)
+    service = Service(tmp_path / name, seed=1)
+    service.live_a_little(20)
+    service.run_to_the_end(session)
+    service.check()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restarts(
@@ -132,58 +130,24 @@ def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restart
     service.check()
 
 
-def _empty_newest_files(folder: DataFolder) -> None:
-    """A power failure: Spark does not sync what it writes."""
-    for part in ("offsets", "commits"):
-        newest = max((folder.checkpoint / part).glob("[0-9]*"), key=lambda path: int(path.name))
-        newest.write_bytes(b"")
-    (folder.checkpoint / "metadata").write_bytes(b"")
-
-
-def _take_back_batches(folder: DataFolder) -> None:
-    """A power failure, or an older copy: Spark believes that it is at an earlier batch; the index is new."""
-    shutil.rmtree(folder.index)
-    for part in ("offsets", "commits"):
-        for path in sorted((folder.checkpoint / part).glob("[0-9]*"), key=lambda path: int(path.name))[1:]:
-            path.unlink()
-
-
-def _lose_blocks(folder: DataFolder) -> None:
-    """An older copy of the match log: Spark believes that it is further."""
-    blocks = sorted(folder.matches.rglob("*.arrow"), key=lambda path: path.stem)
-    for block in blocks[len(blocks) // 2 :]:
-        block.unlink()
-
-
-def _put_a_file(folder: DataFolder) -> None:
-    """Replace the folder by a file."""
-    shutil.rmtree(folder.checkpoint)
-    folder.checkpoint.write_text("not a folder")
-
-
-def _remove_all(folder: DataFolder) -> None:
-    """Delete the folder."""
-    shutil.rmtree(folder.checkpoint)
-
-
-def test_the_query_resumes_at_the_match_logs_end_whatever_the_checkpoint(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    """Spark never syncs its checkpoint, and the registry has forgotten what only matched records needed."""
+def test_the_loop_resumes_at_the_match_logs_end(session: SparkSession, tmp_path: Path) -> None:
+    """The registry has forgotten what only matched records needed; lost blocks are new ones."""
     service = Service(tmp_path, seed=11)
     service.live_a_little(40)
     service.run_to_the_end(session, max_events=6)
-    for damage in (_lose_blocks, _empty_newest_files, _take_back_batches, _remove_all, _put_a_file):
-        print(damage.__name__)
-        if damage is not _lose_blocks:  # these are matched once more
-            assert service.forget_history() > 0
-        damage(service.folder)
-        service.live_a_little(20)
-        service.run_to_the_end(session, max_events=6)
-        service.check()
+    blocks = sorted(service.folder.matches.rglob("*.arrow"), key=lambda path: path.stem)
+    for block in blocks[len(blocks) // 2 :]:
+        block.unlink()
+    service.live_a_little(20)
+    service.run_to_the_end(session, max_events=6)
+    service.check()
+    assert service.forget_history() > 0
+    service.live_a_little(20)
+    service.run_to_the_end(session, max_events=6)
+    service.check()
 
 
-def test_the_reason_of_a_failed_query_is_one_line() -> None:
+def test_the_reason_of_a_failure_is_one_line() -> None:
     python = "Job aborted\nTraceback:\n  File ...\nvalueless\nfieldfare.X.LogError: gone\n\n\tat java"
     assert reason(RuntimeError(python)) == "fieldfare.X.LogError: gone"
     assert reason(RuntimeError("no space left\n\tat java.lang")) == "no space left"

@@ -1,0 +1,50 @@
+"""The Spark jobs of a service with several matchers: a batch is shuffled twice (see `tasks`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.learning import Learner
+from fieldfare.runtimes.spark.distributed.tasks import OpenSlices, Spread, spread_ranges
+from fieldfare.runtimes.spark.following import FollowerLane
+from fieldfare.runtimes.spark.range_task import RANGES_SQL, RecordRange
+from fieldfare.runtimes.spark.warmup import index_opener
+from fieldfare.storage.folder import DataFolder
+
+
+class SpreadJobs:
+    """Runs jobs on a service's log; see `match_loop.Jobs`."""
+
+    can_follow = False
+
+    def __init__(
+        self, session: SparkSession, folder: DataFolder, spread: Spread, learner: Learner | None = None
+    ) -> None:
+        self._session = session
+        self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        self._spread = spread
+        self._learner = learner
+        self.open = index_opener(session, folder, spread.exits, OpenSlices)
+
+    def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
+        """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
+        started_s = time.monotonic()
+        rows = [astuple(each) for ranges in tasks for each in ranges]
+        ranges = self._session.sparkContext.parallelize(rows, len(tasks)).toDF(RANGES_SQL)
+        found = spread_ranges(ranges, self._folder, self._spread).collect()
+        summaries = [row.asDict(recursive=True) for row in found]
+        if self._learner is not None:
+            self._learner.learn(manifest, summaries, started_s, time.monotonic())
+        return summaries
+
+    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
+        raise NotImplementedError("matchers get their events by a shuffle, which has an end")
+
+    def close(self) -> None:
+        """Nothing is kept open."""

@@ -1,0 +1,63 @@
+"""The Spark jobs of an elastic service: the matchers' tasks have preferred locations.
+
+A shuffle's readers cannot have them, so each matcher reads the log itself: see `pinned`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
+from fieldfare.runtimes.spark.distributed.tasks import Spread
+from fieldfare.runtimes.spark.elastic.control import ElasticControl
+from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
+from fieldfare.runtimes.spark.following import FollowerLane
+from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.storage.folder import DataFolder
+
+
+class PinnedJobs:
+    """Runs jobs on a service's log; see `match_loop.Jobs`. The control is started and closed with them."""
+
+    can_follow = False
+
+    def __init__(
+        self,
+        session: SparkSession,
+        folder: DataFolder,
+        spread: Spread,
+        control: ElasticControl,
+        learner: Learner,
+    ) -> None:
+        self._session = session
+        self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        self._spread = spread
+        self._control = control
+        self._learner = learner
+        self._tasks: list[PinnedTask] = []
+        self._matching: PinnedMatching | None = None
+        self.open = control.open_all
+        self.close = control.close
+        control.start()
+
+    def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
+        """Match ranges; each matcher reads all of them, and as many tasks write as `tasks`."""
+        started_s = time.monotonic()
+        placed = self._control.tasks()
+        if self._matching is None or placed != self._tasks:
+            self._tasks = placed
+            self._matching = PinnedMatching(self._session, self._folder, self._spread, placed)
+        summaries = self._matching.match([each for ranges in tasks for each in ranges], len(tasks))
+        ended_s = time.monotonic()
+        self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)
+        self._learner.learn(manifest, summaries, started_s, ended_s)
+        return summaries
+
+    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
+        raise NotImplementedError("matchers get their events by a shuffle, which has an end")

@@ -1,0 +1,178 @@
+"""Tasks that follow the log: they match each record as soon as it is there, and write small blocks at once.
+
+A batch is planned by the driver, and an event waits for that, for Spark, and for the batch's last task. A
+following task runs for seconds instead, in a service that keeps up: from the record to its block nothing but
+this process is involved. It returns when its time is over, or when so much waits that several tasks would be
+faster; the driver then plans batches (see `match_loop`).
+
+Two of them overlap, so that there is always one: the next one stands by until the present one has ended, and
+takes only records that have waited for `STANDBY_WAIT_S`. If both match a record, they write the same block.
+So nothing depends on their agreement, and either may be killed or stopped at any moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from fieldfare.matching.files import IndexFileError
+from fieldfare.runtimes.process.wanted import request_index
+from fieldfare.runtimes.spark.batches import FOLLOWED_EVENTS_MAX, MicroBatchSettings, is_behind
+from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
+from fieldfare.storage import LogPartition, MatchPartition
+from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.folder import DataFolder
+
+LOOK_S = 0.0005
+LATER_BY = 0.25
+LOOK_MAX_S = 0.005
+"""The pause before the next look is this share of the time without a record, from `LOOK_S` to `LOOK_MAX_S`
+seconds. So an idle service uses little CPU time, and a record waits an eighth of the usual interval on
+average."""
+
+OPEN_EVERY_S = 0.05
+"""Minimum seconds between two looks for a newer manifest while no record waits."""
+
+ASK_AGAIN_S = 0.05
+"""Seconds after which an index that still does not cover a record is requested once more."""
+
+STANDBY_WAIT_S = 0.025
+"""Seconds for which a record waits before a task that stands by matches it."""
+
+
+class FollowerLane(msgspec.Struct, frozen=True):
+    """What one following task does.
+
+    Attributes
+    ----------
+    partitions
+        The partitions of the log that it follows.
+    seconds
+        Time after which it returns.
+    standby_s
+        Time during which another task is expected to follow these partitions too.
+    """
+
+    partitions: tuple[int, ...]
+    seconds: float
+    standby_s: float = 0.0
+
+
+class _Followed:
+    """A followed partition.
+
+    Attributes
+    ----------
+    position
+        The offset of the next record to match.
+    manifest
+        Number of the manifest for which `position` was last compared with the match log; -1 for none.
+    waits_since_s
+        Since when a record has been seen at `position` while this task stands by.
+    """
+
+    def __init__(self, number: int, log: LogPartition, matched: MatchPartition) -> None:
+        self.number = number
+        self.log = log
+        self.matched = matched
+        self.manifest = -1
+        self.waits_since_s: float | None = None
+        self.position = matched.end(log.start())
+
+    def skip_matched(self) -> bool:
+        """Move behind what other tasks have matched; return whether there was anything."""
+        before, self.position = self.position, self.matched.end(self.position)
+        self.waits_since_s = None
+        return self.position > before
+
+
+class Follower:
+    """Follows partitions of a service's log.
+
+    Parameters
+    ----------
+    folder : DataFolder
+    matcher : RangeMatcher
+    settings : MicroBatchSettings
+        `split_bytes` is the maximum matched at a time.
+    """
+
+    def __init__(self, folder: DataFolder, matcher: RangeMatcher, settings: MicroBatchSettings) -> None:
+        self._wanted = folder.wanted
+        self._matcher = matcher
+        self._settings = settings
+        self._asked_s = self._opened_s = float("-inf")
+
+    def follow(self, lane: FollowerLane, goes_on: Callable[[], bool]) -> bool:
+        """Match what arrives until the time is over; return early, with True, if too much waits.
+
+        Parameters
+        ----------
+        goes_on : callable
+            Asked before each look at the log; the task returns when it answers False.
+        """
+        began_s = last_s = time.monotonic()
+        matcher = self._matcher
+        followed = [_Followed(n, matcher.log.partitions[n], matcher.matched(n)) for n in lane.partitions]
+        stands_by = lane.standby_s > 0
+        while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
+            if stands_by and now_s - began_s >= lane.standby_s:
+                stands_by = False
+                for each in followed:
+                    each.skip_matched()
+            has_matched = False
+            for each in followed:
+                end = each.log.end()
+                if end <= each.position or (stands_by and not self._is_left(each, now_s)):
+                    continue
+                upto = each.log.bound(each.position, self._settings.split_bytes, FOLLOWED_EVENTS_MAX)
+                if upto < end and is_behind(each.log, each.position, self._settings):
+                    return True
+                has_matched |= self._match(each, upto, now_s)
+            if has_matched:
+                last_s = now_s
+            else:
+                self._open_newest(now_s)
+                pause_s = max(LOOK_S, min(LATER_BY * (now_s - last_s), LOOK_MAX_S))
+                time.sleep(max(pause_s, matcher.log.look_every_s))
+        return False
+
+    def _is_left(self, each: _Followed, now_s: float) -> bool:
+        """Return whether the task that is expected to has not matched a record for a while."""
+        if each.waits_since_s is None:
+            each.waits_since_s = now_s
+        if now_s - each.waits_since_s < STANDBY_WAIT_S:
+            return False
+        return not each.skip_matched()
+
+    def _match(self, each: _Followed, upto: int, now_s: float) -> bool:
+        """Match a partition up to an offset; return False if the index does not cover it yet."""
+        stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
+        manifest = self._matcher.opened.covering(stamp)
+        if manifest is None:
+            if now_s - self._asked_s >= ASK_AGAIN_S:
+                self._asked_s = now_s
+                request_index(self._wanted, stamp)
+            return False
+        if manifest != each.manifest:
+            # While the next record is not matched, no version that it needs is removed from any index. This
+            # one was opened before now, so it has all that the records from here on need.
+            each.manifest = manifest
+            if each.skip_matched():
+                return True
+        self._matcher.match(RecordRange(each.number, each.position, upto, manifest))
+        each.position = upto
+        each.waits_since_s = None
+        return True
+
+    def _open_newest(self, now_s: float) -> None:
+        """Open a newer manifest, so that a record that needs it does not wait until it is opened."""
+        if now_s - self._opened_s < OPEN_EVERY_S:
+            return
+        self._opened_s = now_s
+        # A record that needs the index will report the error.
+        with suppress(IndexStoreError, IndexFileError, OSError):
+            self._matcher.opened.open_newest()

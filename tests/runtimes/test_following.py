@@ -1,0 +1,211 @@
+"""Tasks that follow the log: each alone, two that overlap, one that hung, and jobs of them on Spark."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from indexing import bring_index_up_to_date
+from pyspark.sql import SparkSession
+from test_match_loop import Service
+
+from fieldfare.filters import compile_filter
+from fieldfare.runtimes.process.wanted import requested_revision
+from fieldfare.runtimes.spark import following
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.following import Follower, FollowerLane
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
+from fieldfare.runtimes.spark.range_task import RangeMatcher
+from fieldfare.storage import open_match_log
+from fieldfare.storage.event_log import NewRecord, ends_of
+from fieldfare.storage.registry import Put
+
+DEADLINE_S = 60.0
+LANE = FollowerLane((0,), DEADLINE_S)
+
+
+class Running:
+    """A follower in a thread."""
+
+    def __init__(self, service: Service, lane: FollowerLane = LANE) -> None:
+        self._ends = threading.Event()
+        self.matcher = RangeMatcher(service.folder)
+        self.is_behind: bool | None = None
+        self.error: BaseException | None = None
+        follower = Follower(service.folder, self.matcher, MicroBatchSettings(split_bytes=2_000))
+
+        def run() -> None:
+            try:
+                self.is_behind = follower.follow(lane, lambda: not self._ends.is_set())
+            except BaseException as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        if self.error is not None:
+            raise self.error
+
+    def wait(self) -> bool | None:
+        """Return whether it was behind when it ended by itself."""
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        return self.is_behind
+
+
+def wait_until_matched(service: Service, runs: list[Running]) -> None:
+    matches, until_s = open_match_log(service.folder.matches_url), time.monotonic() + DEADLINE_S
+    while matches.partition(0).end() < len(service.records):
+        assert time.monotonic() < until_s
+        for each in runs:
+            if each.error is not None:
+                raise each.error
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    made = Service(tmp_path, seed=3)
+    made.live_a_little(20)
+    bring_index_up_to_date(made.folder)
+    return made
+
+
+def test_records_meet_the_filters_of_their_moment_while_these_change(service: Service) -> None:
+    run = Running(service)
+    for _ in range(12):
+        service.live_a_little(6)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [run])
+    run.end()
+    assert run.is_behind is False
+    service.check()
+
+
+def test_a_record_waits_for_an_index_that_covers_it_and_the_index_is_requested(service: Service) -> None:
+    run = Running(service)
+    wait_until_matched(service, [run])
+    while service.stamp == 0 or requested_revision(service.folder.wanted) < service.stamp:
+        service.live_a_little(4)
+        time.sleep(0.05)
+        assert run.error is None
+    matched = open_match_log(service.folder.matches_url).partition(0).end()
+    assert matched < len(service.records)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [run])
+    run.end()
+    service.check()
+
+
+def test_a_task_that_stands_by_takes_over_when_the_other_one_is_gone(service: Service) -> None:
+    first = Running(service)
+    wait_until_matched(service, [first])
+    second = Running(service, FollowerLane((0,), DEADLINE_S, standby_s=DEADLINE_S))
+    for _ in range(4):
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [first, second])
+    first.end()
+    for _ in range(4):
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [second])
+    second.end()
+    service.check()
+
+
+def test_a_task_returns_when_much_waits(service: Service) -> None:
+    run = Running(service)
+    wait_until_matched(service, [run])
+    line = b'{"data":{"text":"' + b"x" * 500 + b'"}}\n'
+    records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
+    service.log.append(records)
+    assert run.wait() is True
+
+
+def test_a_task_ends_when_its_time_is_over(service: Service) -> None:
+    assert Running(service, FollowerLane((0,), 0.05)).wait() is False
+
+
+def test_a_task_that_hung_writes_nothing_that_was_matched_meanwhile(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others matched its records, the filters changed, and the old ones were forgotten; then it went on."""
+    hangs, goes_on = threading.Event(), threading.Event()
+    real = following._Followed.skip_matched
+    late: list[Any] = []
+
+    def hang(self: Any) -> bool:
+        if threading.current_thread() in late and not goes_on.is_set():
+            hangs.set()
+            assert goes_on.wait(DEADLINE_S)
+        return real(self)
+
+    monkeypatch.setattr(following._Followed, "skip_matched", hang)
+    real_end = RangeMatcher.matched
+
+    def note(self: RangeMatcher, partition: int) -> Any:
+        late.append(threading.current_thread())
+        return real_end(self, partition)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RangeMatcher, "matched", note)
+        hung = Running(service)
+        assert hangs.wait(DEADLINE_S)
+    other = Running(service)
+    service.live_a_little(10)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [other])
+    other.end()
+    nothing = compile_filter("data.none < 0").compiled
+    for space, id in list(service.numbers):
+        service.registry.apply([Put(space, id, "data.none < 0", "sql", nothing)], ends_of(service.log), 0)
+    service.registry.purge(service.registry.revision())
+    shutil.rmtree(service.folder.index)
+    bring_index_up_to_date(service.folder)
+    before = {path: path.read_bytes() for path in service.folder.matches.rglob("*.arrow")}
+    goes_on.set()
+    hung.end()
+    assert {path: path.read_bytes() for path in service.folder.matches.rglob("*.arrow")} == before
+    service.check()
+
+
+@pytest.fixture
+def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
+    monkeypatch.setattr("fieldfare.runtimes.spark.match_loop.FOLLOW_S", 1.5)
+    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
+    jobs = RangeJobs(session, service.folder, settings)
+    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
+    yield loop
+    loop.stop()
+    assert not loop.is_active
+
+
+@pytest.mark.spark
+def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, service: Service) -> None:
+    """One following task after the other, a backlog, and following tasks again."""
+    until_s = time.monotonic() + 5
+    while time.monotonic() < until_s:
+        service.live_a_little(4)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+    for _ in range(2):
+        service.live_a_little(200)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+    service.check()
