@@ -2,11 +2,11 @@
 
     python benchmarks/spark_readers.py [--json] [--megabytes 400]
 
-Both are streaming queries in the service's session, with as many tasks as the topic has partitions, and the
-same function for the data of a task: it counts records and bytes in Python, and records the time. The
-connector's rows come from Java, including the header, which is read as in the service. Fieldfare's rows are
-ranges, which the Python workers read with consumers that they keep open. A broker with one node on loopback
-stores the topic. Maven fetches the connector's jars once.
+Both run in the service's session, with as many tasks as the topic has partitions, and the same function for
+the data of a task: it counts records and bytes in Python, and records the time. The connector's rows come
+from Java in a streaming query, including the header, which is read as in the service. Fieldfare's tasks get
+ranges, planned as the service plans batches, and read them with consumers that they keep open. A broker with
+one node on loopback stores the topic. Maven fetches the connector's jars once.
 
 mb_per_s, records_per_s
     Rates for a backlog with records of 100 KB and of 1 KB, from the end of the first quarter to the last
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.range_task import RANGES_SQL
 from fieldfare.runtimes.spark.session import SparkSettings, service_session
-from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.addresses import settle
 from fieldfare.storage.event_log import NewRecord
@@ -68,7 +68,6 @@ class Rig:
         jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
         extra = {"spark.jars": jars, "spark.sql.shuffle.partitions": str(PARTITIONS)}
         self.session = service_session(SparkSettings(cores=PARTITIONS), scratch / "spark", extra)
-        register_source(self.session)
         self._number = 0
 
     def folder(self) -> DataFolder:
@@ -80,15 +79,32 @@ class Rig:
         open_index_store(folder.index_url).write_manifest(Manifest(1, 0))
         return folder
 
-    def rows(self, folder: DataFolder, reader: str, records_a_batch: int, out: Path) -> DataFrame:
-        """The source of a reader's query."""
+    def run(self, reader: str, folder: DataFolder, records_a_batch: int, wanted: int) -> Noted:
+        """Read until all appended records are read; return what the tasks recorded."""
+        out = self._scratch / f"out-{self._number}"
+        out.touch()
         if reader == "ours":
-            settings = MicroBatchSettings(
-                max_bytes=1 << 40, max_events=records_a_batch, split_bytes=0, tasks=PARTITIONS
-            )
-            options = {"data": str(folder.root.resolve()), **settings.as_options()}
-            ranges = self.session.readStream.format(SOURCE_NAME).options(**options).load()
-            return ranges.mapInArrow(ReadRanges(out, folder.log_url), "done long")
+            self._read_ranges(folder, records_a_batch, out)
+        else:
+            self._read_rows(records_a_batch, out, wanted)
+        return read_notes(out)
+
+    def _read_ranges(self, folder: DataFolder, records_a_batch: int, out: Path) -> None:
+        settings = MicroBatchSettings(
+            max_bytes=1 << 40, max_events=records_a_batch, split_bytes=0, tasks=PARTITIONS
+        )
+        planner = BatchPlanner(folder, settings)
+        planner.stop_at_present_end()
+        start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
+        while (end := planner.next_end(start))["ends"] != start["ends"]:
+            tasks = planner.tasks(start["ends"], end["ends"])
+            rows = [(*each, end["manifest"], None) for ranges in tasks for each in ranges]
+            ranges = self.session.sparkContext.parallelize(rows, len(rows)).toDF(RANGES_SQL)
+            ranges.mapInArrow(ReadRanges(out, folder.log_url), "done long").collect()
+            start = end
+        planner.close()
+
+    def _read_rows(self, records_a_batch: int, out: Path, wanted: int) -> None:
         rows = (
             self.session.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self._broker.address)
@@ -100,27 +116,20 @@ class Rig:
             .load()
             .select("value", F.col("headers")[0]["value"].cast("string").alias("header"))
         )
-        return rows.mapInArrow(ReadRows(out), "done long")
-
-    def run(self, reader: str, folder: DataFolder, records_a_batch: int, wanted: int) -> Noted:
-        """Run a query until all appended records are read; return what its tasks recorded."""
-        out, checkpoint = self._scratch / f"out-{self._number}", self._scratch / f"checkpoint-{self._number}"
-        out.touch()
+        checkpoint = self._scratch / f"checkpoint-{self._number}"
         query = (
-            self.rows(folder, reader, records_a_batch, out)
+            rows.mapInArrow(ReadRows(out), "done long")
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint.resolve().as_uri())
             .trigger(processingTime="0 seconds")
             .start()
         )
-        give_up_s, noted = time.monotonic() + WITHIN_S, read_notes(out)
-        while sum(line[1] for line in noted) < wanted:
+        give_up_s = time.monotonic() + WITHIN_S
+        while sum(line[1] for line in read_notes(out)) < wanted:
             if not query.isActive or time.monotonic() > give_up_s:
-                raise RuntimeError(f"{reader}: {query.exception() or 'not all was read in time'}")
+                raise RuntimeError(f"the connector: {query.exception() or 'not all was read in time'}")
             time.sleep(0.2)
-            noted = read_notes(out)
         query.stop()
-        return noted
 
 
 def read_notes(path: Path) -> Noted:

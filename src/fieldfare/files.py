@@ -17,23 +17,30 @@ TEMPORARY_SUFFIX = ".tmp"
 _WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]+" + re.escape(TEMPORARY_SUFFIX))
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
+def write_file(path: Path, write: Callable[[BinaryIO], object], *, synced: bool = True) -> int:
     """Write a file under a temporary name, sync it, and rename it into place; return its size in bytes.
 
     Missing folders are created. An existing file is replaced; processes that have it open keep the old one.
+
+    Parameters
+    ----------
+    synced
+        False: the file may be torn, empty or missing after a power failure, until `sync_file` is called.
     """
     temporary = temporary_path(path)
     try:
         with _create(temporary) as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
             size_bytes = file.tell()
         os.rename(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if synced:
+        sync_folder(path.parent)
     return size_bytes
 
 
@@ -64,9 +71,21 @@ def _is_running(pid: int) -> bool:
     return pid > 0
 
 
+def link_file(path: Path, other: Path) -> None:
+    """Make another name for a file, in place of what has that name."""
+    temporary = temporary_path(other)
+    os.link(path, temporary)
+    os.rename(temporary, other)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and removals in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content durable; its name is durable once its folder is synced."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -21,7 +21,7 @@ from fieldfare.storage.match_log import NewMatchBlock, lists_of
 class Written:
     """The destination of a block."""
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         self.spaces = dict(block.spaces)
         return 0
 

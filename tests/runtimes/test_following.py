@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import sys
 import threading
@@ -20,7 +21,7 @@ from test_match_loop import Service
 
 from fieldfare.filters import compile_filter
 from fieldfare.runtimes.process.wanted import requested_revision
-from fieldfare.runtimes.spark import following
+from fieldfare.runtimes.spark import following, match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
@@ -184,9 +185,84 @@ def test_a_task_that_hung_writes_nothing_that_was_matched_meanwhile(
     service.check()
 
 
+class FakeContext:
+    """What the loop asks of Spark's context."""
+
+    def __init__(self) -> None:
+        self.cancelled = queue.Queue[str]()
+
+    def setJobGroup(self, *arguments: object, **named: object) -> None: ...
+
+    def cancelJobGroup(self, group: str) -> None:
+        self.cancelled.put(group)
+
+
+class HangingJobs:
+    """Jobs that run in this process; the first one hangs until it is cancelled."""
+
+    can_follow = True
+
+    def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
+        self._service, self._settings, self._context = service, settings, context
+        self.calls = 0
+
+    def follow(self, lanes: list[FollowerLane]) -> bool:
+        self.calls += 1
+        if self.calls == 1:
+            group = self._context.cancelled.get(timeout=DEADLINE_S)
+            raise RuntimeError(f"{group} was cancelled")
+        folder = self._service.folder
+        follower = Follower(folder, RangeMatcher(folder), self._settings)
+        return follower.follow(lanes[0], folder.following.exists)
+
+    def close(self) -> None: ...
+
+
+def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"STOPPED_S": 0.2, "FOLLOW_S": 2.0, "LATE_S": 0.2, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    settings = MicroBatchSettings(split_bytes=1 << 20)
+    context: Any = FakeContext()
+    jobs: Any = HangingJobs(service, settings, context)
+    loop = MatchLoop(context, service.folder, settings, jobs)
+    wait_until_matched(service, [])
+    assert jobs.calls == 2
+    until_s = time.monotonic() + DEADLINE_S
+    while jobs.calls < 4 or context.cancelled.qsize():  # the first is cancelled, and others go on
+        assert time.monotonic() < until_s
+        assert loop.is_active, loop.exception()
+        time.sleep(0.05)
+    service.live_a_little(10)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [])
+    loop.stop()
+    service.check()
+
+
+def test_the_loop_goes_on_when_its_file_is_removed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody empties the folder ``run``: the tasks end, and others follow."""
+    monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
+    settings = MicroBatchSettings(split_bytes=1 << 20)
+    context: Any = FakeContext()
+    jobs: Any = HangingJobs(service, settings, context)
+    jobs.calls = 1
+    loop = MatchLoop(context, service.folder, settings, jobs)
+    for _ in range(3):
+        wait_until_matched(service, [])
+        service.folder.following.unlink(missing_ok=True)
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [])
+    loop.stop()
+    assert loop.exception() is None
+    service.check()
+
+
 @pytest.fixture
 def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
-    monkeypatch.setattr("fieldfare.runtimes.spark.match_loop.FOLLOW_S", 1.5)
+    monkeypatch.setattr(match_loop, "FOLLOW_S", 1.5)
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session, service.folder, settings)
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)

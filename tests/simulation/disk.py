@@ -112,9 +112,9 @@ class TornMatches(MemoryMatchPartition):
             from_offset = block.end
         return from_offset
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         at = BlockRange(block.start, block.end)
-        self.unsynced.add(at)
+        self.unsynced.add(at)  # also a synced one: its name may be lost
         self.torn.discard(at)
         return super().write(block)
 
@@ -169,6 +169,7 @@ class Matches:
 
     url = "memory:"
     look_every_s = 0.0
+    bell = None
     on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self, partitions: int) -> None:
@@ -330,6 +331,13 @@ class SmallFile:
         return len(file.getvalue())
 
 
+def link_file(path: SmallFile, other: SmallFile) -> None:
+    """Another name for a file that is synced."""
+    pause()
+    disk = path._disk
+    disk.small[other.name] = disk.synced[other.name] = disk.synced[path.name]
+
+
 class NoFolder:
     """A folder in which there is nothing."""
 
@@ -422,13 +430,12 @@ class Disk:
                 partition.fail(random)
         for name in list(self.small):
             lot = random.random()
+            if self.small[name] == self.synced.get(name):
+                continue
             if lot < 0.3:
                 self.small[name] = b""
             elif lot < 0.6:
                 self.small[name] = self.synced.get(name, b"")
-        for name, text in self.synced.items():
-            if not self.small.get(name):
-                self.small[name] = text
 
 
 class MemoryQuarantine:

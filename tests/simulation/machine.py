@@ -51,7 +51,7 @@ from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.storage.errors import StorageError
 
-from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile
+from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile, link_file
 from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
 
 BATCHES = MicroBatchSettings(
@@ -237,7 +237,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
         "time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)
     },
     "runtimes.indexer.snapshot_builder": {"SlicesBuilder": partial(SlicesBuilder, library=NAIVE)},
-    "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file},
+    "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file, "link_file": link_file},
     "runtimes.spark.batch_planner": {"time": Time},
     "runtimes.spark.following": {
         "time": Time, "LOOK_S": 0.3, "LOOK_MAX_S": 2.0, "OPEN_EVERY_S": 0.5, "STANDBY_WAIT_S": 1.0

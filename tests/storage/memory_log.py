@@ -128,6 +128,7 @@ class MemoryEventLog:
     """An `EventLog` of this process; a record's producer, or chance, determines its partition."""
 
     look_every_s = 0.0
+    bell = None
 
     def __init__(self, partitions: int = 3, seed: int = 0, holes: float = 0.2) -> None:
         self.url = f"memory:{partitions}"

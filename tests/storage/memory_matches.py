@@ -84,7 +84,7 @@ class MemoryMatchPartition:
     def greatest_end(self) -> int:
         return max((end for _, end in self.blocks), default=0)
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         block.check()
         if isinstance(block.lists, MatchLists):
             ordinals, starts = block.lists.ordinals.astype(np.int64), block.lists.starts
@@ -138,6 +138,7 @@ class MemoryMatchLog:
 
     url = "memory:"
     look_every_s = 0.0
+    bell = None
     on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.storage import NewMatchBlock
-from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.files.match_log import BELL, FileMatchLog
 from fieldfare.storage.match_log import MatchReader, MatchWriter
 
 Matches = dict[tuple[int, int], list[int]]
@@ -67,4 +67,4 @@ def write_in_blocks(log: MatchWriter, matches: Matches, cuts: list[int]) -> None
 
 
 def files_of(log: FileMatchLog) -> list[Path]:
-    return sorted(path for path in log.folder.rglob("*") if path.is_file())
+    return sorted(path for path in log.folder.rglob("*") if path.is_file() and path.name != BELL)

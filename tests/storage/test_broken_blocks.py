@@ -178,10 +178,10 @@ def test_a_torn_block_that_was_not_committed_is_matched_again(log: FileMatchLog)
     assert log.recover(20) == 50
 
 
-def test_blocks_are_committed_only_when_their_names_are_synced(
+def test_blocks_are_committed_only_when_they_and_their_names_are_synced(
     log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task was killed between the rename and the sync of the folder; then the power fails."""
+    """Tasks do not sync blocks, or are killed before they have synced the folder; then the power fails."""
     matches = some_matches(2_500, most_events=1)
     write_in_blocks(log, matches, [0, 900, 1_800, 2_400])
     write_in_blocks(log, matches, [2_450, 2_500])
@@ -193,7 +193,10 @@ def test_blocks_are_committed_only_when_their_names_are_synced(
     monkeypatch.setattr(os, "fsync", record)
     assert log.sync(950) == 2_400
     folder = str(log.folder)
-    assert sorted(synced) == sorted([os.path.dirname(folder), folder, f"{folder}/0000", f"{folder}/0001"])
+    blocks = [f"0000/{900:016}-{1800:016}.arrow", f"0001/{1800:016}-{2400:016}.arrow"]
+    assert sorted(synced) == sorted(
+        [os.path.dirname(folder), folder, *(f"{folder}/{name}" for name in ("0000", "0001", *blocks))]
+    )
 
 
 def test_the_end_of_a_log_with_holes_is_behind_its_last_record(log: FileMatchLog) -> None:

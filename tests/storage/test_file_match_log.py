@@ -25,7 +25,7 @@ from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files import match_block
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.files.match_folder import BlockFile
-from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.files.match_log import BELL, FileMatchLog
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_trimming_removes_whole_blocks_and_empty_folders(log: FileMatchLog) -> N
     assert log.trim(1_400) == 2
     assert log.block_at(999) is None
     assert log.block_at(1_400) is not None
-    assert sorted(path.name for path in log.folder.iterdir()) == ["0001", "0002"]
+    assert sorted(path.name for path in log.folder.iterdir()) == [BELL, "0001", "0002"]
     assert (log.trim(1_400), log.end(1_000)) == (0, 3_000)
     log.write(block_of(matches, 0, 500))
     assert log.block_at(0) is not None

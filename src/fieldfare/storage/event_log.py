@@ -20,6 +20,7 @@ from typing import Protocol
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.model import RECORD_EVENTS_MAX, Offsets
+from fieldfare.storage.bell import Bell
 
 REMEMBERED_SEQUENCES = 1_000
 """Minimum number of a producer's latest sequences to remember; older repeats may be appended again."""
@@ -278,6 +279,11 @@ class EventReader(Protocol):
 
     look_every_s: float
     """Minimum seconds between a waiter's checks for new records: a check may be a request to a broker."""
+
+    @property
+    def bell(self) -> Bell | None:
+        """Rung when records were appended; None: who waits for records has to look."""
+        ...
 
     @property
     def url(self) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import LIST_EVENTS_MAX, MatchLists, Pairs, group_by_subscription
+from fieldfare.storage.bell import Bell
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
 
@@ -283,8 +284,13 @@ class MatchReader(Protocol):
 class MatchWriter(Protocol):
     """One partition of a match log, for writing by concurrent pipeline tasks, each with its own range."""
 
-    def write(self, block: NewMatchBlock) -> int:
-        """Write a block; durable and visible on return. It replaces a block with the same range.
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
+        """Write a block; visible on return. It replaces a block with the same range.
+
+        Parameters
+        ----------
+        synced
+            Whether the block must be durable on return; otherwise it may be so only after `sync`.
 
         Returns
         -------
@@ -376,6 +382,11 @@ class MatchLog(Protocol):
 
     look_every_s: float
     """Minimum seconds between two checks of a waiter for new blocks: a check may be a request to a broker."""
+
+    @property
+    def bell(self) -> Bell | None:
+        """Rung when a block of any partition was written; None: who waits for blocks has to look."""
+        ...
 
     @property
     def url(self) -> str:

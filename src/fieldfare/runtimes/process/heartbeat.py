@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fieldfare.files import write_file
+from fieldfare.files import link_file, write_file
 from fieldfare.storage.errors import StorageError
 
 HEARTBEAT_S = 1.0
@@ -29,6 +29,11 @@ def read_beat(path: Path) -> dict[str, Any]:
         return decode_beat(path.read_bytes())
     except OSError:
         return {}
+
+
+def synced_path(path: Path) -> Path:
+    """Return a second name of the last beat that was synced, see `Heartbeat`."""
+    return path.with_suffix(".synced")
 
 
 def decode_beat(text: bytes) -> dict[str, Any]:
@@ -102,8 +107,11 @@ class Heartbeat:
             if to_sync != self._synced:
                 write_file(self._path, lambda file: file.write(text))
                 self._synced = to_sync
+                if self._synced_name:
+                    with suppress(OSError):  # a file system without links
+                        link_file(self._path, synced_path(self._path))
                 return
-            # No figure that others rely on is new. A file damaged by a power failure is ignored.
+            # No figure that others rely on is new. A power failure may damage this file, not the synced one.
             partial = self._path.with_suffix(".partial")
             partial.write_bytes(text)
             partial.replace(self._path)

@@ -46,6 +46,23 @@ class BatchPlanner:
         """
         return tuple(self._match_log.partition(each.number).end(each.start()) for each in self.log.partitions)
 
+    def tips(self, tips: Offsets) -> Offsets:
+        """Return where the match log ends, given where it ended before."""
+        return tuple(
+            self._match_log.partition(each.number).end(max(tip, each.start()))
+            for each, tip in zip(self.log.partitions, tips, strict=True)
+        )
+
+    def can_match(self, tips: Offsets) -> bool:
+        """Return whether records wait from these offsets on, and the index covers them."""
+        if not any(map(int.__lt__, tips, ends_of(self.log))):
+            return False
+        with suppress(IndexStoreError):
+            newest = self._store.newest()
+            stamp = max(each.last_stamp() for each in self.log.partitions)
+            return newest is not None and newest.revision >= stamp
+        return False
+
     def next_end(self, start: Offset) -> Offset:
         """Return where the next batch ends; `start` itself if no event, or no manifest, came within the wait.
 

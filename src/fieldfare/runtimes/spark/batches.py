@@ -77,5 +77,12 @@ def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings)
     end = partition.end()
     for _ in range(2):
         if start < end:
-            start = partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX)
+            start = followed_to(partition, start, end, settings)
     return start < end
+
+
+def followed_to(partition: LogPartition, start: int, end: int, settings: MicroBatchSettings) -> int:
+    """Return the end of what a task that follows a partition matches at a time; `end` is the partition's."""
+    if end - start == 1:  # the usual case
+        return end
+    return partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX)

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.runtimes.process.wanted import request_index
-from fieldfare.runtimes.spark.batches import FOLLOWED_EVENTS_MAX, MicroBatchSettings, is_behind
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, followed_to, is_behind
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
-from fieldfare.storage import LogPartition, MatchPartition
+from fieldfare.storage import EventReader, LogPartition, MatchPartition
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
 
 LOOK_S = 0.0005
 LATER_BY = 0.25
 LOOK_MAX_S = 0.005
-"""The pause before the next look is this share of the time without a record, from `LOOK_S` to `LOOK_MAX_S`
-seconds. So an idle service uses little CPU time, and a record waits an eighth of the usual interval on
-average."""
+"""Where appends are not heard, the pause before the next look is this share of the time without a record,
+from `LOOK_S` to `LOOK_MAX_S` seconds: a record waits an eighth of the usual interval on average."""
+HEARING_S = 0.05
+"""Pause before the next look where appends are heard, in seconds."""
 
 OPEN_EVERY_S = 0.05
 """Minimum seconds between two looks for a newer manifest while no record waits."""
@@ -89,6 +90,39 @@ class _Followed:
         return self.position > before
 
 
+class _Wait:
+    """The pause of a follower between two looks at a log."""
+
+    def __init__(self, log: EventReader) -> None:
+        self._look_every_s = log.look_every_s
+        self._listener = log.bell.listen() if log.bell is not None else None
+
+    def begin(self) -> None:
+        """Begin a look: of what is appended from now on, `end` hears."""
+        if self._listener is not None:
+            self._listener.clear()
+
+    def end(self, quiet_s: float, *, is_urgent: bool) -> None:
+        """Pause after a look that found nothing to match.
+
+        Parameters
+        ----------
+        quiet_s : float
+            Seconds since something was matched.
+        is_urgent : bool
+            Whether a record waits, for the index or for another task.
+        """
+        if self._listener is not None and self._listener.hears and not is_urgent:
+            self._listener.wait(HEARING_S)
+            return
+        pause_s = max(LOOK_S, min(LATER_BY * quiet_s, LOOK_MAX_S))
+        time.sleep(max(pause_s, self._look_every_s))
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+
 class Follower:
     """Follows partitions of a service's log.
 
@@ -115,29 +149,29 @@ class Follower:
             Asked before each look at the log; the task returns when it answers False.
         """
         began_s = last_s = time.monotonic()
-        matcher = self._matcher
-        followed = [_Followed(n, matcher.log.partitions[n], matcher.matched(n)) for n in lane.partitions]
+        log = self._matcher.log
+        followed = [_Followed(n, log.partitions[n], self._matcher.matched(n)) for n in lane.partitions]
         stands_by = lane.standby_s > 0
-        while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
-            if stands_by and now_s - began_s >= lane.standby_s:
-                stands_by = False
-                for each in followed:
-                    each.skip_matched()
-            has_matched = False
-            for each in followed:
-                end = each.log.end()
-                if end <= each.position or (stands_by and not self._is_left(each, now_s)):
+        with closing(_Wait(log)) as wait:
+            while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
+                wait.begin()
+                if stands_by and now_s - began_s >= lane.standby_s:
+                    stands_by = False
+                    for each in followed:
+                        each.skip_matched()
+                waiting = [(each, end) for each in followed if (end := each.log.end()) > each.position]
+                has_matched = False
+                for each, end in waiting:
+                    if stands_by and not self._is_left(each, now_s):
+                        continue
+                    if is_behind(each.log, each.position, self._settings):
+                        return True
+                    has_matched |= self._match(each, end, now_s)
+                if has_matched:
+                    last_s = now_s
                     continue
-                upto = each.log.bound(each.position, self._settings.split_bytes, FOLLOWED_EVENTS_MAX)
-                if upto < end and is_behind(each.log, each.position, self._settings):
-                    return True
-                has_matched |= self._match(each, upto, now_s)
-            if has_matched:
-                last_s = now_s
-            else:
                 self._open_newest(now_s)
-                pause_s = max(LOOK_S, min(LATER_BY * (now_s - last_s), LOOK_MAX_S))
-                time.sleep(max(pause_s, matcher.log.look_every_s))
+                wait.end(now_s - last_s, is_urgent=bool(waiting))
         return False
 
     def _is_left(self, each: _Followed, now_s: float) -> bool:
@@ -148,8 +182,8 @@ class Follower:
             return False
         return not each.skip_matched()
 
-    def _match(self, each: _Followed, upto: int, now_s: float) -> bool:
-        """Match a partition up to an offset; return False if the index does not cover it yet."""
+    def _match(self, each: _Followed, end: int, now_s: float) -> bool:
+        """Match what waits in a partition; return False if the index does not cover it yet."""
         stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
         manifest = self._matcher.opened.covering(stamp)
         if manifest is None:
@@ -163,6 +197,7 @@ class Follower:
             each.manifest = manifest
             if each.skip_matched():
                 return True
+        upto = followed_to(each.log, each.position, end, self._settings)
         self._matcher.match(RecordRange(each.number, each.position, upto, manifest))
         each.position = upto
         each.waits_since_s = None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from fieldfare.model import Offsets
-from fieldfare.runtimes.process.heartbeat import Heartbeat
+from fieldfare.runtimes.process.heartbeat import Heartbeat, synced_path
 from fieldfare.storage import EventReader, MatchLog, open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import ends_of, starts_of
@@ -69,11 +69,14 @@ class PipelineHeartbeat(Heartbeat):
 
     def _read_predecessor(self) -> tuple[bool, Offsets | None]:
         """Return whether the previous process ended unexpectedly, and its last `matched`."""
-        try:
-            beat = json.loads(self._path.read_bytes())
-            matched = beat.get("matched") or [beat["offset"]]
-            return bool(beat["state"] != "stopped"), tuple(map(int, matched))
-        except FileNotFoundError:
-            return False, None
-        except (OSError, ValueError, KeyError, TypeError):
-            return True, None
+        was_there = False
+        for path in (self._path, synced_path(self._path)):
+            try:
+                beat = json.loads(path.read_bytes())
+                matched = beat.get("matched") or [beat["offset"]]
+                return was_there or bool(beat["state"] != "stopped"), tuple(map(int, matched))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, TypeError):
+                was_there = True  # and a power failure has damaged it
+        return was_there, None

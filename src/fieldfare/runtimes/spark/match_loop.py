@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pyspark import SparkContext
 
+from fieldfare.model import Offsets
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.following import FollowerLane
@@ -28,7 +29,15 @@ FOLLOW_S = 30.0
 """Seconds for which a task follows the log."""
 OVERLAP_S = 1.0
 """Seconds before its end at which the next following task is started."""
+STOPPED_S = 5.0
+"""Seconds without a match, while records wait, after which the next following task is started: the present
+one may hang."""
+LATE_S = 30.0
+"""Seconds after its end at which a following task is cancelled."""
+LOOK_S = 0.5
 END_WAIT_S = 10.0
+FOLLOWING_JOBS_MAX = 4
+"""Maximum following jobs at a time: two that overlap, and others that hang."""
 
 
 class Jobs(Protocol):
@@ -87,8 +96,9 @@ class MatchLoop:
         self._until_end = until_end
         self._planner = BatchPlanner(folder, settings)
         self._error: BaseException | None = None
+        self._started = 0
         self._stop, self._woken = threading.Event(), threading.Event()
-        self._followers = ThreadPoolExecutor(2, thread_name_prefix="fieldfare-follower")
+        self._followers = ThreadPoolExecutor(FOLLOWING_JOBS_MAX, thread_name_prefix="fieldfare-follower")
         self._thread = threading.Thread(target=self._run, name="fieldfare-matching", daemon=True)
         self._thread.start()
 
@@ -111,7 +121,6 @@ class MatchLoop:
         """Stop; a batch under way is cancelled, and waited for at most `END_WAIT_S` seconds."""
         self._stop.set()
         self._woken.set()
-        self._following.unlink(missing_ok=True)
         self._context.cancelJobGroup(GROUP)
         self._thread.join(END_WAIT_S)
         self.jobs.close()
@@ -155,40 +164,92 @@ class MatchLoop:
 
     def _follow(self) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail."""
-        running: list[Future[bool]] = []
-        next_s = 0.0
-        self._following.touch()
+        running: list[_Following] = []
+        progress = _Progress(self._planner)
         try:
             while not self._stop.is_set():
                 self._woken.clear()
-                ended = [each for each in running if each.done()]
+                ended = [each for each in running if each.future.done()]
                 running = [each for each in running if each not in ended]
                 are_behind = [each.result() for each in ended]
                 if any(are_behind):
                     return
                 now_s = time.monotonic()
-                if not running or now_s >= next_s:
-                    running.append(self._start_following(OVERLAP_S + 0.5 if running else 0.0))
-                    next_s = now_s + FOLLOW_S - OVERLAP_S
-                self._woken.wait(max(0.0, next_s - now_s))
+                for each in running:
+                    each.cancel_if_late(self._context, now_s)
+                next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
+                is_hung = len(running) == 1 and progress.has_stopped(now_s)
+                if not running or now_s >= next_s or is_hung:
+                    running.append(self._start_following(now_s, OVERLAP_S + 0.5 if running else 0.0))
+                self._woken.wait(LOOK_S)
         finally:
-            self._following.unlink(missing_ok=True)
-            if wait(running, END_WAIT_S).not_done:
-                self._context.cancelJobGroup(GROUP)
-                wait(running, END_WAIT_S)
+            self._end_following(running)
 
-    def _start_following(self, standby_s: float) -> Future[bool]:
+    def _start_following(self, now_s: float, standby_s: float) -> _Following:
         partitions = len(self._planner.log.partitions)
         tasks = min(partitions, self._settings.tasks)
         lanes = [
             FollowerLane(tuple(range(first, partitions, tasks)), FOLLOW_S, standby_s)
             for first in range(tasks)
         ]
+        self._following.touch()
+        self._started += 1
+        group = f"{GROUP}-{self._started}"
 
         def run() -> bool:
-            self._context.setJobGroup(GROUP, "following", interruptOnCancel=False)
+            self._context.setJobGroup(group, "following", interruptOnCancel=False)
             return self.jobs.follow(lanes)
 
-        found = self._followers.submit(run)
-        found.add_done_callback(lambda _: self._woken.set())
-        return found
+        future = self._followers.submit(run)
+        future.add_done_callback(lambda _: self._woken.set())
+        return _Following(future, group, now_s)
+
+    def _end_following(self, running: Sequence[_Following]) -> None:
+        """End the tasks that follow the log, by force those that do not soon."""
+        self._following.unlink(missing_ok=True)
+        futures = [each.future for each in running]
+        if wait(futures, END_WAIT_S / 2).not_done:
+            for each in running:
+                self._context.cancelJobGroup(each.group)
+            wait(futures, END_WAIT_S / 2)
+
+
+class _Following:
+    """A job whose tasks follow the log."""
+
+    def __init__(self, future: Future[bool], group: str, began_s: float) -> None:
+        self.future = future
+        self.group = group
+        self.began_s = began_s
+        self._is_cancelled = False
+
+    def cancel_if_late(self, context: SparkContext, now_s: float) -> None:
+        """Cancel the job if its time was over long ago: a process of it hangs."""
+        if not self._is_cancelled and now_s - self.began_s > FOLLOW_S + LATE_S:
+            self._is_cancelled = True
+            context.cancelJobGroup(self.group)
+
+    def result(self) -> bool:
+        """Return whether a task was behind; raise what made the job fail, unless it was cancelled."""
+        try:
+            return self.future.result()
+        except Exception:
+            if not self._is_cancelled:
+                raise
+            return False
+
+
+class _Progress:
+    """Notices that records wait and nothing is matched."""
+
+    def __init__(self, planner: BatchPlanner) -> None:
+        self._planner = planner
+        self._tips: Offsets = planner.first()
+        self._since_s = time.monotonic()
+
+    def has_stopped(self, now_s: float) -> bool:
+        """Return whether nothing was matched for `STOPPED_S`, though the index covers what waits."""
+        tips = self._planner.tips(self._tips)
+        if tips != self._tips or not self._planner.can_match(tips):
+            self._tips, self._since_s = tips, now_s
+        return now_s - self._since_s > STOPPED_S

@@ -169,13 +169,15 @@ class Indexes(Protocol):
 class BlockWriter(Protocol):
     """The destination of a partition's blocks: usually a `MatchPartition`."""
 
-    def write(self, block: NewMatchBlock) -> int: ...
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int: ...
 
     def fill(self, start: int, end: int) -> Sequence[object]: ...
 
 
 class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one, and so maps an index only once."""
+
+    _syncs_blocks = False
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
         self.log = open_event_log(folder.log_url)
@@ -215,7 +217,7 @@ class RangeMatcher:
             nonlocal matches, size_bytes
             matched = self._match_log.partition(wanted.partition)
             self._indexes.check_unmatched(wanted.manifest, matched, block.start)
-            written, block_bytes = block.write(match_log, self._clock_ms())
+            written, block_bytes = block.write(match_log, self._clock_ms(), synced=self._syncs_blocks)
             matches += written
             size_bytes += block_bytes
 
@@ -363,8 +365,11 @@ class Block:
         totals = np.bincount(of_events, self._by_event[: self.events], minlength=len(numbers))
         return {space: int(total) for space, total in zip(numbers, totals, strict=True) if total}
 
-    def write(self, log: BlockWriter, matched_ms: float) -> tuple[int, int]:
-        """Write the block to the match log and close it; return its matches and its size in bytes."""
+    def write(self, log: BlockWriter, matched_ms: float, *, synced: bool = False) -> tuple[int, int]:
+        """Write the block to the match log and close it; return its matches and its size in bytes.
+
+        The driver syncs the match log before it reports a block's records as matched (see `heartbeat`).
+        """
         try:
             lists: MatchLists | MatchRuns
             if self._runs is None:
@@ -385,7 +390,8 @@ class Block:
             }
             counts = np.array(self._counts, np.int32)
             spaces = self._matches_by_space(matches)
-            return matches, log.write(NewMatchBlock(self.start, self.end, counts, lists, extra, spaces))
+            block = NewMatchBlock(self.start, self.end, counts, lists, extra, spaces)
+            return matches, log.write(block, synced=synced)
         finally:
             self.close()
 

@@ -65,6 +65,8 @@ class ReplayIndexes:
 class ReplayMatcher(RangeMatcher):
     """Matches ranges of the log for one subscription."""
 
+    _syncs_blocks = True  # what is matched of a replay is noted elsewhere, durably
+
     def __init__(
         self, folder: DataFolder, replay: Replay, clock_ms: Callable[[], float] | None = None
     ) -> None:
@@ -133,7 +135,7 @@ class BlockCollector:
     def __init__(self) -> None:
         self._steps: list[NewMatchBlock | tuple[int, int]] = []
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         """Keep a block; return 0, because it takes no disk space yet."""
         self._steps.append(replace(block, lists=merge_lists(list(block.pieces()))))
         return 0

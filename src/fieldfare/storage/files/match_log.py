@@ -1,8 +1,9 @@
 """The match log in a folder of files, one per block; partitions other than 0 are in subfolders.
 
-A block is durable before it is visible: its file is written under a temporary name, synced and renamed. The
-sync takes a fraction of a millisecond. Without it, a power failure could remove a block whose batch the
-pipeline has committed, and it would never be matched again. (For a killed process alone, no sync is needed.)
+A block's file is written under a temporary name and renamed, so a killed process leaves a complete block or
+none. Of the pipeline's blocks, those that `sync` has not synced yet may be torn or missing after a power
+failure. Nothing counts them as matched before that, and the next pipeline matches their records again. So a
+block is delivered without waiting for the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from fieldfare.files import make_folder, sync_folder, write_file
+from fieldfare.files import make_folder, sync_file, sync_folder, write_file
+from fieldfare.storage.bell import Bell
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files.compaction import Compaction
 from fieldfare.storage.files.match_block import FileBlock, write_block
@@ -34,6 +36,8 @@ from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, OPEN_BLOCKS_MAX, Lost
 SET_ASIDE = "set-aside"
 """Name of the subfolder of corrupt blocks that were set aside."""
 
+BELL = ".bell"
+
 PARTITION = "partition-"
 """Name prefix of the subfolders of partitions other than 0."""
 
@@ -50,13 +54,16 @@ class FileMatchLog:
         Path of the folder; created when the first block is written.
     number
         Number of the partition.
+    bell
+        The bell of partition 0, for another one.
     """
 
     look_every_s = 0.0
 
-    def __init__(self, folder: str | Path, number: int = 0) -> None:
+    def __init__(self, folder: str | Path, number: int = 0, bell: Bell | None = None) -> None:
         self.folder = Path(folder).absolute()
         self.number = number
+        self.bell = bell or Bell(self.folder / BELL)
         self._others: dict[int, FileMatchLog] = {}
         self._listing = BlockFolder(self.folder)
         self._lock = threading.Lock()
@@ -65,8 +72,8 @@ class FileMatchLog:
         self._sizes = MatchSizes(self.folder)
         self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
-    def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int]]:
-        return FileMatchLog, (str(self.folder), self.number)
+    def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int, Bell]]:
+        return FileMatchLog, (str(self.folder), self.number, self.bell)
 
     def __repr__(self) -> str:
         return f"FileMatchLog({str(self.folder)!r})"
@@ -80,17 +87,19 @@ class FileMatchLog:
             return self
         with self._lock:
             if number not in self._others:
-                other = FileMatchLog(self.folder / f"{PARTITION}{number:04d}", number)
+                other = FileMatchLog(self.folder / f"{PARTITION}{number:04d}", number, self.bell)
                 other.on_broken = self._report
                 self._others[number] = other
             return self._others[number]
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         path = BlockFile(block.start, block.end).path(self.folder)
         try:
-            return write_file(path, lambda file: write_block(block, file))
+            size_bytes = write_file(path, lambda file: write_block(block, file), synced=synced)
         except OSError as error:
             raise MatchLogError(f"{path} could not be written: {error}") from error
+        self.bell.ring()
+        return size_bytes
 
     def block_at(self, offset: int) -> FileBlock | None:
         for _ in range(_ATTEMPTS):
@@ -122,13 +131,14 @@ class FileMatchLog:
         return end
 
     def sync(self, from_offset: int) -> int:
-        # A block's file is synced before its renaming; the folders are synced here again, because the
-        # writing process may have been killed before it synced them.
+        # Folders in any case: a process that writes synced files may be killed before it syncs them.
         end = from_offset
         folders = {self.folder.parent, self.folder}  # The parent of other partitions is partition 0.
         if self.number:
             folders.add(self.folder.parent.parent)
         for block in self._steps(from_offset):
+            with suppress(FileNotFoundError):  # Compaction has merged it into a synced block.
+                sync_file(block.path(self.folder))
             end = block.end
             folders.add(shard_path(self.folder, block.shard))
         for folder in folders:

@@ -28,6 +28,7 @@ class KafkaEventLog:
     """
 
     look_every_s = LOOK_EVERY_S
+    bell = None
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "event log")

@@ -115,7 +115,7 @@ class KafkaMatchPartition:
                 self._reach_back()
             return self._places.greatest_end()
 
-    def write(self, block: NewMatchBlock) -> int:
+    def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         block.check()
         with tempfile.SpooledTemporaryFile(max_size=_KEPT_BYTES) as file:
             write_block(block, cast("IO[bytes]", file))  # type: ignore[arg-type]
@@ -339,6 +339,7 @@ class KafkaMatchLog:
     """
 
     look_every_s = LOOK_EVERY_S
+    bell = None
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "match log")

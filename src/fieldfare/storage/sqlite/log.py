@@ -14,6 +14,7 @@ from typing import Self
 from crc32c import crc32c
 
 from fieldfare.model import Offsets
+from fieldfare.storage.bell import Bell
 from fieldfare.storage.checksums import record_checksum
 from fieldfare.storage.errors import (
     CorruptLogError,
@@ -130,6 +131,7 @@ class SqliteEventLog:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
+        self.bell = Bell(self.path.with_name(f"{self.path.name}-bell"))
         self._connections = SqliteConnections(self.path, _SETTINGS)
         self._reader = RecordReader(self.path, self._connections)
         self._appends_of: dict[tuple[str, str], int] = {}
@@ -160,6 +162,7 @@ class SqliteEventLog:
             appended, rows = _place(connection, records, checksums)
             connection.executemany(_INSERT, rows)
             self._forget_surplus(connection, records)
+        self.bell.ring()
         return appended
 
     def start(self) -> int:
