@@ -1,6 +1,6 @@
 """The core of the data path as one pure function: a batch of records and indexes in, matches out.
 
-The tasks of the service's streaming query consume the matches as they are found (`stream_matches`), because a
+The service's tasks consume the matches as they are found (`stream_matches`), because a
 record's matches may exceed memory. `match_batch` and `find_matches`, for all other callers, collect them.
 """
 

@@ -1,4 +1,4 @@
-"""A bell: a file through which a process that has written something wakes those that wait for it.
+"""A bell: a file through which a process that has written something wakes the processes that wait for it.
 
 Ringing writes one byte over the file's only byte; listeners are woken by the kernel (inotify). Nothing
 depends on it: where nothing can be heard, or a writer is killed before it rings, listeners look by
@@ -56,7 +56,7 @@ class Listener:
     Attributes
     ----------
     hears : bool
-        Whether rings are heard; if not, whoever waits must look again after a short time.
+        Whether rings are heard; if not, a waiter must look again after a short time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class Listener:
             self._poll.register(file, select.POLLIN)
 
     def set(self) -> None:
-        """Wake who waits; from any thread."""
+        """Wake the waiting thread; from any thread."""
         with suppress(BlockingIOError):
             os.write(self._sets, b"\0")
 
@@ -97,7 +97,7 @@ class Listener:
         return bool(self._poll.poll(timeout_s * 1000))
 
     def close(self) -> None:
-        """Release the files; nobody may wait any more."""
+        """Release the files; no thread may wait any more."""
         if self._inotify is not None:
             self._inotify.close()
         os.close(self._own)

@@ -282,7 +282,7 @@ class EventReader(Protocol):
 
     @property
     def bell(self) -> Bell | None:
-        """Rung when records were appended; None: who waits for records has to look."""
+        """Rung when records were appended; None: waiters have to look."""
         ...
 
     @property

@@ -385,7 +385,7 @@ class MatchLog(Protocol):
 
     @property
     def bell(self) -> Bell | None:
-        """Rung when a block of any partition was written; None: who waits for blocks has to look."""
+        """Rung when a block of any partition was written; None: waiters have to look."""
         ...
 
     @property

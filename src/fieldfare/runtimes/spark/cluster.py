@@ -34,7 +34,7 @@ LOST_S = 10.0
 LOST_ELSEWHERE_S = 120.0
 """Like `LOST_S`, on YARN and Kubernetes, which replace lost executors themselves."""
 MORE_S = 5.0
-"""Seconds during which there must be more slots than planned for before the query is restarted."""
+"""Seconds during which there must be more slots than planned for before the loop is restarted."""
 _LOOK_S = 0.2
 
 

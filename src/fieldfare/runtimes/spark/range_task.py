@@ -1,4 +1,4 @@
-"""Tasks of the streaming query: match ranges of the log and write their matches.
+"""Matching of ranges of the log: what a service's tasks do, whether for a batch or following the log.
 
 A range gives the same matches whenever and however often it is matched: which subscriptions are valid depends
 on the stamps of the records, not on the manifest used. The end of a block with very many matches may differ;
@@ -77,7 +77,7 @@ WORK = pa.struct(
 )
 """The work of a matcher for a block: on one slice, or (without a slice) other work.
 
-Absent in a query with one matcher. `seconds` is elapsed time, `cpu_s` CPU time.
+Absent with one matcher. `seconds` is elapsed time, `cpu_s` CPU time.
 """
 SUMMARY = pa.schema(
     [

@@ -1,4 +1,4 @@
-"""Recovery of the driver after a failed query: retry with fewer records, without a record, or later.
+"""Recovery of the driver after a failure: retry with fewer records, without a record, or later.
 
 Records are blamed if matching them raised an error, or if a Python worker died and the driver did not. They
 are halved until one fails alone (see `pipeline.suspects`); that record is set aside. If the driver or its
@@ -44,7 +44,7 @@ _log = logging.getLogger("fieldfare.pipeline")
 
 
 class NamedRecords(NamedTuple):
-    """The records that a failed query's report names as unmatchable."""
+    """The records that a failure's report names as unmatchable."""
 
     partition: int
     start: int
@@ -58,7 +58,7 @@ def named_records(report: str) -> NamedRecords | None:
 
 
 def is_the_records_fault(report: str) -> bool:
-    """Return whether Spark's report of a failed query blames the records."""
+    """Return whether Spark's report of a failure blames the records."""
     return any(mark in report for mark in _BLAMED)
 
 
@@ -119,7 +119,7 @@ class Recovery:
             self._file.save(self._next_batch())
 
     def failed(self, report: str, said: str) -> float | None:
-        """Handle a failed query.
+        """Handle a failure.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class Recovery:
         Returns
         -------
         float or None
-            Seconds to wait before the next query; None if another process should try.
+            Seconds to wait before the next attempt; None if another process should try.
         """
         suspects, _ = self._file.load()
         try:
@@ -168,7 +168,7 @@ class Recovery:
         self._failures = 0
 
     def stopped(self) -> None:
-        """Note that the query was stopped: its unfinished attempt proves nothing."""
+        """Note that matching was stopped: its unfinished attempt proves nothing."""
         suspects, trying = self._file.load()
         if trying:
             self._file.save(suspects)

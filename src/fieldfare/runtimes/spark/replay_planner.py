@@ -129,7 +129,7 @@ class ReplayPlanner:
         most : int
             Maximum number of pieces; the result is empty if nothing is to be matched.
         share : int
-            Divisor for the size of a piece. Larger: first messages come sooner, and the query's batches,
+            Divisor for the size of a piece. Larger: first messages come sooner, and live batches,
             which wait for a core, are delayed less. Smaller: less planning.
 
         Raises

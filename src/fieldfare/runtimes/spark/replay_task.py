@@ -1,7 +1,7 @@
 """Tasks that match replays: ranges of the log, each for one subscription with a `start` in the past.
 
-Matching is the same as the query's, with an index of one filter: the one that the subscription was created
-with. Its matches go into a match log of the subscription's own.
+Matching is the same as of live records, with an index of one filter: the one that the subscription was
+created with. Its matches go into a match log of the subscription's own.
 """
 
 from __future__ import annotations

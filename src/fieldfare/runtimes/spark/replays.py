@@ -1,8 +1,8 @@
 """The driver's second thread: it matches replays, for subscriptions with a `start` in the past.
 
-It runs rounds of Spark jobs beside the query, in the same session. While events arrive, a round is small and
-leaves one core free (if there are several); and no round begins while new records wait for the query, unless
-they have waited as long as the last round took. So live records go first, and replays still progress.
+It runs rounds of Spark jobs beside live matching, in the same session. While events arrive, a round is small
+and leaves one core free (if there are several); and no round begins while new records wait, unless they have
+waited as long as the last round took. So live records go first, and replays still progress.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ReplayRunner:
                 pause_s = self._round()
                 self._said = ""
             except Exception as error:
-                # A full disk or an unreadable file may recover, and the query continues.
+                # A full disk or an unreadable file may recover, and live matching continues.
                 pause_s = FULL_PAUSE_S
                 if not self._stop.is_set() and str(error) != self._said:
                     self._said = str(error)
@@ -101,11 +101,11 @@ class ReplayRunner:
             if not is_the_records_fault(str(error)):
                 raise
             self._planner.failed(pieces, str(error), reason(error))
-        self._wait_for_query(time.monotonic() - started_s)
+        self._give_way(time.monotonic() - started_s)
         return 0.0
 
-    def _wait_for_query(self, most_s: float) -> None:
-        """Let the query catch up first, for at most `most_s` seconds."""
+    def _give_way(self, most_s: float) -> None:
+        """Let live matching catch up first, for at most `most_s` seconds."""
         until_s = time.monotonic() + most_s
         while self._is_behind() and time.monotonic() < until_s:
             self._stop.wait(GIVE_WAY_S)

@@ -24,7 +24,7 @@ def work_of(summaries: Iterable[Mapping[str, Any]]) -> list[MatcherWork]:
 
 
 class Learner:
-    """Learns from the batches of a query with several matchers; see `loads`."""
+    """Learns from the batches of a service with several matchers; see `loads`."""
 
     def __init__(self, folder: DataFolder) -> None:
         self._path = folder.slices

@@ -115,7 +115,7 @@ FINDINGS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How the events of a query are distributed; equal for all its tasks.
+    """How a service's events are distributed; equal for all its tasks.
 
     Attributes
     ----------

@@ -115,12 +115,12 @@ class ElasticSettings:
 
 
 def slice_names(matchers: int) -> tuple[str, ...]:
-    """Return the names of a query's matchers, as slices of the operator M."""
+    """Return the names of the matchers, as slices of the operator M."""
     return Operators(0, {OPERATOR: matchers}, 0).slices
 
 
 class ElasticControl:
-    """Grows and shrinks the service of a query with several matchers, from `start` to `close`."""
+    """Grows and shrinks a service with several matchers, from `start` to `close`."""
 
     def __init__(
         self, session: SparkSession, folder: DataFolder, settings: ElasticSettings, matchers: int
@@ -182,7 +182,7 @@ class ElasticControl:
         self._thread.join(CLOSING_S)
         self._openers.shutdown(wait=False, cancel_futures=True)
 
-    # Called by the query
+    # Called by the jobs
 
     def tasks(self) -> list[PinnedTask]:
         """Return the tasks that match a batch: one for each core of every executor that has slices."""
