@@ -2,8 +2,8 @@
 
 A batch is planned by the driver, and an event waits for that, for Spark, and for the batch's last task. A
 following task runs for seconds instead, in a service that keeps up: from the record to its block nothing but
-this process is involved. It returns when its time is over, or when several tasks would be faster, because much
-waits; the driver then plans batches (see `match_loop`).
+this process is involved. It returns when its time is over, or when much waits, so that several tasks would be
+faster; the driver then plans batches (see `match_loop`).
 
 Two of them overlap, so that there is always one: the next one stands by until the present one has ended, and
 takes only records that have waited for `STANDBY_WAIT_S`. If both match a record, they write the same block.
