@@ -112,6 +112,35 @@ def test_a_record_waits_for_an_index_that_covers_it_and_the_index_is_requested(s
     service.check()
 
 
+def test_records_that_arrive_during_a_look_wait_for_an_index_that_covers_them(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look took them along with the manifest of the records before, and matching failed."""
+    real = following.followed_to
+    arrivals: list[int] = []
+
+    def arrive(*arguments: Any) -> int:
+        if len(arrivals) < 5:
+            service._change()
+            service.stamp = service.history.revision
+            service._publish()
+            arrivals.append(len(service.records))
+        return real(*arguments)
+
+    monkeypatch.setattr(following, "followed_to", arrive)
+    run = Running(service)
+    until_s = time.monotonic() + DEADLINE_S
+    while len(arrivals) < 5:
+        assert time.monotonic() < until_s
+        assert run.error is None
+        bring_index_up_to_date(service.folder)
+        time.sleep(0.01)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [run])
+    run.end()
+    service.check()
+
+
 def test_a_task_that_stands_by_takes_over_when_the_other_one_is_gone(service: Service) -> None:
     first = Running(service)
     wait_until_matched(service, [first])

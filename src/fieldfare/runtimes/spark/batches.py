@@ -82,7 +82,10 @@ def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings)
 
 
 def followed_to(partition: LogPartition, start: int, end: int, settings: MicroBatchSettings) -> int:
-    """Return the end of what a task that follows a partition matches at a time; `end` is the partition's."""
+    """Return the end of what a task that follows a partition matches at a time, at most `end`.
+
+    The partition may have grown since `end` was read, by records with stamps that were not read.
+    """
     if end - start == 1:  # the usual case
         return end
-    return partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX)
+    return min(end, partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX))
