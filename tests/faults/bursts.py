@@ -24,7 +24,7 @@ PAUSE_MAX_S = 6.0
 TWO_AT_ONCE, ONE_OF_MANY, SUPERVISOR = 0.25, 0.5, 0.03
 """The share of strikes that kill processes of two kinds; one task of several; the supervisor first of all."""
 
-WEIGHTS = {"task": 4, "source": 3, "snapshot": 3, "gateway": 2, "indexer": 2, "driver": 1, "java": 1}
+WEIGHTS = {"task": 4, "snapshot": 3, "gateway": 2, "indexer": 2, "driver": 1, "java": 1}
 """Who is struck how often. A driver's death ends its tasks and its source, and those are back last."""
 
 SPARES = 0.6

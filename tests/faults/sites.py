@@ -28,7 +28,7 @@ from service_support import LINES, RunningService, cloud_event, is_running, unti
 
 from fieldfare_lab.link_proxy import LinkProxy
 
-KINDS = ("gateway", "driver", "task", "source", "java", "indexer", "supervisor")
+KINDS = ("gateway", "driver", "task", "java", "indexer", "supervisor")
 READY_S = 600.0
 ARRIVAL_S = 600.0
 REQUEST_EVENTS_MAX = 4

@@ -53,7 +53,7 @@ def test_who_is_not_there_is_not_counted_and_the_next_one_is_struck(
     pauses: list[float] = []
     played: Any = SimpleNamespace(service=None, linger=pauses.append)
     strikes = [
-        Strike(("driver", "source"), 2, None, 1.0),
+        Strike(("driver", "java"), 2, None, 1.0),
         Strike(("driver", "indexer", "gateway", "task"), 2, None, 0.0),
         Strike(("task", "gateway"), 1, 3, 0.5),
     ]

@@ -14,7 +14,7 @@ from fieldfare.storage import open_event_log
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 KINDS = [
-    *("gateway", "driver", "task", "source", "java", "indexer", "snapshot", "both", "starting", "supervisor"),
+    *("gateway", "driver", "task", "java", "indexer", "snapshot", "both", "starting", "supervisor"),
     *("gateway", "indexer"),
 ]
 

@@ -312,7 +312,7 @@ ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
 SEVERAL = {"both": ("driver", "gateway"), "starting": ("driver", "driver")}
 """Who is killed by accidents of two kills."""
 
-PROCESSES = ("gateway", "driver", "task", "source", "java", "indexer")
+PROCESSES = ("gateway", "driver", "task", "java", "indexer")
 DECK = (
     *(f"kill {kind}" for kind in (*PROCESSES, "snapshot", "both", "starting", "supervisor")),
     *("kill gateway", "kill gateway", "kill indexer", "kill task", "kill both"),

@@ -29,7 +29,6 @@ MARKS = {
     "driver": "-m fieldfare.runtimes.spark.driver",
     "indexer": "-m fieldfare.runtimes.indexer --",
     "java": "org.apache.spark.deploy.SparkSubmit",
-    "source": "python_streaming_source_runner",
     "task": "fieldfare.runtimes.spark.worker_daemon",
     "snapshot": "fieldfare.runtimes.indexer.snapshot_builder",
 }
@@ -148,11 +147,6 @@ class RunningService:
     @property
     def indexer(self) -> int:
         return until(lambda: self.processes(MARKS["indexer"]))[0]
-
-    @property
-    def sources(self) -> list[int]:
-        """The process in which the query's source plans its batches."""
-        return self.processes(MARKS["source"])
 
     @property
     def jvm(self) -> int:

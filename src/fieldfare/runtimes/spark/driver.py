@@ -67,6 +67,7 @@ from fieldfare.storage.quarantine import brief
 
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
+JAVA_ENDS_S = 1.0
 FOLLOWING_JOBS = 2
 """Jobs that follow the log at a time, beside those that match batches."""
 
@@ -160,6 +161,7 @@ class Pipeline:
                     return None
                 continue
             self.is_ready = False
+            _raise_if_java_ended(session, report)
             said = reason(report)
             _log.error("matching failed: %s (more in %s)", said, self.folder.spark_log)
             pause_s = self.recovery.failed(str(report), said)
@@ -249,6 +251,16 @@ def run(
     recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
     return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding, elastic).run()
+
+
+def _raise_if_java_ended(session: SparkSession, error: BaseException) -> None:
+    """Raise an error that does not come from Java, if Java has ended: no loop can run without it."""
+    jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    if not isinstance(error, (Py4JJavaError, PySparkException)):
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(JAVA_ENDS_S)
+        if jvm.poll() is not None:
+            raise error
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
