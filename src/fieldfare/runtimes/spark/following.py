@@ -31,10 +31,10 @@ LATER_BY = 0.25
 LOOK_MAX_S = 0.005
 """Where appends are not heard, the pause before the next look is this share of the time without a record,
 from `LOOK_S` to `LOOK_MAX_S` seconds: a record waits an eighth of the usual interval on average."""
-HEARING_S = 0.05
+HEARING_S = 0.1
 """Pause before the next look where appends are heard, in seconds."""
 
-OPEN_EVERY_S = 0.05
+OPEN_EVERY_S = 0.2
 """Minimum seconds between two looks for a newer manifest while no record waits."""
 
 ASK_AGAIN_S = 0.05
