@@ -52,17 +52,25 @@ class Positions:
         return keys
 
     async def key_up_to(self, text: str, **place: Any) -> int:
-        """Return the key of a position up to which to settle; raise Problem 400 if it is not yet matched."""
+        """Return the key of a position up to which to settle.
+
+        Raises
+        ------
+        HttpProblem
+            400: there can be no event. 503: it is not matched. It may have been delivered before a power
+            failure, which took matches that were not on the disk yet; they are found again.
+        """
         tail = self._tail
         try:
             key = await self._key(text)
-            partition = key >> PARTITION_SHIFT
-            if offset_of(key) >= tail.tips[partition]:
-                await tail.catch_up()
-            if offset_of(key) >= tail.tips[partition]:
-                raise ValueError(f"{text} has not been matched yet, so it cannot have been delivered")
         except ValueError as error:
             raise _bad(error, **place) from None
+        partition = key >> PARTITION_SHIFT
+        if offset_of(key) >= tail.tips[partition]:
+            await tail.catch_up()
+        if offset_of(key) >= tail.tips[partition]:
+            detail = f"{text} has not been matched yet; if it was delivered, try again."
+            raise HttpProblem(503, "not-matched", detail, headers={"Retry-After": "1"}, **place)
         return key
 
     async def _key(self, text: str) -> int:
