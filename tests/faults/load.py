@@ -64,7 +64,9 @@ FILTERS = {
 }
 """What stands in every space, and is read all the time."""
 
-MAY_REFUSE = {(429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "stopping")}
+MAY_REFUSE = {
+    *((429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "stopping"), (503, "not-matched")),
+}
 """The answers that say that something cannot be done now."""
 
 
