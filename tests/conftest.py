@@ -20,7 +20,7 @@ TOGETHER = {
         *(f"tests/faults/test_{name}.py" for name in ("poison", "power_failure", "restored")),
         *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "private_service")),
         *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity", "three_sites")),
-        *(f"tests/faults/test_{name}.py" for name in ("sites", "backup_under_kills")),
+        *(f"tests/faults/test_{name}.py" for name in ("sites", "backup_under_kills", "balancing_services")),
     ),
     "session": (
         "tests/runtimes/test_match_loop.py",

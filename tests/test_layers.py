@@ -38,7 +38,7 @@ LAYERS = {
     "storage": "arrow_events files matching model pipeline",
     "client": "encodings filters model publishing",
     "gateway": (
-        "arrow_events balancing delivery encodings files filters model routing runtimes.machines"
+        "arrow_events balancing delivery effects encodings files filters model routing runtimes.machines"
         " runtimes.process storage units"
     ),
     "runtimes.files": "arrow_events encodings matching",
@@ -75,7 +75,7 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 """Definitions that a process of its own calls, by a text."""
 
 TO_COME = {
-    "balancing": "the machines that move subscribers between brokers; experiments use them now",
+    "balancing": "cluster-heads, and migration by the subscribers; experiments use them now",
     "membership": "gossip carries brokers' tables, loads and failures (docs/decisions/machines.md)",
     "routing": "the machines of brokers, which the service carries next; experiments use them now",
     **dict.fromkeys(

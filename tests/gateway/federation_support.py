@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def sites(root: Path, names: str, links: str, **settings: Any) -> Iterator[list[Site]]:
-    """Start sites, each letter of `names` one, with links given as pairs of letters."""
+def sites(
+    root: Path, names: str, links: str, of: Mapping[str, dict[str, Any]] | None = None, **settings: Any
+) -> Iterator[list[Site]]:
+    """Start sites, each letter of `names` one, with links given as pairs of letters; `of`: own settings."""
     found = {name: Site(root / name, name, free_port()) for name in names}
     for site in found.values():
-        site.settings = dict(settings)
+        site.settings = settings | (of or {}).get(site.name, {})
     for one, other in links.split():
         found[one].peers[other] = found[other].port
         found[other].peers[one] = found[one].port

@@ -4,7 +4,8 @@
     Join of each subscriber ──▶ Attach ──▶ Joined
     all N have joined, or N x migration timeout ──▶ Done ──▶ Released: deliver from the switch places on
 
-Before the first subscriber joins, N is unknown; then the broker waits for sampling and a reply.
+Before the first subscriber joins, N is unknown; then the broker waits for sampling and a reply, and where
+runtimes move subscriptions (`delegating`), for as many of them as a session may have.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Acceptor:
         effects: list[Effect] = [Send(sender, Reply(request.session, State.OK, load, css))]
         if not is_same:
             until_s = now + self._settings.sampling_s + 2 * self._settings.reply_s
+            until_s += self._settings.session_moves_max * self._settings.migration_timeout_s
             self._state.accepting = Accepting(request.session, sender, until_s)
             effects.append(self._again(request.session, "accept", until_s))
         return effects

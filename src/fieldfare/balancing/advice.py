@@ -5,11 +5,12 @@ The machines of this package learn these figures in messages; here an operator s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fieldfare.balancing.detection import BrokerAction, broker_actions, exceeding
-from fieldfare.balancing.load import Load, metrics_of
+from fieldfare.balancing.detection import BrokerAction, broker_actions
+from fieldfare.balancing.load import Load, Metric, Resource, metrics_of
 from fieldfare.balancing.messages import State
 from fieldfare.balancing.offload import Plan, offload
 from fieldfare.balancing.poset import Poset, Region
@@ -42,15 +43,6 @@ class Advice:
     plan: Plan | None
 
 
-def state_of(load: Load, settings: BalancingSettings, *, is_busy: bool, is_stabilizing: bool) -> State:
-    """Return the load balancing state of a broker (section 3.2)."""
-    if is_busy:
-        return State.BUSY
-    if exceeding(load, settings, higher=False):
-        return State.NOT_AVAILABLE
-    return State.STABILIZING if is_stabilizing else State.OK
-
-
 def advise(
     load: Load,
     peers: Mapping[str, Peer],
@@ -74,24 +66,56 @@ def advise(
         load, {name: metrics_of(peer.load) for name, peer in takers.items()}, settings
     ):
         peer = takers[action.broker]
-        plan = offload(
-            action.metric,
-            action.overloaded,
-            (load, peer.load),
-            poset,
-            profile(action.broker),
-            movable,
-            peer.css,
-            settings,
+        found.append(
+            Advice(action, plan(action, load, peer, poset, profile(action.broker), movable, settings))
         )
-        # A difference also shrinks if the other broker gets more to do, and this one no less: as with the
-        # input where publishers are, which the paper has at brokers of their own.
-        is_better = float(plan.mine.metric(action.metric)) < float(load.metric(action.metric))
-        is_done = bool(plan.moved) and (is_better or action.overloaded is not None)
-        found.append(Advice(action, plan if is_done else None))
-        if is_done:
+        if found[-1].plan is not None:
             break
     return found
+
+
+def plan(
+    action: BrokerAction,
+    load: Load,
+    peer: Peer,
+    poset: Poset,
+    profile: Profile,
+    movable: Mapping[Hashable, int],
+    settings: BalancingSettings,
+    ceiling: float = math.inf,
+) -> Plan | None:
+    """Return the subscriptions to move for an entry of the broker-action list; None if no move helps here.
+
+    A difference also shrinks if the other broker gets more to do, and this one no less: as with the input
+    where publishers are, which the paper has at brokers of their own. And no move ends an overload of the
+    CPU that other programs of the machine make.
+    """
+    beside = float(load.cpu) - float(load.input_ratio)
+    if action.overloaded is Resource.CPU and beside >= settings.lower_overload.cpu:
+        return None
+    loads = load, peer.load
+    made = offload(
+        action.metric, action.overloaded, loads, poset, profile, movable, peer.css, settings, ceiling
+    )
+    if action.overloaded is None:
+        relief = float(load.metric(action.metric)) - float(made.mine.metric(action.metric))
+    else:
+        relief = float(load.ratio(action.overloaded)) - float(made.mine.ratio(action.overloaded))
+    return made if made.moved and relief > 0 else None
+
+
+def mean_ratio(metric: Metric, loads: Iterable[Load]) -> float:
+    """Return the metric that all brokers had if their load were in proportion to what they can take.
+
+    A broker that is given more than that would have to pass it on to others.
+    """
+    used, most = 0.0, 0.0
+    for load in loads:
+        if metric is Metric.OUTPUT:
+            used, most = used + load.output_bytes_per_s, most + load.output_bytes_per_s_max
+        elif metric is Metric.INPUT and load.matching_s > 0:
+            used, most = used + load.input_per_s, most + 1 / load.matching_s
+    return used / most if most else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ Where the text is open:
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +97,8 @@ class Exchange:
         Keys covered by the acceptor's CSS.
     is_shedding
         Whether the offloading broker is overloaded: then other metrics are not guarded.
+    ceiling
+        The acceptor's metric must not rise above it, unless the offloading broker is overloaded.
     """
 
     def __init__(
@@ -107,14 +111,17 @@ class Exchange:
         settings: BalancingSettings,
         covered: frozenset[Hashable] = frozenset(),
         is_shedding: bool = False,
+        ceiling: float = math.inf,
     ) -> None:
         self.mine, self.theirs, self.settings = mine, theirs, settings
         self.profile = profile
         self.moved: list[Moved] = []
-        self.is_shedding = is_shedding
+        self.is_shedding, self.ceiling = is_shedding, ceiling
         self.accepted = profile.accepted.copy()
         self.rows = {key: row for row, key in enumerate(profile.keys)}
+        self._left = settings.session_moves_max or sys.maxsize
         self.movable = np.array([movable.get(key, 0) for key in profile.keys], dtype=np.int64)
+        self.movable = np.minimum(self.movable, self._left)
         self.present = np.array([present.get(key, 0) for key in profile.keys], dtype=np.int64)
         self.is_covered = np.array([key in covered for key in profile.keys], dtype=bool)
         self._samples = len(profile.accepted)
@@ -186,6 +193,8 @@ class Exchange:
         if number and not self.present[row]:
             self._matched_by = self._matched_by - self.profile.bits[row]
         self.movable[row] = 0
+        self._left -= number
+        self.movable = np.minimum(self.movable, self._left)
         self.moved.append(Moved(self.profile.keys[row], number))
 
     def exclude(self, row: int) -> None:
@@ -218,6 +227,8 @@ class _Trial:
         found = np.ones(len(number), dtype=bool)
         for each in Resource:
             found &= theirs.ratio(each) <= settings.lower_overload.of(each)
+        if not self.exchange.is_shedding:
+            found &= theirs.metric(self.metric) <= self.exchange.ceiling + settings.balance
         if settings.guard > 0 and not self.exchange.is_shedding:
             found &= theirs.metric(self.metric) < self.exchange.mine.metric(self.metric)
             for metric in GUARDED[self.metric]:

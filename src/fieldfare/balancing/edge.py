@@ -23,6 +23,7 @@ import math
 from zlib import crc32
 
 from fieldfare.balancing.acceptor import Acceptor
+from fieldfare.balancing.delegating import DelegatingOffloader
 from fieldfare.balancing.detection import (
     BrokerAction,
     broker_actions,
@@ -35,10 +36,13 @@ from fieldfare.balancing.messages import (
     Again,
     Attached,
     Cancel,
+    Chosen,
     Detached,
     Done,
+    Drained,
     Join,
     MeasureLoad,
+    Migrated,
     Pie,
     Released,
     ReleaseNoted,
@@ -46,6 +50,7 @@ from fieldfare.balancing.messages import (
     Request,
     Sampled,
     SessionEnded,
+    Shifted,
     State,
     StateChanged,
     Subscribed,
@@ -68,6 +73,13 @@ LIFE_PIES = 1_000_000_000
 class EdgeBalancer:
     """Balances an edge broker with the others that it hears of.
 
+    Parameters
+    ----------
+    delegates
+        Whether the runtime chooses and moves the subscriptions: see `delegating`.
+    is_passive
+        Whether the broker takes part in no session: it only measures and publishes its load.
+
     Attributes
     ----------
     state
@@ -76,14 +88,23 @@ class EdgeBalancer:
         The load of the last detection; None before the first one.
     """
 
-    def __init__(self, state: EdgeState, settings: BalancingSettings | None = None) -> None:
+    def __init__(
+        self,
+        state: EdgeState,
+        settings: BalancingSettings | None = None,
+        *,
+        delegates: bool = False,
+        is_passive: bool = False,
+    ) -> None:
         self.state = state
         self.settings = settings or BalancingSettings()
         self.load: Load | None = None
         left = {id for each in state.outgoing.values() for id in each.joined or ()}
         here = [(id, each.region) for id, each in state.subscriptions.items() if id not in left]
         self.poset = Poset(here)
-        self._offloader = Offloader(state, self.settings, self.poset)
+        offloader = DelegatingOffloader if delegates else Offloader
+        self._offloader = offloader(state, self.settings, self.poset)
+        self._is_passive, self._is_drained = is_passive, False
         self._acceptor = Acceptor(state, self.settings, self.poset)
         self._peers: dict[str, tuple[float, Pie]] = {}
         self._watched: dict[str, tuple[str, ...]] = {}
@@ -113,6 +134,8 @@ class EdgeBalancer:
         """Pass what belongs to a session to its mediator; None for the rest."""
         offloader, acceptor = self._offloader, self._acceptor
         match inner:
+            case Request() if self._is_passive:
+                return [Send(sender, Reply(inner.session, State.NOT_AVAILABLE))]
             case Request():
                 if offloader.gives_way_to(sender):
                     withdrawn = self._ended(offloader.give_way(), now)
@@ -137,6 +160,10 @@ class EdgeBalancer:
             case ReleaseNoted():
                 offloader.noted(inner.session)
                 return []
+            case Chosen() if isinstance(offloader, DelegatingOffloader):
+                return offloader.chosen(inner, now)
+            case Migrated() if isinstance(offloader, DelegatingOffloader):
+                return offloader.migrated(inner)
             case Again():
                 if inner.life != self.state.life:
                     return []
@@ -168,9 +195,15 @@ class EdgeBalancer:
                     self.poset.remove(inner.id)
                 self.state.moved_s.pop(inner.id, None)
                 return self._acceptor.unsubscribed(inner.id)
+            case Shifted():
+                self._unsettle(now)
+                return self._update(now)
+            case Drained():
+                self._is_drained = True
+                return self._update(now)
             case AskFailed():
-                # A question is repeated by the timers of its session, or by the next detection.
-                return []
+                # Other questions are repeated by the timers of their sessions, or by the next detection.
+                return self._offloader.failed(inner.question)
             case _:
                 raise TypeError(f"{self.state.name} cannot handle {type(inner).__name__}")
         return []
@@ -258,7 +291,9 @@ class EdgeBalancer:
         state, before = self.state, self.state.state
         if state.is_busy:
             state.state = State.BUSY
-        elif self.load is not None and exceeding(self.load, self.settings, higher=False):
+        elif self._is_drained or (
+            self.load is not None and exceeding(self.load, self.settings, higher=False)
+        ):
             state.state = State.NOT_AVAILABLE
         else:
             state.state = State.STABILIZING if state.is_stabilizing else State.OK
@@ -274,6 +309,8 @@ class EdgeBalancer:
         actions = broker_actions(load, {name: pie.metrics for name, pie in peers.items()}, self.settings)
         is_shedding = bool(actions) and actions[0].overloaded is not None
         if now < self._pause_s or (is_shedding and load.span_s < self.settings.overload_span_s):
+            return []
+        if self._is_passive or self._is_drained or self._offloader.allowance(now) < 1:
             return []
         if state is State.STABILIZING and not is_shedding:
             return []
@@ -301,6 +338,12 @@ class EdgeBalancer:
         values = self._metrics.metric(action.metric), pie[1].metrics.metric(action.metric)
         self._held[action.broker, action.metric] = (now + self.settings.hold_s, *values)
 
+    def _unsettle(self, now: float) -> None:
+        """Let the load settle before it counts: it is measured from now on."""
+        self.state.is_stabilizing = True
+        self.state.stable_from_s = now + self.settings.stabilise_s
+        self.state.measured_from_s = now
+
     def _ended(self, effects: list[Effect], now: float) -> list[Effect]:
         """Update the state after what may have begun or ended a session."""
         if self._offloader.is_refused:
@@ -313,9 +356,7 @@ class EdgeBalancer:
             self._offloader.fruitless = None
         for effect in effects:
             if isinstance(effect, Tell) and isinstance(effect.news, SessionEnded) and effect.news.moved:
-                self.state.is_stabilizing = True
-                self.state.stable_from_s = now + self.settings.stabilise_s
-                self.state.measured_from_s = now
+                self._unsettle(now)
         if self.state.is_busy != (self.state.state is State.BUSY):
             return [*effects, *self._update(now)]
         return effects

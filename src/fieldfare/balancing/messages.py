@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fieldfare.balancing.cards import Moved
+from fieldfare.balancing.detection import BrokerAction
 from fieldfare.balancing.load import Load, Metric, Metrics, Resource
 from fieldfare.balancing.poset import Region
 from fieldfare.balancing.press import Profile
@@ -217,6 +218,16 @@ class Unsubscribed:
 
 
 @dataclass(frozen=True, slots=True)
+class Shifted:
+    """Subscriptions have come or left, in a session or not: loads measured before count no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """An operator moves everything away: the broker is N/A until its next start, and begins no session."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Measure the load, publish it, and run the detection; of an earlier life it is ignored."""
 
@@ -307,6 +318,58 @@ class Detached:
 
     session: SessionId
     places: Mapping[str, Places]
+
+
+# The same of a runtime that knows the subscriptions and moves them by itself (`delegating`)
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Choose subscriptions for a broker that accepts load. Answer: `Chosen`.
+
+    Attributes
+    ----------
+    theirs
+        The other broker's load.
+    since_s
+        Loads and matches of before count no more.
+    count_max
+        Maximum number of subscriptions.
+    """
+
+    session: SessionId
+    action: BrokerAction
+    theirs: Load
+    since_s: float
+    count_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The ids of the subscriptions to move, and both loads now and as estimated."""
+
+    session: SessionId
+    ids: tuple[str, ...]
+    before: tuple[Load, Load]
+    after: tuple[Load, Load]
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Move subscriptions to another broker. Answer, at the latest after `timeout_s`: `Migrated`."""
+
+    session: SessionId
+    to: str
+    ids: tuple[str, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """The other broker has taken `moved` of the subscriptions; the others stay."""
+
+    session: SessionId
+    moved: int
 
 
 # News for the runtime

@@ -16,13 +16,15 @@ Where the text is open:
 * An overload of input, CPU or memory is over once all three are below the lower threshold; the usual ends
   count only after that, and until then a choice may worsen the difference.
 * Phase II ends once the offloading broker's input utilisation exceeds the other's by no more than the balance
-  threshold: more would reverse it, and the input algorithm would undo it.
+  threshold: more would reverse it, and the input algorithm would undo it. With `input_reversal` it goes on:
+  that algorithm does nothing about a difference below its own threshold.
 * With an overloaded output phase II ends once O_r is below 0.9, whatever the input utilisations.
 * Phase I ends for a card that does not improve the difference; the next ones are still considered.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +68,7 @@ def offload(
     movable: Mapping[Hashable, int],
     accepted: tuple[Region, ...],
     settings: BalancingSettings,
+    ceiling: float = math.inf,
 ) -> Plan:
     """Choose the subscribers to offload.
 
@@ -83,12 +86,14 @@ def offload(
         The number of subscribers of each unique subscription that may move.
     accepted
         The CSS of the load-accepting broker.
+    ceiling
+        See `Exchange`. Not in the paper.
     """
     present = {key: len(node.ids) for key, node in poset.nodes.items()}
     covered = frozenset[Hashable]()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         covered = covered_by(accepted, poset)
-    exchange = Exchange(*loads, profile, movable, present, settings, covered, overloaded is not None)
+    exchange = Exchange(*loads, profile, movable, present, settings, covered, overloaded is not None, ceiling)
     left = poset.copy()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         balance_output(exchange, left, is_overloaded=overloaded is Resource.OUTPUT)
@@ -149,10 +154,11 @@ def balance_matching(exchange: Exchange, relieved: tuple[Resource, ...] = ()) ->
 
 def balance_output(exchange: Exchange, left: Poset, *, is_overloaded: bool) -> None:
     """Offload until the output utilisation ratios are balanced, in two phases (section 5.3)."""
-    covers = left.copy()
+    covers, settings = left.copy(), exchange.settings
     _first_phase(exchange, left, is_overloaded)
+    least = settings.balance - settings.input_reversal * settings.local.input
     while not _output_done(exchange, is_overloaded) and (
-        is_overloaded or exchange.difference(Metric.INPUT) > exchange.settings.balance
+        is_overloaded or exchange.difference(Metric.INPUT) > least
     ):
         rows = exchange.open_choices
         cards = exchange.cards(rows[~exchange.is_covered[rows]], Metric.OUTPUT)

@@ -20,6 +20,7 @@ Deviations:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 
@@ -103,7 +104,11 @@ class Offloader:
             return self._next(offering, now)
         offering.is_sampling = True
         self._their = reply
-        asked = Sample(
+        return [Ask(self._question(offering, reply, now))]
+
+    def _question(self, offering: Offering, reply: Reply, now: float) -> object:
+        """Return the question whose answer says what is to move."""
+        return Sample(
             offering.session,
             tuple(self._poset.nodes),
             reply.css,
@@ -111,7 +116,21 @@ class Offloader:
             self._settings.sampling_s,
             self._settings.from_log,
         )
-        return [Ask(asked)]
+
+    def failed(self, question: object) -> list[Effect]:
+        """End a session whose subscriptions cannot be chosen."""
+        offering = self._state.offering
+        if offering is None or getattr(question, "session", None) != offering.session:
+            return []
+        self.is_refused = True  # Not again at once: the reason may last.
+        return self._withdraw(offering)
+
+    def _withdraw(self, offering: Offering) -> list[Effect]:
+        return [Send(offering.action.broker, Cancel(offering.session)), *self._end(offering.session)]
+
+    def allowance(self, now: float) -> float:
+        """Return the number of subscriptions that a session may move now."""
+        return math.inf
 
     def _next(self, offering: Offering, now: float) -> list[Effect]:
         left = [each for each in offering.left if each.broker != offering.action.broker]
@@ -161,7 +180,7 @@ class Offloader:
         ]
         if not chosen:
             self.fruitless = action
-            return [*effects, Send(action.broker, Cancel(offering.session)), *self._end(offering.session)]
+            return [*effects, *self._withdraw(offering)]
         until_s = now + len(chosen) * self._settings.migration_timeout_s + self._settings.reply_s
         leaving = Outgoing(action.broker, dict.fromkeys(chosen), until_s)
         self._state.outgoing[offering.session] = leaving

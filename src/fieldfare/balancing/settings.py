@@ -95,8 +95,15 @@ class BalancingSettings:
         Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
         output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
         differences that stay.
+    input_reversal
+        Share of its threshold by which balancing output may make the acceptor's input utilisation exceed the
+        offloading broker's. Not in the paper: 0. Higher: outputs are balanced also where matching costs next
+        to nothing, so that inputs hardly differ.
     improvement
         A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
+    session_moves_max, moves_per_min
+        Maximum subscriptions of one session, and in each minute; 0 means no limit. A broker whose runtime
+        moves subscriptions keeps to both, whatever loads other brokers claim to have. Not in the paper.
     session_s
         Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
     """
@@ -125,5 +132,8 @@ class BalancingSettings:
     hold_s: float = 300.0
     rest_s: float = 0.0
     guard: float = 0.0
+    input_reversal: float = 0.0
     improvement: float = 0.0
+    session_moves_max: int = 0
+    moves_per_min: int = 0
     session_s: float = 600.0

@@ -74,6 +74,7 @@ def _show(state: dict[str, Any], drain: bool) -> None:
             *(f"{each['queue_s']:.1f} s", f"{each['subscriptions']:,}", f"{each['age_s']:.0f} s"),
         )
     out().print(table)
+    out().print(Text(describe_automatic(state["automatic"])))
     for action in state["actions"]:
         out().print(Text(describe(action)))
     _show_moves(state["moves"], "would move")
@@ -83,6 +84,20 @@ def _show(state: dict[str, Any], drain: bool) -> None:
         out().print(Text(f"`fieldfare balance {'--drain ' if drain else ''}--apply` does it"))
     elif not drain:
         out().print(Text("nothing is to be moved"))
+
+
+def describe_automatic(automatic: dict[str, Any]) -> str:
+    """Return whether a broker balances by itself, and its last decision."""
+    if not automatic["is_automatic"]:
+        return "this broker does not balance by itself: start it with --balance"
+    text, last = f"this broker balances by itself; its state is {automatic['state']}", automatic["last"]
+    if last is None:
+        return f"{text}, and it has decided nothing yet"
+    reason = f"{last['metric']} was {last['here']:.3g} here and {last['there']:.3g} at {last['to']}"
+    if last["overloaded"]:
+        reason = f"{last['overloaded']} was overloaded"
+    done = f"{last['moved']} subscriptions to {last['to']}" if last["moved"] else "nothing to move"
+    return f"{text}; {last['age_s']:.0f} s ago: {reason}: {done}"
 
 
 def describe(action: dict[str, Any]) -> str:

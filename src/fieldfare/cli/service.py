@@ -187,6 +187,14 @@ PeerKeyFile = Annotated[
         help="The API key for requests to neighbours; it needs the right broker there.",
     ),
 ]
+BalanceOption = Annotated[
+    bool,
+    typer.Option(
+        "--balance",
+        envvar="FIELDFARE_BALANCE",
+        help="Balance load with the other brokers that have this option: subscriptions move by themselves.",
+    ),
+]
 PartitioningOption = Annotated[
     str,
     typer.Option(
@@ -323,6 +331,7 @@ def serve(
     peer_key_file: PeerKeyFile = None,
     routing: RoutingOption = None,
     cluster: ClustersOption = None,
+    balance: BalanceOption = False,
     partitioning: PartitioningOption = "auto",
     matchers: MatchersOption = 1,
     slices: SlicesOption = None,
@@ -350,13 +359,12 @@ def serve(
 
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     given |= {"jwt_issuer": jwt_issuer, "jwt_audience": jwt_audience, "jwt_jwks": jwt_jwks}
+    given |= {"insecure": insecure or None, "balance": balance or None}
     several = matchers > 1 or bool(slices)
     given |= broker_settings(broker, peer, peer_key_file, routing, cluster, has_several=several)
-    given = _set_values(given | {"insecure": insecure or None})
-    stall_s = check_settings({"host": host, **given})
+    stall_s = check_settings({"host": host, **(given := _set_values(given))})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
-    arguments["pipeline"] += check_spark(master, spark_properties)
-    arguments["pipeline"] += elastic_arguments(
+    arguments["pipeline"] += check_spark(master, spark_properties) + elastic_arguments(
         elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
     )
     code = runtime.serve(

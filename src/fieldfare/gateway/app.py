@@ -49,7 +49,7 @@ from fieldfare.gateway.routes.quotas import QuotaRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
 from fieldfare.gateway.routes.tickets import TicketRoutes
-from fieldfare.gateway.settings import ANY
+from fieldfare.gateway.setting_values import ANY
 from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import DiskFullError, StorageError

@@ -22,7 +22,7 @@ from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.delivery.replays import Replays
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.fair_limiter import FairExecutor
-from fieldfare.gateway.federation.service import open_federation
+from fieldfare.gateway.federation.opening import GatewayParts, open_federation
 from fieldfare.gateway.maintenance.background import Background
 from fieldfare.gateway.maintenance.figures import Figures
 from fieldfare.gateway.maintenance.restored import make_consistent
@@ -156,18 +156,7 @@ class Gateway:
         )
         self.pushes = self._make_pushes()
         self.appender = Appender(self.writer, self.records, self.metrics)
-        self.federation = open_federation(
-            settings,
-            self.log,
-            self.match_log,
-            self.registry,
-            self.writer,
-            self.appender,
-            self._key_of_open_space,
-            self.subscriptions,
-            self.deliveries,
-            self.quotas,
-        )
+        self.federation = open_federation(settings, self._broker_parts())
         if self.federation is not None:
             self.keyring.find_moved = self.federation.moves.find_caller
         self.delayed = Delayed(
@@ -175,6 +164,21 @@ class Gateway:
             appender=self.appender,
             is_there=self.subscriptions.is_there,
             max_bytes=settings.delayed_max_bytes,
+        )
+
+    def _broker_parts(self) -> GatewayParts:
+        """Return the parts that links to other sites use."""
+        return GatewayParts(
+            log=self.log,
+            match_log=self.match_log,
+            registry=self.registry,
+            writer=self.writer,
+            appender=self.appender,
+            key_of_space=self._key_of_open_space,
+            subscriptions=self.subscriptions,
+            deliveries=self.deliveries,
+            quotas=self.quotas,
+            metrics=self.metrics,
         )
 
     def _make_maintenance(self, settings: GatewaySettings) -> None:
@@ -212,7 +216,12 @@ class Gateway:
         registry, subscriptions = self.registry, self.subscriptions
         self.unused = Unused(registry, subscriptions, self.deliveries, self.pushes, self.audit, self.metrics)
         self.space_removal = SpaceRemoval(
-            registry, subscriptions, self.keyring, self.deliveries, self.delayed
+            registry,
+            subscriptions,
+            self.keyring,
+            self.deliveries,
+            self.delayed,
+            None if self.federation is None else self.federation.moves.space_removed,
         )
         self.background = Background(
             settings=settings,

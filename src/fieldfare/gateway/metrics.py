@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from fieldfare.balancing.load import Load, Resource
+from fieldfare.balancing.messages import State
 from fieldfare.storage.match_log import GIVEN_UP, MatchBlock
 
 RATE_WINDOW_S = 5.0
@@ -71,6 +73,7 @@ class Metrics:
             "fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.", registry=registry
         )
         self.state = StateMetrics(registry)
+        self.balancing = BalancingMetrics(registry)
         notes = "Corruption notes: damaged files and unusable rows."
         self.corruption = Gauge("fieldfare_corruption_notes", notes, registry=registry)
         self.match_latency = Histogram(
@@ -178,6 +181,47 @@ class StateMetrics:
             "Records that were set aside, as matching them failed.",
             registry=registry,
         )
+
+
+class BalancingMetrics:
+    """The metrics of balancing load between brokers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._state = Gauge(
+            "fieldfare_balancing_state",
+            "Whether a broker is in a load balancing state (1) or not (0).",
+            ["state"],
+            registry=registry,
+        )
+        self._load = Gauge(
+            "fieldfare_broker_load", "Utilisation ratios of a broker.", ["ratio"], registry=registry
+        )
+        self.sessions = Counter(
+            "fieldfare_balancing_sessions",
+            "Sessions of balancing that have ended, by the role of this broker.",
+            ["role"],
+            registry=registry,
+        )
+        self._moved = Counter(
+            "fieldfare_moved_subscriptions",
+            "Subscriptions that began to come from another broker (in) or to leave for one (out).",
+            ["direction"],
+            registry=registry,
+        )
+
+    def show_state(self, state: State) -> None:
+        """Set the load balancing state."""
+        for each in State:
+            self._state.labels(each.value).set(each is state)
+
+    def show_load(self, load: Load) -> None:
+        """Set the load."""
+        for each in Resource:
+            self._load.labels(each.value).set(float(load.ratio(each)))
+
+    def count_moved(self, direction: str) -> None:
+        """Count a subscription that comes (in) or leaves (out)."""
+        self._moved.labels(direction).inc()
 
 
 class PushMetrics:

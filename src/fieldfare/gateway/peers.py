@@ -85,17 +85,23 @@ class BrokerSettings:
             return list(self.clusters)
         return sorted({each.cluster for each in self.neighbours().values()}) or [""]
 
-    def check(self, body_max_bytes: int, event_max_bytes: int) -> None:
-        """Raise ValueError if a service with these limits cannot be this broker."""
+    def check(self, body_max_bytes: int, event_max_bytes: int, *, balances: bool = False) -> None:
+        """Raise ValueError if a service with these limits, or one that `balances`, cannot be this broker."""
         needed = max(BATCH_MAX_BYTES, event_max_bytes + (1 << 20))
         if self.name is not None and body_max_bytes < needed:
             raise ValueError(
                 f"a broker takes batches of {needed} bytes: set FIELDFARE_BODY_MAX_BYTES to that, or more"
             )
         options = {"--peer": self.peers, "--cluster": self.clusters, "--routing": self.routing != DDBR}
+        options["--balance"] = balances
         for option, value in options.items():
             if self.name is None and value:
                 raise ValueError(f"{option} needs --broker, the name of this service among its neighbours")
+        if balances and self.routing != DDBR:
+            raise ValueError(
+                f"--balance needs --routing {DDBR}: subscriptions do not move between brokers with --routing"
+                f" {self.routing}"
+            )
         if (self.routing == MERC) != bool(self.clusters):
             raise ValueError("--routing merc needs --cluster NAME, and --cluster needs --routing merc")
         for cluster in self.clusters:

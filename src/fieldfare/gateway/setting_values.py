@@ -1,12 +1,15 @@
-"""Values of settings as texts: lists, and sizes and times with their units."""
+"""Values of settings: lists, sizes and times with their units, and what only looks like one."""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
 from fieldfare.units import parse_byte_rate, parse_size, parse_time
@@ -18,6 +21,59 @@ def _listed(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
+ANY = "*"
+
+RATIOS = ("input", "output", "cpu", "memory")
+"""The utilisation ratios of a broker."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise ValueError(f"{network!r} is no network such as 10.2.0.0/16 or fd00::/8") from None
+    return networks
+
+
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s,*]+", origin.lower()):
+            raise ValueError(f"{origin!r} is no origin such as https://app.example.com, nor *")
+    return tuple(origin.lower() for origin in origins)
+
+
+def _ratios(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in RATIOS:
+            raise ValueError(f"{name!r} is none of {', '.join(RATIOS)}")
+    return names
+
+
+def _trusted(place: str) -> str:
+    """Refuse a URL without TLS: an attacker on the network could make the service accept any token."""
+    parts = urlsplit(place)
+    if parts.scheme in ("http", "https") and (parts.username or not parts.hostname):
+        raise ValueError("it must be a URL such as https://login.example.com/keys.json")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ValueError("http is only allowed for this machine: use https, or a file")
+    return place
+
+
+Networks = Annotated[Names, AfterValidator(_networks)]
+Origins = Annotated[Names, AfterValidator(_origins)]
+Ratios = Annotated[Names, AfterValidator(_ratios)]
+KeysPlace = Annotated[str, AfterValidator(_trusted)]
+"""A file with signing keys of tokens, or their https URL."""
 
 
 def amount_of(name: str, value: Any) -> Any:

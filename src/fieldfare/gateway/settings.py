@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     Field,
@@ -21,22 +19,21 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fieldfare.gateway.peers import BrokerSettings
-from fieldfare.gateway.setting_values import Names, amount_of
+from fieldfare.gateway.setting_values import (
+    RATIOS,
+    KeysPlace,
+    Names,
+    Networks,
+    Origins,
+    Ratios,
+    amount_of,
+    is_loopback,
+)
 from fieldfare.storage.folder import DataFolder
 
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
-
-ANY = "*"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def message_of(wrong: Mapping[str, Any]) -> str:
@@ -69,7 +66,7 @@ class GatewaySettings(BaseSettings):
     jwt_audience: str | None = Field(
         None, min_length=1, description="The value that a token's claim aud must contain."
     )
-    jwt_jwks: str | None = Field(
+    jwt_jwks: KeysPlace | None = Field(
         None,
         min_length=1,
         description="The issuer's signing keys as a JSON Web Key Set: a file, which is reloaded when it "
@@ -117,9 +114,32 @@ class GatewaySettings(BaseSettings):
         "of --peer.",
     )
     output_bytes_per_s: float = Field(
-        125e6,
-        gt=0,
-        description="The broker's output bandwidth, for `fieldfare balance`.",
+        125e6, gt=0, description="The broker's output bandwidth, for balancing load."
+    )
+    balance: bool = Field(
+        False,
+        description="Move subscriptions to other brokers that also do so, by itself, where this one is "
+        "overloaded or has more load than they. It needs the routing ddbr.",
+    )
+    balance_interval_s: float = Field(
+        10.0,
+        ge=0.1,
+        le=600,
+        description="Seconds between two measurements of the load; the times of balancing are in proportion "
+        "to it: after a move a broker waits for three of them. Up: fewer decisions, on longer means. Down: "
+        "loads that change come into balance sooner.",
+    )
+    balance_moves_per_min: int = Field(
+        30,
+        ge=1,
+        le=1_000,
+        description="Maximum subscriptions that balancing by itself moves away from this broker in a minute. "
+        "Up: balanced sooner. Down: wrong figures of another broker move less.",
+    )
+    balance_overload: Ratios = Field(
+        RATIOS,
+        description="The ratios that count as overload above 0.9: input, output, cpu, memory. Leave out cpu "
+        "and memory where the machine has other work.",
     )
     routing: Literal["ddbr", "fbr", "merc"] = Field(
         "ddbr",
@@ -175,7 +195,7 @@ class GatewaySettings(BaseSettings):
         "addresses and the machine's own name; * allows all. Otherwise a stranger's domain "
         "that resolves to this service would let the stranger's web page read everything.",
     )
-    cors_origins: Names = Field(
+    cors_origins: Origins = Field(
         (),
         description="Origins, separated by commas, whose web pages may call the service (CORS), such as "
         "https://app.example.com; * allows every page that the service's users visit.",
@@ -417,7 +437,7 @@ class GatewaySettings(BaseSettings):
         "subscription applies instead. Up: slow handlers see fewer repeats. Down: hung "
         "receivers hold less.",
     )
-    webhook_allow: Names = Field(
+    webhook_allow: Networks = Field(
         (),
         description="Networks, separated by commas, whose addresses may be push addresses although they "
         "are not public, also without TLS, such as 10.2.0.0/16. Other addresses that are not "
@@ -523,16 +543,6 @@ class GatewaySettings(BaseSettings):
         except ValidationError as error:
             raise ValueError("; ".join(map(message_of, error.errors()))) from None
 
-    @field_validator("webhook_allow")
-    @classmethod
-    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
-        for network in networks:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError:
-                raise ValueError(f"{network!r} is no network such as 10.2.0.0/16 or fd00::/8") from None
-        return networks
-
     @property
     def broker_settings(self) -> BrokerSettings:
         """The settings that make this service a broker."""
@@ -540,7 +550,7 @@ class GatewaySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _can_be_a_broker(self) -> Self:
-        self.broker_settings.check(self.body_max_bytes, self.event_max_bytes)
+        self.broker_settings.check(self.body_max_bytes, self.event_max_bytes, balances=self.balance)
         return self
 
     @model_validator(mode="after")
@@ -562,25 +572,6 @@ class GatewaySettings(BaseSettings):
                 "--jwt-issuer, --jwt-audience and --jwt-jwks must be given together: one is missing"
             )
         return self
-
-    @field_validator("jwt_jwks")
-    @classmethod
-    def _is_trusted(cls, place: str | None) -> str | None:
-        """Refuse a URL without TLS: an attacker on the network could make the service accept any token."""
-        parts = urlsplit(place or "")
-        if parts.scheme in ("http", "https") and (parts.username or not parts.hostname):
-            raise ValueError("it must be a URL such as https://login.example.com/keys.json")
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            raise ValueError("http is only allowed for this machine: use https, or a file")
-        return place
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in origins:
-            if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s,*]+", origin.lower()):
-                raise ValueError(f"{origin!r} is no origin such as https://app.example.com, nor *")
-        return tuple(origin.lower() for origin in origins)
 
 
 SETTING_VARIABLES = frozenset(f"FIELDFARE_{name.upper()}" for name in GatewaySettings.model_fields)

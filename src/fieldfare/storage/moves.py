@@ -6,7 +6,7 @@ with the registry: each step is one transaction with the changes of the subscrip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -114,6 +114,10 @@ class MoveStore(Protocol):
         cursor
             The subscription's cursor, to be saved.
         """
+        ...
+
+    def forget_space(self, space: str, but: Collection[str]) -> None:
+        """Remove the moves of a deleted space, but for those of some ids; durable on return."""
         ...
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from gateway_support import event, until
 
 from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.inbox import counted, settled
-from fieldfare.gateway.federation.service import open_federation
+from fieldfare.gateway.federation.opening import open_federation
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
@@ -61,7 +61,7 @@ def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
     settings = GatewaySettings.model_validate({"data": tmp_path, "broker": "a"})
     given: Any = None
     with pytest.raises(FormatError, match="a broker needs its log in its data directory"):
-        open_federation(settings, given, given, given, given, given, given, given, given, given)
+        open_federation(settings, given)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.admission.request_ids import SCOPE_KEY
 from fieldfare.gateway.admission.tickets import SUBSCRIPTION, Tickets, split_query
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.settings import ANY, GatewaySettings
+from fieldfare.gateway.setting_values import ANY
+from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.log_lines import REQUEST_ID
 
 if TYPE_CHECKING:

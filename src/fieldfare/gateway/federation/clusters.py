@@ -171,6 +171,10 @@ class Clusters:
         cluster = self._of_name.get(name)
         return None if cluster is None else self._topologies[cluster].path(name)
 
+    def are_linked(self, one: str, other: str) -> bool:
+        """Return whether a broker says that its link to another one is up."""
+        return any(each.are_linked(one, other) for each in self._topologies.values())
+
     def split(self, entry: Entry, destinations: Sequence[Destination]) -> list[Part]:
         """Return one copy of an entry for each next hop, with its part of the destinations."""
         first = next(iter(self._topologies))

@@ -17,6 +17,7 @@ from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
+from fieldfare.gateway.federation.retries import Retries
 from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Lost, Move, decode_entry
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
@@ -91,6 +92,8 @@ class Inbox:
         kept apart for records below each of them and for those from it on."""
         self.on_move: Callable[[Move], Awaitable[None]] | None = None
         """Called with each message of a move; durable when it returns."""
+        self._failed = Retries()
+        """Messages of moves that could not be processed, by the entry's id: they stay in the inbox."""
         self.dropped_events = 0
         """Events of other brokers that were not appended: they are not valid, or have no space here."""
         self.refused_filters = 0
@@ -142,9 +145,8 @@ class Inbox:
                 changed[entry.source] = counted(state, entry)
                 done.append(each.id)
             elif isinstance(entry, Move):
-                if self.on_move is not None and not state.is_removed:
-                    await self.on_move(entry)
-                done.append(each.id)
+                if state.is_removed or await self._hand_to_moves(each.id, entry):
+                    done.append(each.id)
             elif state.is_removed or await self._apply(entry):
                 done.append(each.id)
         done = sorted(set(done))
@@ -155,6 +157,27 @@ class Inbox:
 
     def _decoded(self, each: Inbound) -> Entry:
         return decode_entry(each.entry)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a message that could not be processed is to be tried again."""
+        return self._failed.is_due
+
+    @property
+    def failed_moves(self) -> int:
+        """Number of messages of moves that could not be processed, and are tried again."""
+        return len(self._failed)
+
+    async def _hand_to_moves(self, id: int, entry: Move) -> bool:
+        """Process a message of a move; return False if it cannot be processed now."""
+
+        async def work() -> bool:
+            if self.on_move is not None:
+                await self.on_move(entry)
+            return True
+
+        what = f"a message of {entry.source} ({type(entry.step).__name__}) about a move"
+        return await self._failed.attempt(id, what, work)
 
     # Events
 

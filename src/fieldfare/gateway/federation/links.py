@@ -25,9 +25,9 @@ import msgspec
 
 from fieldfare.encodings import GZIP, RATIO_MAX, pack
 from fieldfare.filters import Filter
+from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.link_filters import permitted
-from fieldfare.gateway.federation.load_board import LoadBoard
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -202,8 +202,9 @@ class Links:
         self.routing = routing
         now_s = time.monotonic()
         self.peers = {name: Peer(name, url, buckets=rates.buckets(now_s)) for name, url in peers.items()}
-        self.loads = LoadBoard(clusters)
-        """The loads of all brokers, which go along with the requests."""
+        self.board = BalanceBoard(clusters)
+        """The loads of all brokers and letters about sessions, which go along with the requests."""
+        self.board.on_post = self.poke
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when entries were received or the topology has changed."""
         headers = {"Content-Type": MEDIA_TYPE, "User-Agent": "fieldfare-broker"}
@@ -329,7 +330,7 @@ class Links:
             peer.entries += answer.watermark - first + 1
             peer.withheld += withheld
             peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
-        self.loads.sent(peer.name)
+        self.board.sent(peer.name)
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
@@ -342,6 +343,7 @@ class Links:
     def _is_request_due(self, peer: Peer, digest: str) -> bool:
         """Whether a request without entries is due: to say something, or to show that the link is up."""
         is_usual = peer.is_compared and not peer.failures and digest == peer.digest
+        is_usual = is_usual and not self.board.has_letters(peer.name)
         return not is_usual or time.monotonic() - peer.asked_s >= HEARTBEAT_S
 
     async def _meet(self, peer: Peer, identity: str) -> None:
@@ -374,7 +376,8 @@ class Links:
             digest,
             () if digest == peer.digest else self._clusters.rows_for(peer.name),
             self._clusters.cluster_of_peer(peer.name),
-            self.loads.rows_for(peer.name),
+            self.board.rows_for(peer.name),
+            self.board.letters_for(peer.name),
         )
         body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
@@ -423,7 +426,8 @@ class Links:
             hint = "Give it another name and an empty links.db."
             raise HttpProblem(409, "broker-removed", detail, hint=hint)
         self._check(peer, batch)
-        self.loads.merge(batch.loads)
+        self.board.merge(batch.loads)
+        self.board.receive(batch.letters)
         async with peer.receiving:
             try:
                 await self._meet(peer, batch.identity)

@@ -5,43 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fieldfare.gateway.admission.keyring import read_peer_key
-from fieldfare.gateway.admission.quotas import Quotas
-from fieldfare.gateway.admission.tls import caller_context
-from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
-from fieldfare.gateway.federation.link_filters import read_link_filters
-from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, LinkRates, Links
-from fieldfare.gateway.federation.moving.book import MoveParts
+from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, Links
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.topology import NO_PATH
-from fieldfare.gateway.federation.wire import Lost, Row, decode_entry, decode_rows
-from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
+from fieldfare.gateway.federation.wire import Lost, decode_entry
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.publishing.appender import Appender
-from fieldfare.gateway.publishing.events import Limits
-from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Offsets, Subscription
-from fieldfare.storage import open_brokers, open_links, open_moves
 from fieldfare.storage.brokers import BrokerStore
-from fieldfare.storage.errors import FormatError, StorageError
-from fieldfare.storage.event_log import EventReader
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import LinkStore, Outbox, Part
-from fieldfare.storage.match_log import MatchLog
-from fieldfare.storage.registry import Registry
 
 POLL_S = 0.01
 """Seconds between looks for changes of filters and for matches, while nothing was received."""
@@ -60,6 +45,7 @@ class Federation:
 
     def __init__(
         self,
+        *,
         clusters: Clusters,
         store: LinkStore,
         brokers: BrokerStore,
@@ -138,9 +124,10 @@ class Federation:
         """Move what there is to move; return whether there was anything."""
         stamp = self._writer.stamp
         is_idle = stamp == self._published and not self._forwarder.is_behind
-        if is_idle and not (self._has_news or self._forwarder.has_counts_due or self.moves.is_due):
+        has_news = self._has_news or self._inbox.is_due
+        if is_idle and not (has_news or self._forwarder.has_counts_due or self.moves.is_due):
             return False
-        has_news, self._has_news = self._has_news, False
+        self._has_news = False
         await self._forget_removed()
         has_moved = await self._inbox.step() if has_news else False
         # After the inbox: what is in the log then is known with its stamps.
@@ -271,6 +258,7 @@ class Federation:
             "inbox_bytes": self._store.inbound_bytes(),
             "dropped_events": self._inbox.dropped_events,
             "refused_filters": self._inbox.refused_filters,
+            "failed_moves": self._inbox.failed_moves,
             "forwarded_to": list(self._forwarder.cursors),
             "moves": self.moves.counts(),
         }
@@ -311,120 +299,3 @@ class Federation:
             "counts_through": state.counts_through,
             "sent_twice": state.repeats,
         }
-
-
-def open_federation(
-    settings: GatewaySettings,
-    log: EventReader,
-    match_log: MatchLog,
-    registry: Registry,
-    writer: Writer,
-    appender: Appender,
-    key_of_space: Callable[[str], str | None],
-    subscriptions: Subscriptions,
-    deliveries: DeliveryService,
-    quotas: Quotas,
-) -> Federation | None:
-    """Return the broker of a service that is one, and open its files; None for other services.
-
-    Raises
-    ------
-    UnusableFile
-        The file with the key or the authorities for neighbours cannot be used.
-    FormatError
-        The log is in Kafka, which keeps no origins of records; the registry is older than the links; the
-        links were made with another routing protocol; or a file of links' filters is not valid.
-    """
-    if settings.broker is None:
-        return None
-    if settings.folder.log is not None:
-        raise FormatError(f"a broker needs its log in its data directory, not in {settings.folder.log}")
-    store, brokers = open_links(settings.folder.links_url), open_brokers(settings.folder.registry_url)
-    if store.is_new:
-        # The registry may know brokers by an earlier file: their messages begin again.
-        brokers.forget_brokers(writer.log_ends, time.time_ns() // 1_000_000)
-    own = settings.broker_settings
-    clusters = _clusters_of(own, store, settings.folder.root)
-    _check_revision(store, registry.revision(), settings.folder.root)
-    correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
-    links = _links_of(settings, clusters, store)
-    # Not `batch_max_events`: the request was accepted at another site.
-    limits = Limits(settings.event_max_bytes)
-    inbox = Inbox(
-        clusters,
-        store,
-        brokers,
-        correspondence,
-        appender,
-        quotas.charge,
-        key_of_space,
-        limits,
-        settings.filter_max_bytes,
-    )
-    interest = InterestSender(registry, store, clusters, correspondence)
-    forwarder = Forwarder(
-        log, match_log, store, clusters, correspondence, writer.floor, lambda: writer.log_ends
-    )
-    moves = open_moves(settings.folder.registry_url)
-    parts = MoveParts(
-        *(clusters, store, moves, registry, correspondence, writer),
-        *(subscriptions, deliveries, quotas, log, match_log),
-    )
-    sessions = Moves(parts, inbox, settings)
-    return Federation(
-        *(clusters, store, brokers, correspondence, links, inbox, interest, forwarder, writer),
-        *(sessions, Balancer(parts, sessions, links.loads, settings)),
-    )
-
-
-def _links_of(settings: GatewaySettings, clusters: Clusters, store: LinkStore) -> Links:
-    """Return the links to the neighbours that the settings name."""
-    key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
-    own = settings.broker_settings
-    return Links(
-        clusters,
-        store,
-        own.routing,
-        {name: each.url for name, each in own.neighbours().items()},
-        key,
-        caller_context(settings.peer_ca_file),
-        LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
-        read_link_filters(settings.peer_filter_file, own.neighbours()),
-    )
-
-
-def _check_revision(store: LinkStore, revision: int, root: object) -> None:
-    """Raise FormatError if other brokers know later subscriptions than the registry has."""
-    told = max((each.through for each in store.correspondents().values()), default=0)
-    if told > revision:
-        raise FormatError(
-            f"{root}: other brokers know the subscriptions up to revision {told}, but the registry has"
-            f" {revision}: it was put back from a copy. Give the broker a new name, and move links.db away"
-        )
-
-
-def _clusters_of(own: BrokerSettings, store: LinkStore, root: object) -> Clusters:
-    version, stored = store.row()
-    rows = decode_rows(stored)
-    _check_routing(own, rows, root)
-    return Clusters(
-        str(own.name),
-        store.identity,
-        own.all_clusters(),
-        {name: each.cluster for name, each in own.neighbours().items()},
-        max(version, time.time_ns() // 1_000_000),
-        rows,
-    )
-
-
-def _check_routing(own: BrokerSettings, rows: Sequence[Row], root: object) -> None:
-    """Raise FormatError if the links were made with another routing protocol.
-
-    Other brokers' filters, and events that wait, are those of that protocol.
-    """
-    made = {MERC if row.cluster and LINK not in row.cluster else FBR if row.cluster else DDBR for row in rows}
-    if any(row.name == own.name for row in rows) and made != {own.routing}:
-        raise FormatError(
-            f"{root}: its links were made with --routing {', '.join(sorted(made))}, not {own.routing}: give"
-            " the broker a new name, and move links.db away"
-        )

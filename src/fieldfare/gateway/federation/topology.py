@@ -232,6 +232,12 @@ class Topology:
             hop = self._overlay.next_hop(self.name, name)
             return hop if hop in self._state.multicast.links else None
 
+    def are_linked(self, one: str, other: str) -> bool:
+        """Return whether a broker says that its link to another one is up."""
+        with self._lock:
+            row = self._overlay.rows.get(one)
+            return row is not None and any(peer == other for peer, _ in row.links)
+
     def split(self, entry: Entry, destinations: Sequence[Destination]) -> list[Part]:
         """Return one copy of an entry for each next hop, with its part of the destinations."""
         if isinstance(entry, Lost) or not destinations:

@@ -5,6 +5,7 @@ A neighbour is no more trusted than a client: a batch that no broker of this ver
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -30,6 +31,12 @@ DESTINATIONS_MAX = 1_000
 
 CLUSTERS_MAX = 1_000
 """Maximum clusters of all brokers together."""
+
+LETTERS_MAX = 100
+"""Maximum letters of a batch; a broker passes on the newest of them."""
+
+LETTER_HOPS_MAX = 16
+"""Maximum brokers that pass a letter on."""
 
 LINKS_MAX = 1_000
 FILTERS_MAX = 1_000
@@ -228,15 +235,18 @@ _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
 _Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
+_State = Literal["OK", "BUSY", "N/A", "STABILIZING"]
+
+
 class LoadRow(msgspec.Struct, frozen=True, array_like=True):
     """A broker's load, as `balancing.load.Load` has it, and its load balancing state; only it writes it.
 
-    `number` increases with each measurement.
+    `number` increases with each message. `is_automatic` says whether it takes part in sessions.
     """
 
     name: _Name
     number: _Number
-    state: Literal["OK", "BUSY", "N/A", "STABILIZING"]
+    state: _State
     input_per_s: _Ratio
     matching_s: _Ratio
     subscriptions: _Number
@@ -246,10 +256,39 @@ class LoadRow(msgspec.Struct, frozen=True, array_like=True):
     cpu: _Ratio
     memory: _Ratio
     queue_s: _Ratio
+    is_automatic: bool = False
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no figure is NaN, which passes all bounds."""
+        return all(map(math.isfinite, msgspec.structs.astuple(self)[3:]))
+
+
+class Letter(msgspec.Struct, frozen=True, array_like=True):
+    """A message between two brokers that negotiate a session of balancing; it may be lost, repeated or late.
+
+    Attributes
+    ----------
+    hops
+        Number of brokers that have passed it on.
+    life, number
+        The session: of the broker that asks, see `balancing.messages.SessionId`.
+    state, load
+        Of a reply: the state before the request and, if it is OK, the load.
+    """
+
+    source: _Name
+    to: _Name
+    hops: Annotated[int, msgspec.Meta(ge=0, le=LETTER_HOPS_MAX)]
+    life: _Number
+    number: _Number
+    step: Literal["request", "reply", "cancel"]
+    state: _State = "OK"
+    load: LoadRow | None = None
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A request over a link: entries, the number of the first of them, rows of the topology, and loads."""
+    """A request over a link: entries, the number of the first one, rows of the topology, loads, letters."""
 
     version: int
     source: _Name
@@ -262,6 +301,7 @@ class Batch(msgspec.Struct, frozen=True):
     rows: _Rows = ()
     cluster: _Cluster = ""
     loads: Annotated[tuple[LoadRow, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
+    letters: Annotated[tuple[Letter, ...], msgspec.Meta(max_length=LETTERS_MAX)] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):

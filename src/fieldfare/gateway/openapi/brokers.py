@@ -71,6 +71,7 @@ _STATE = record(
             "Events of others that were not valid, were kept back by a filter, or had no space here."
         ),
         "refused_filters": integer("Filters of others that were refused."),
+        "failed_moves": integer("Messages about moves that could not be processed, and are tried again."),
         "forwarded_to": array(integer(), "The offsets up to which records are forwarded, by partition."),
         "moves": {
             "type": "object",
@@ -120,6 +121,7 @@ _LOADS = record(
         "state": string(
             "`OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately."
         ),
+        "is_automatic": boolean("Whether it balances by itself with others that do."),
         "input": number("Share of the events that its pipeline can match: rate x matching time."),
         "output": number("Share of its output bandwidth that its subscriptions' matches take."),
         "delay_ms": number("Mean matching time of an event."),
@@ -139,6 +141,11 @@ _BALANCE_MOVE = record(
 _ADVICE = record(
     {
         "broker": string("The name of this broker."),
+        "automatic": {
+            "type": "object",
+            "description": "Whether this broker balances by itself (`is_automatic`), its `state`, and its"
+            " `last` decision.",
+        },
         "brokers": array(_LOADS, "The loads of all brokers that were heard of."),
         "pinned": integer("Number of subscriptions that stay in any case."),
         "actions": array(

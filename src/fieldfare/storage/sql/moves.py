@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import sqlalchemy as sa
@@ -79,3 +79,9 @@ class SqlMoves(SqlRegistry):
                 copies = {made.number: {place.partition: place.offset for place in cursor.positions}}
                 stored_cursors.save_copies(connection, copies)
         return made
+
+    def forget_space(self, space: str, but: Collection[str]) -> None:
+        with self._write() as connection:
+            there = connection.scalars(sa.select(_moves.c.id).where(_moves.c.space == space)).all()
+            for id in set(there) - set(but):
+                connection.execute(sa.delete(_moves).where(_moves.c.space == space, _moves.c.id == id))

@@ -25,7 +25,7 @@ from fieldfare.storage.match_log import MatchBlock, MatchLog, spent_by_space
 WINDOW_S = 60.0
 """Seconds of the log that are looked at, as far as `BLOCKS_MAX` and `MATCHES_MAX` reach."""
 
-BLOCKS_MAX = 128
+BLOCKS_MAX = 512
 """Maximum blocks of the match log that are read in each partition."""
 
 MATCHES_MAX = 5_000_000
@@ -107,7 +107,10 @@ class Window:
         return found
 
     def samples(self) -> NDArray[np.int64]:
-        """Return the keys of events, evenly chosen, ascending."""
+        """Return the keys of events, ascending: of many a random choice, the same each time.
+
+        Every tenth event, say, would be those of one publisher where ten take turns.
+        """
         keys: list[NDArray[np.int64]] = []
         for partition, block, start, end in self.blocks:
             counts = block.counts[start - block.start : end - block.start].astype(np.int64)
@@ -116,8 +119,10 @@ class Window:
             indexes = np.arange(offsets.size, dtype=np.int64) - firsts
             keys.append((key_at(partition, 0) | offsets << INDEX_BITS) | np.minimum(indexes, INDEX_MAX))
         every = np.sort(np.concatenate(keys)) if keys else np.zeros(0, np.int64)
-        step = max(1, -(-every.size // SAMPLES_MAX))
-        return every[::step]
+        if every.size > SAMPLES_MAX:
+            places = np.random.default_rng(every.size).choice(every.size, SAMPLES_MAX, replace=False)
+            every = every[np.sort(places)]
+        return every
 
 
 def last_matches(log: EventReader, match_log: MatchLog, now_ms: int, since_ms: int = 0) -> Window:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fieldfare.filters import Filter
+from fieldfare.filters import Filter, compile_filter
 from fieldfare.gateway.delivery_settings import BadSetting
 from fieldfare.gateway.federation.moving.arrival_cursor import arrival_cursor
 from fieldfare.gateway.federation.moving.book import Book, Key, barrier_of, decoded, encoded
@@ -51,8 +51,6 @@ class Arriving:
         self._parts = book.parts
         self._url = url
         self._filter_max_bytes = filter_max_bytes
-        self._ends: dict[str, Offsets] = {}
-        """By session: where the log ended when the last of the earlier records had come."""
 
     def resend(self) -> None:
         """Send again what may not have been sent before a restart."""
@@ -156,8 +154,8 @@ class Arriving:
         standing = self._parts.registry.get(*key)
         if standing is None:
             raise RuntimeError(f"the subscription {move.id!r} is arriving, and is not in the registry")
-        compiled = compile_checked(standing.filter, standing.dialect, self._filter_max_bytes)
-        assert isinstance(compiled, Filter)
+        # Without a bound: it is in effect, and the service may have another bound than when it came.
+        compiled = compile_filter(standing.filter, standing.dialect)
         put = Put(*key, standing.filter, standing.dialect, compiled.compiled, cost=standing.cost)
 
         def complete(results: Results) -> Move:
@@ -209,20 +207,21 @@ class Arriving:
 
     async def step(self) -> bool:
         """Do what has become possible; return whether anything was."""
-        has_moved = False
-        for move in self._book.in_state("arriving"):
-            if self._book.know(move.revision):
-                await self._store(replace(move, state="accepted"))
-                await asyncio.to_thread(self._accept, move)
-                has_moved = True
-        for move in self._book.in_state("counting"):
-            if self._book.know(move.revision):
-                has_moved |= await self._settle_earlier(move)
-        for move in self._book.in_state("ready"):
-            if move.delivery:
-                await self._open(move)
-                has_moved = True
+        has_moved, book = False, self._book
+        for move in book.in_state("arriving"):
+            has_moved |= await book.attempt(move, self._accept_if_counted)
+        for move in book.in_state("counting"):
+            has_moved |= await book.attempt(move, self._settle_earlier)
+        for move in book.in_state("ready"):
+            has_moved |= await book.attempt(move, self._open_if_handed_over)
         return has_moved
+
+    async def _accept_if_counted(self, move: Move) -> bool:
+        if not self._book.know(move.revision):
+            return False
+        await self._store(replace(move, state="accepted"))
+        await asyncio.to_thread(self._accept, move)
+        return True
 
     def _accept(self, move: Move) -> None:
         brokers = tuple(self._parts.clusters.brokers)
@@ -230,7 +229,10 @@ class Arriving:
 
     async def _settle_earlier(self, move: Move) -> bool:
         """Settle what the other broker delivers, once all of it is matched here."""
-        ends = self._ends.setdefault(move.session, self._parts.writer.log_ends)
+        if not self._book.know(move.revision):
+            return False
+        known = self._book.progress(move.session)
+        ends = known.ends = known.ends or self._parts.writer.log_ends
         if not await asyncio.to_thread(self._book.is_matched, ends):
             return False
         parts, key = self._parts, (move.space, move.id)
@@ -241,11 +243,12 @@ class Arriving:
         await self._book.run(
             key, lambda ends, now: parts.store.step(key, lambda _: ready, (), ends, now, cursor)
         )
-        self._ends.pop(move.session, None)
         return True
 
-    async def _open(self, move: Move) -> None:
+    async def _open_if_handed_over(self, move: Move) -> bool:
         """Let clients read the subscription, with the settings that it had last."""
+        if not move.delivery:
+            return False
         key = move.space, move.id
         here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True, earlier=None)
 
@@ -266,6 +269,7 @@ class Arriving:
             await self._parts.subscriptions.absorb([subscription])
             self._parts.deliveries.configure(subscription)
         await asyncio.to_thread(self._book.send, move.peer, move.session, Taken())
+        return True
 
     async def _store(self, move: Move) -> None:
         key, store = (move.space, move.id), self._parts.store

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +16,14 @@ from fieldfare.gateway.barriers import Barrier
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.retries import Retries
 from fieldfare.gateway.federation.wire import Destination, Step
 from fieldfare.gateway.federation.wire import Move as Message
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets, Subscription, space_name
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.links import LinkStore
 from fieldfare.storage.match_log import MatchLog
@@ -29,8 +33,10 @@ from fieldfare.storage.registry import Registry
 Key = tuple[str, str]
 """The key of a space, and the id of a subscription."""
 
+logger = logging.getLogger("fieldfare.gateway.federation")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveParts:
     """The parts of a broker that moves use."""
 
@@ -47,6 +53,25 @@ class MoveParts:
     match_log: MatchLog
 
 
+@dataclass(slots=True)
+class Progress:
+    """A session under way, as far as only this process remembers it.
+
+    Attributes
+    ----------
+    since_s
+        When it was first looked at.
+    nudged_s
+        When the subscription's automatic streams were last ended.
+    ends
+        Where the log ended when the last of the records that it waits for had come.
+    """
+
+    since_s: float
+    nudged_s: float = 0.0
+    ends: Offsets | None = None
+
+
 class Book:
     """The moves of one broker, by space and id."""
 
@@ -54,6 +79,13 @@ class Book:
         self.parts = parts
         self.name = parts.clusters.name
         self.moves: dict[Key, Move] = {}
+        self._progress: dict[str, Progress] = {}
+        self.unsent: deque[Message] = deque()
+        """Messages that could not be put into the outboxes."""
+        self.retries = Retries()
+        """Steps that have failed, by session."""
+        self.on_step: Callable[[Move | None, Move | None], None] = lambda before, after: None
+        """Called after each step with the move before and after it; None: there is none."""
         for move in parts.store.moves():
             self.moves[move.space, move.id] = move
             self._set_barrier((move.space, move.id), barrier_of(move))
@@ -65,6 +97,29 @@ class Book:
     def in_state(self, *states: State) -> list[Move]:
         """Return the moves in some states."""
         return [each for each in self.moves.values() if each.state in states]
+
+    def progress(self, session: str) -> Progress:
+        """Return what this process remembers of a session, until its end."""
+        return self._progress.setdefault(session, Progress(time.monotonic()))
+
+    async def attempt(self, move: Move, step: Callable[[Move], Awaitable[bool]]) -> bool:
+        """Do a step of a move if it is possible; return whether it was done."""
+        what = f"the move of {move.id} in the space {move.space}"
+        return await self.retries.attempt(move.session, what, lambda: step(move))
+
+    def _put(self, key: Key, move: Move | None) -> None:
+        """Set or forget a move, and forget what is remembered of a session that is over."""
+        before = self.moves.get(key)
+        if move is None:
+            self.moves.pop(key, None)
+        else:
+            self.moves[key] = move
+        is_over = move is None or move.state in ("moved", "here")
+        if before is not None and (is_over or move is None or move.session != before.session):
+            self._progress.pop(before.session, None)
+            self.retries.forget(before.session)
+        if before is not None or move is not None:
+            self.on_step(before, move)
 
     async def run(
         self, key: Key, work: Callable[[Offsets, int], Move | None], ahead: Barrier | None = None
@@ -84,21 +139,19 @@ class Book:
         except BaseException:
             self._set_barrier(key, before)
             raise
-        if move is None:
-            self.moves.pop(key, None)
-        else:
-            self.moves[key] = move
+        self._put(key, move)
         self._set_barrier(key, None if move is None else barrier_of(move))
         self.parts.subscriptions.invalidate(*key)
         return move
 
     def run_now(self, key: Key, work: Callable[[Offsets, int], Move | None]) -> None:
         """Run a step before the service has started."""
-        move = work(self.parts.writer.log_ends, _now_ms())
-        if move is None:
-            self.moves.pop(key, None)
-        else:
-            self.moves[key] = move
+        self._put(key, work(self.parts.writer.log_ends, _now_ms()))
+
+    def forget(self, key: Key) -> None:
+        """Forget a move that the store forgets, too."""
+        self._put(key, None)
+        self._set_barrier(key, None)
 
     def _set_barrier(self, key: Key, barrier: Barrier | None) -> None:
         if barrier is None:
@@ -107,10 +160,25 @@ class Book:
             self.parts.subscriptions.barriers[key] = barrier
 
     def send(self, peer: str, session: str, step: Step) -> None:
-        """Put a message for another broker into the outboxes; durable on return. Call it on a thread."""
-        to = (Destination(peer),)
-        message = Message(self.name, to, session, step)
-        self.parts.links.add(self.parts.clusters.split(message, to))
+        """Put a message for another broker into the outboxes; durable on return. Call it on a thread.
+
+        If that fails, it is tried again by `send_unsent`, and after a start.
+        """
+        message = Message(self.name, (Destination(peer),), session, step)
+        try:
+            self._add(message)
+        except (StorageError, OSError) as error:
+            logger.error("a message for %s about a move waits: %s", peer, error)
+            self.unsent.append(message)
+
+    def send_unsent(self) -> None:
+        """Try the messages again that could not be put into the outboxes. Call it on a thread."""
+        while self.unsent:
+            self._add(self.unsent[0])
+            self.unsent.popleft()
+
+    def _add(self, message: Message) -> None:
+        self.parts.links.add(self.parts.clusters.split(message, message.destinations))
 
     def know(self, revision: int) -> bool:
         """Return whether this registry counts for all later records of all brokers, up to a revision."""

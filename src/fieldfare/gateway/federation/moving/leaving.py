@@ -78,11 +78,7 @@ class Leaving:
         self._parts = book.parts
         self._inbox = inbox
         self._urls = urls
-        self._since_s: dict[str, float] = {}
         self._looked = 0
-        self._nudged_s: dict[str, float] = {}
-        self._ends: dict[str, Offsets] = {}
-        """By session: where the log ended when the last of its records had come."""
         self.reasons: dict[Key, str] = {}
         """Why subscriptions have not moved."""
         self._set_bounds()
@@ -131,7 +127,6 @@ class Leaving:
             digest=b"" if before is None else before.digest,
         )
         self._book.moves[key] = move
-        self._since_s[move.session] = time.monotonic()
         self.reasons.pop(key, None)
         try:
             await self._book.run(key, partial(self._store, move))
@@ -268,29 +263,37 @@ class Leaving:
     async def taken(self, move: Move | None) -> None:
         """The other broker delivers the subscription now."""
         if move is not None and move.state == "moved" and not move.is_told:
-            told = replace(move, is_told=True)
-            await self._book.run((move.space, move.id), partial(self._store, told))
+            told = replace(move, is_told=True) if self._parts.subscriptions.is_there(move.space) else None
+            key, store = (move.space, move.id), self._parts.store
+            await self._book.run(key, lambda ends, now: store.step(key, lambda _: told, (), ends, now))
 
     async def step(self) -> bool:
         """Do what has become possible; return whether anything was."""
-        has_moved = False
-        now_s = time.monotonic()
-        for move in self._book.in_state("offered"):
-            if now_s - self._since_s.setdefault(move.session, now_s) > OFFERED_S:
-                await self.cancel(move, f"the broker {move.peer} has not accepted it in {OFFERED_S:g} s")
-                has_moved = True
-        for move in self._book.in_state("ending"):
-            if self._book.know(move.revision):
-                await self._announce_bounds(move)
-                has_moved = True
-        ended = self._book.in_state("ended")
+        has_moved, book = False, self._book
+        for move in book.in_state("offered"):
+            has_moved |= await book.attempt(move, self._cancel_if_late)
+        for move in book.in_state("ending"):
+            has_moved |= await book.attempt(move, self._announce_bounds)
+        ended = book.in_state("ended")
         first, self._looked = self._looked % max(1, len(ended)), self._looked + LOOKED_BATCH_SIZE
         for move in (ended[first:] + ended[:first])[:LOOKED_BATCH_SIZE]:
-            has_moved |= await self._leave_if_settled(move)
+            has_moved |= await book.attempt(move, self._leave_if_settled)
         return has_moved
 
-    async def _announce_bounds(self, move: Move) -> None:
-        """Tell the other broker the switch place of each origin: what is here up to it, and nothing later."""
+    async def _cancel_if_late(self, move: Move) -> bool:
+        """Cancel an offer that was not accepted in time; return whether that is so."""
+        if time.monotonic() - self._book.progress(move.session).since_s <= OFFERED_S:
+            return False
+        await self.cancel(move, f"the broker {move.peer} has not accepted it in {OFFERED_S:g} s")
+        return True
+
+    async def _announce_bounds(self, move: Move) -> bool:
+        """Tell the other broker the switch place of each origin: what is here up to it, and nothing later.
+
+        Return whether the end here counts at all brokers, so that it could be told.
+        """
+        if not self._book.know(move.revision):
+            return False
         known = self._parts.correspondence
         bounds = {self._book.name: move.revision - 1}
         for name in self._parts.clusters.brokers:
@@ -301,11 +304,13 @@ class Leaving:
         await self._book.run((move.space, move.id), partial(self._store, ended))
         self._set_bounds()
         await asyncio.to_thread(self._book.send, move.peer, move.session, Ended(bounds))
+        return True
 
     async def _leave_if_settled(self, move: Move) -> bool:
         """Hand a subscription over if all of its messages here are settled; return whether that is so."""
         # A log that has grown since belongs to others: from the switch places on, nothing matches here.
-        ends = self._ends.setdefault(move.session, self._parts.writer.log_ends)
+        known = self._book.progress(move.session)
+        ends = known.ends = known.ends or self._parts.writer.log_ends
         found = await self._loaded(move)
         if found is not None:
             await self._parts.deliveries.read_on(found)
@@ -325,16 +330,14 @@ class Leaving:
         self._parts.deliveries.deleted(move.number, moved=news)
         if found is not None and not letters:
             self._parts.subscriptions.count -= 1
-        self._ends.pop(move.session, None)
-        self._nudged_s.pop(move.session, None)
         await asyncio.to_thread(self._hand_over, left)
         return True
 
     def _nudge(self, move: Move, delivery: Delivery) -> None:
         """Have a reader that settles messages when it connects again do so."""
-        now_s = time.monotonic()
-        if now_s - self._nudged_s.get(move.session, 0.0) > NUDGED_S:
-            self._nudged_s[move.session] = now_s
+        now_s, known = time.monotonic(), self._book.progress(move.session)
+        if now_s - known.nudged_s > NUDGED_S:
+            known.nudged_s = now_s
             self._parts.deliveries.end_automatic_stream(delivery)
 
     async def _loaded(self, move: Move) -> Delivery | None:

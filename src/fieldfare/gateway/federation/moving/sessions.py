@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +55,9 @@ class Moves:
         self._arriving.resend()
         for move in self._book.in_state("here", "cancelled"):
             self._drop_if_gone(move)
+        for space in {move.space for move in self._book.moves.values()}:
+            if not parts.subscriptions.is_there(space):
+                parts.store.forget_space(space, self._forget_space(space))
         for move in list(self._book.moves.values()):
             self._admit(move.digest)
         parts.deliveries.call_on_change(self._changed)
@@ -60,11 +65,13 @@ class Moves:
     @property
     def is_due(self) -> bool:
         """Whether moves are under way, and have not been looked at for `STEP_S` seconds."""
-        return time.monotonic() >= self._next_s and self.is_under_way
+        return time.monotonic() >= self._next_s and (self.is_under_way or bool(self._book.unsent))
 
     async def step(self) -> bool:
         """Do what has become possible; return whether anything was."""
         self._next_s = time.monotonic() + STEP_S
+        if self._book.unsent:
+            await asyncio.to_thread(self._book.send_unsent)
         has_left = await self._leaving.step()
         return await self._arriving.step() or has_left
 
@@ -109,6 +116,24 @@ class Moves:
             left = None if move.state == "here" else replace(move, digest=b"")
             self._book.run_now(key, lambda ends, now: store.step(key, lambda _: left, (), ends, now))
 
+    async def space_removed(self, space: str) -> None:
+        """Forget the moves of a space that was deleted."""
+        but = self._forget_space(space)
+        await self._parts.writer.change(lambda _: self._parts.store.forget_space(space, but))
+
+    def _forget_space(self, space: str) -> list[str]:
+        """Forget the moves of a space here, and return the ids of those that other brokers must confirm."""
+        kept = []
+        for key, move in list(self._book.moves.items()):
+            if key[0] != space:
+                continue
+            if move.state == "cancelled" or (move.state == "moved" and not move.is_told):
+                kept.append(key[1])
+            else:
+                self._book.forget(key)
+                self._revoke(key)
+        return kept
+
     # For operators
 
     async def begin(self, subscription: Subscription, to: str) -> dict[str, Any]:
@@ -134,7 +159,12 @@ class Moves:
         move, reason = self._book.moves.get((space, id)), self._leaving.reasons.get((space, id))
         if move is None or move.state == "here":
             return None if reason is None else {"state": "refused", "reason": reason}
+        reason = self._book.retries.reason(move.session) or reason
         return {"state": move.state, "broker": move.peer, **({"reason": reason} if reason else {})}
+
+    def call_on_step(self, stepped: Callable[[Move | None, Move | None], None]) -> None:
+        """Call a function after each step with the move before and after it; None: there is none."""
+        self._book.on_step = stepped
 
     @property
     def is_under_way(self) -> bool:
