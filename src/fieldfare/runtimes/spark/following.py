@@ -45,7 +45,7 @@ STANDBY_WAIT_S = 0.025
 
 
 class FollowerLane(msgspec.Struct, frozen=True):
-    """What one following task does.
+    """The work of one following task.
 
     Attributes
     ----------

@@ -3,8 +3,8 @@
     keeps up      a following task, and every `FOLLOW_S` seconds the next one (see `following`)
     is behind     one batch after the other: as many tasks as there are cores match ranges of the log
 
-Where slices lie at several matchers there are only batches. What is matched is read from the match log, and
-nothing else remembers it: each time that the loop turns to batches it begins where the match log ends.
+Where slices lie at several matchers there are only batches. The match log alone says how far the
+log is matched: each time that the loop turns to batches it begins where the match log ends.
 """
 
 from __future__ import annotations

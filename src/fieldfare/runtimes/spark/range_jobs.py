@@ -28,7 +28,7 @@ ORDERS = "fieldfare.orders"
 
 
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one task does: match ranges, one after the other, or follow a lane."""
+    """The work of one task: match ranges, one after the other, or follow a lane."""
 
     ranges: tuple[RecordRange, ...] = ()
     lane: FollowerLane | None = None
