@@ -407,3 +407,63 @@ class Backlog:
     readers: int
     cursor: tuple[Position, ...]
     oldest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionBacklog:
+    """The backlog of one subscription in a list; the attributes mean the same as those of `Backlog`.
+
+    Attributes
+    ----------
+    pending, is_exact
+        Messages that matched and are not acked, and whether they are counted; others are estimated.
+    in_flight
+        Messages that readers have and have not acked.
+    dead_letters
+        Messages that were given up.
+    readers
+        Open streams, and pulls under way.
+    oldest_s
+        Seconds since the oldest pending event was published, or one soon before it; None if there is none.
+    """
+
+    pending: int
+    is_exact: bool
+    in_flight: int
+    dead_letters: int
+    readers: int
+    oldest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceBacklog:
+    """The backlogs of all subscriptions of a space together.
+
+    Attributes
+    ----------
+    space
+        Name of the space.
+    subscriptions, behind
+        Number of its subscriptions, and of those with pending messages.
+    pending, is_exact
+        Messages that matched and are not acked, and whether all of them are counted; others are estimated.
+    in_flight
+        Messages that readers have and have not acked.
+    dead_letters
+        Messages that were given up; dead letters that were acked late may be among them.
+    oldest_s
+        Seconds since the oldest pending event was published, or one soon before it; None if there is none.
+    stored_event_bytes, stored_match_bytes
+        Bytes of the space's events in the log, and of its matches on disk.
+    """
+
+    space: str
+    subscriptions: int = 0
+    behind: int = 0
+    pending: int = 0
+    is_exact: bool = True
+    in_flight: int = 0
+    dead_letters: int = 0
+    oldest_s: float | None = None
+    stored_event_bytes: int = 0
+    stored_match_bytes: int = 0

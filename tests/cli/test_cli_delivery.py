@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,39 @@ from fieldfare import Client, DeliverySettings, PushSettings
 from fieldfare.client import NewSubscription
 
 pytestmark = pytest.mark.long
+
+
+def test_the_greatest_backlogs_are_listed_and_shown(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "data") as gateway, Client(gateway.url) as client:
+
+        def said(*words: str) -> str:
+            result = fieldfare(*words, "--url", gateway.url)
+            assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+            return result.stdout
+
+        client.create_subscription("data.x >= 1", "some")
+        client.create_subscription("data.x >= 0", "all")
+        client.publish_many([{"source": "/s", "type": "t", "id": str(x), "data": {"x": x}} for x in range(3)])
+        assert len(client.pull("all", max_messages=1, wait_s=20)) == 1
+        deadline_s = time.monotonic() + 60
+        while client.space_backlog().pending < 5:
+            assert time.monotonic() < deadline_s, "the matches were not counted in time"
+            time.sleep(0.02)
+        found = list(client.subscriptions(page_size=1, sort="backlog"))
+        assert [(each.id, each.backlog and each.backlog.pending) for each in found] == [
+            ("all", 3),
+            ("some", 2),
+        ]
+        assert next(client.subscriptions()).backlog is None
+        lines = said("subscriptions", "list", "--sort", "backlog").splitlines()
+        assert lines[0].split() == ["id", "pending", "in", "flight", "oldest", "dead", "readers", "filter"]
+        assert lines[1].split()[:3] == ["all", "3", "1"] and lines[2].split()[:3] == ["some", "2", "0"]
+        sums = client.space_backlog()
+        assert (sums.pending, sums.behind, sums.in_flight, sums.is_exact) == (5, 2, 1, True)
+        shown = json.loads(said("top", "--once", "--json"))["backlogs"]
+        assert shown["total"]["pending"] == 5 and shown["subscriptions"][0]["id"] == "all"
+        table = said("top", "--once")
+        assert re.search(r"default +5 +1 ", table) and re.search(r"default/all +3 +1 ", table)
 
 
 def test_dead_letters_seek_pause_and_resume(fieldfare: Fieldfare, tmp_path: Path) -> None:

@@ -213,13 +213,13 @@ async def settled(r: Running) -> None:
 
     def is_settled() -> bool:
         deliveries = r.gateway.deliveries
-        for delivery in deliveries._deliveries.values():
+        for delivery in deliveries.loaded.values():
             deliveries._scheduler.bring(delivery)
             is_read = all(
                 offset_of(partition.cursor_key) >= end for partition in delivery.partitions.values()
             )
             if not (is_read and delivery.is_saved):
                 return False
-        return bool(deliveries._deliveries)
+        return bool(deliveries.loaded)
 
     await until_async(is_settled)

@@ -202,6 +202,8 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "gateway.delivery.match_log_follower": {
         "threading": Threading, "time": Time, "ThreadPoolExecutor": Executor,
     },
+    "gateway.delivery.backlog": {"time": Time},
+    "gateway.delivery.backlogs": {"threading": Threading, "time": Time, "ThreadPoolExecutor": Executor},
     "gateway.delivery.replays": {},
     "gateway.delivery.records": {"threading": Threading},
     "gateway.delivery.service": {"time": Time},

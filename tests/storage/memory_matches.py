@@ -56,6 +56,10 @@ class MemoryBlock:
     def numbers(self) -> NDArray[np.uint32]:
         return np.array(sorted({number for found in self._found for number in found}), np.uint32)
 
+    def lengths(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        numbers, lengths = np.unique(self.by_event()[1], return_counts=True)
+        return numbers, lengths
+
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         lengths = np.cumsum([0, *map(len, self._found)], dtype=np.int64)
         return lengths, np.array([n for found in self._found for n in sorted(found)], np.uint32)

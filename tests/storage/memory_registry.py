@@ -23,6 +23,7 @@ from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpa
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
+    DeliveryPlace,
     Put,
     Remove,
     Replay,
@@ -157,6 +158,30 @@ class MemoryRegistry:
         ids = sorted(id for owner, id in self._standing if owner == space)
         first = 0 if after is None else bisect_right(ids, after)
         return [self._standing[space, id] for id in ids[first : first + limit]]
+
+    def search(
+        self, space: str, after: str | None, text: str, searched: int, limit: int
+    ) -> tuple[Sequence[Subscription], str | None]:
+        some = self.list(space, after, searched)
+        wanted = text.lower()
+        found = [each for each in some if wanted in each.id.lower() or wanted in each.filter.lower()]
+        return found[:limit], some[-1].id if len(some) == searched else None
+
+    def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
+        found = []
+        for each in self.list(space, after, limit):
+            rows = self._cursors.get(each.number, {})
+            begins = {p: Position(p, offset, 0) for p, offset in enumerate(each.valid_from)}
+            saved = {place.position.partition: place.position for place in rows.values()}
+            is_plain = each.start is None and not any(place.acked for place in rows.values())
+            letters = self.count_letters([each.number]).get(each.number, 0)
+            positions = tuple((begins | saved).values())
+            found.append(DeliveryPlace(each.id, each.number, positions, is_plain, letters))
+        return found
+
+    def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
+        wanted = set(numbers)
+        return {each.number: each for each in self._standing.values() if each.number in wanted}
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
         found = [each for key, each in sorted(self._standing.items()) if key > after]

@@ -61,6 +61,15 @@ def test_a_block_reads_back_by_subscription_and_by_event(log: MatchPartition) ->
     block.check()
 
 
+def test_the_lengths_of_a_block_are_the_numbers_of_matches(log: MatchPartition) -> None:
+    indptr, numbers = np.array([0, 2, 2, 5]), np.array([3, 900_000, 1, 3, 7], np.uint32)
+    log.write(NewMatchBlock.by_event(4, 6, np.array([1, 2], np.int32), indptr, numbers))
+    block = log.block_at(4)
+    assert block is not None
+    found, lengths = block.lengths()
+    assert (found.tolist(), lengths.tolist()) == ([1, 3, 7, 900_000], [1, 2, 1, 1])
+
+
 def test_a_block_without_matches_is_a_block(log: MatchPartition) -> None:
     log.write(block_of({(0, 0): [], (0, 1): []}, 0, 1))
     block = log.block_at(0)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ from fieldfare.cli.output import (
 )
 from fieldfare.client.errors import SubscriptionsRefused
 from fieldfare.client.records import SubscriptionInfo
-from fieldfare.model import Backlog, positions_text
+from fieldfare.model import Backlog, SubscriptionBacklog, positions_text
 from fieldfare.runtimes.files.lines import open_stream
 from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
 from fieldfare.units import parse_size, parse_time
@@ -105,36 +106,60 @@ def create(
     out().print(Text(f"created {info.id}, valid from {positions_text(begins)}"))
 
 
-@app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
+class Sort(StrEnum):
+    """Orders of the list of subscriptions."""
+
+    ID = "id"
+    BACKLOG = "backlog"
+
+
+@app.command("list", epilog="Example: `fieldfare subscriptions list --sort backlog --limit 20`")
 def list_all(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list; default: all.")
     ] = None,
+    sort: Annotated[Sort, typer.Option(help="Order: by id, or the greatest backlog first.")] = Sort.ID,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the subscriptions of a space, ordered by id."""
+    """List the subscriptions of a space, by id or by backlog."""
     rows: list[tuple[str, ...]] = []
     count = 0
     with connect(url, space) as client:
-        for info in client.subscriptions(page_size=min(limit or 1000, 1000)):
+        for info in client.subscriptions(min(limit or 1000, 1000), sort.value):
             count += 1
             if as_json:
                 print_json_line(_describe(info))
+            elif info.backlog is not None:
+                rows.append((info.id, *_backlog_cells(info.backlog), one_line(info.filter)))
             else:
                 rows.append((info.id, positions_text(info.valid_from), info.dialect, one_line(info.filter)))
             if count == limit:
                 break
     if count and not as_json:
-        _print_rows(rows)
+        _print_rows(rows, BACKLOG_COLUMNS if sort is Sort.BACKLOG else COLUMNS)
     elif not count and not as_json:
         out().print("no subscriptions")
 
 
-def _print_rows(rows: list[tuple[str, ...]]) -> None:
+COLUMNS = ("id", "valid from", "dialect", "filter")
+BACKLOG_COLUMNS = ("id", "pending", "in flight", "oldest", "dead", "readers", "filter")
+
+
+def _backlog_cells(backlog: SubscriptionBacklog) -> tuple[str, ...]:
+    """Return the cells of `BACKLOG_COLUMNS` between id and filter; an estimate begins with ~."""
+    return (
+        f"{'' if backlog.is_exact else '~'}{backlog.pending:,}",
+        f"{backlog.in_flight:,}",
+        "-" if backlog.oldest_s is None else f"{backlog.oldest_s:,.0f} s",
+        f"{backlog.dead_letters:,}",
+        f"{backlog.readers:,}",
+    )
+
+
+def _print_rows(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> None:
     """Print a table that fits the terminal; in a pipe or file, one line per row, of any length."""
-    names = ("id", "valid from", "dialect", "filter")
     console = out()
     if console.is_terminal:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -16,10 +16,12 @@ from rich.text import Text
 from fieldfare.cli.amounts import time_option
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
-from fieldfare.client.errors import ConnectionFailed
+from fieldfare.client.errors import ApiError, ConnectionFailed
 from fieldfare.client.synchronous.client import Client
 
 HISTORY = 60
+WORST = 5
+"""Spaces and subscriptions with the greatest backlogs that are shown; others are only in the sum."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -48,7 +50,7 @@ def top(
     if as_json and not once:
         fail("--json needs --once", EXIT_USAGE)
     with connect(url) as client:
-        figures = client.stats()
+        figures = _read(client)
         if once:
             print_json(figures) if as_json else out().print(render(figures, History()))
             return
@@ -56,6 +58,15 @@ def top(
             _watch(client, figures, every_s)
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _read(client: Client) -> dict[str, Any]:
+    """Return the figures, with ``backlogs`` unless the service has none to tell now."""
+    figures = client.stats()
+    try:
+        return {**figures, "backlogs": client.backlogs(WORST)}
+    except ApiError:  # it has just started, or is an older one
+        return figures
 
 
 class History:
@@ -117,7 +128,35 @@ def render(figures: Mapping[str, Any], history: History, note: str = "") -> Grou
     table.add_column(style="green")
     for name, now, beside, spark in rows:
         table.add_row(name, now, beside, history.line(spark))
-    return Group(table, Text(note, style="yellow")) if note else Group(table)
+    shown: list[Table | Text] = [table]
+    if (backlogs := figures.get("backlogs")) is not None:
+        shown.append(_backlogs_table(backlogs))
+    if note:
+        shown.append(Text(note, style="yellow"))
+    return Group(*shown)
+
+
+def _backlogs_table(backlogs: Mapping[str, Any]) -> Table:
+    """Return the sums of all spaces, then the spaces and the subscriptions with the greatest backlogs."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("backlog", "pending", "in flight", "oldest", "dead", "stored"):
+        table.add_column(name, justify="left" if name == "backlog" else "right")
+    spaces = [(each["space"], each) for each in backlogs["spaces"] if each["pending"] or each["dead_letters"]]
+    subscriptions = [(f"{each['space']}/{each['id']}", each) for each in backlogs["subscriptions"]]
+    for name, each in (("all", backlogs["total"]), *spaces, *subscriptions):
+        oldest_s = each["oldest_s"]
+        stored = None
+        if "stored_event_bytes" in each:
+            stored = each["stored_event_bytes"] + each["stored_match_bytes"]
+        table.add_row(
+            Text(name),
+            f"{'' if each['is_exact'] else '~'}{each['pending']:,}",
+            f"{each['in_flight']:,}",
+            "-" if oldest_s is None else f"{oldest_s:,.0f} s",
+            f"{each['dead_letters']:,}",
+            "" if stored is None else _size(stored),
+        )
+    return table
 
 
 def _watch(client: Client, figures: Mapping[str, Any], every_s: float) -> None:
@@ -133,7 +172,7 @@ def _watch(client: Client, figures: Mapping[str, Any], every_s: float) -> None:
             looks += 1
             time.sleep(max(0.0, started_s + looks * every_s - time.monotonic()))
             try:
-                figures, note = client.stats(), ""
+                figures, note = _read(client), ""
             except ConnectionFailed as error:
                 note = f"{str(error).splitlines()[0]}; the figures are out of date, retrying"
 

@@ -44,7 +44,7 @@ from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.tables import MissingPyarrow
-from fieldfare.model import Backlog
+from fieldfare.model import Backlog, SpaceBacklog, SubscriptionBacklog
 
 __all__ = [
     "ApiError",
@@ -87,7 +87,9 @@ __all__ = [
     "RefusedEvent",
     "RetrySettings",
     "ServiceNotTrusted",
+    "SpaceBacklog",
     "Subscriber",
+    "SubscriptionBacklog",
     "SubscriptionDeleted",
     "SubscriptionInfo",
     "SubscriptionMoved",

@@ -273,10 +273,10 @@ def delete_subscription(space: str, id: str) -> ApiCall[None]:
 
 
 def list_subscriptions(
-    space: str, after: str | None, limit: int
+    space: str, after: str | None, limit: int, sort: str = "id"
 ) -> ApiCall[tuple[list[SubscriptionInfo], str | None]]:
-    """Read a page of subscriptions, ordered by id, and the ``after`` of the next page (None: no more)."""
-    query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
+    """Read a page of subscriptions by id or backlog, and the ``after`` of the next page (None: no more)."""
+    query = {"limit": str(limit), "sort": sort} | ({"after": after} if after is not None else {})
     return ApiCall("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fieldfare.client.encoding import decode_event
 from fieldfare.client.errors import EncryptionError, Refusal
-from fieldfare.model import DeliverySettings, Position
+from fieldfare.model import DeliverySettings, Position, SubscriptionBacklog
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,14 @@ class SubscriptionInfo:
     past: PastInfo | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     warnings: tuple[FilterWarning, ...] = field(default=(), compare=False)
+
+    @property
+    def backlog(self) -> SubscriptionBacklog | None:
+        """The backlog; only from ``subscriptions(sort="backlog")``, else None."""
+        found = self.document.get("backlog")
+        if found is None:
+            return None
+        return SubscriptionBacklog(**{each.name: found[each.name] for each in fields(SubscriptionBacklog)})
 
 
 @dataclass(frozen=True, slots=True)

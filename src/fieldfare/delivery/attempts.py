@@ -56,13 +56,18 @@ class Attempts:
         Messages that need no letter any more, where that is not saved yet.
     given_up
         The number of messages given up since the owner last reset it.
+    done, is_done_exact
+        The number of messages settled since `take_done`, less those retried; whether that is all.
     listed, listed_max
         The number of saved letters, as an upper bound, and the maximum.
     unheard
         The keys of letters, saved or not, that no consumer has refused; some letters may be removed already.
     """
 
-    __slots__ = ("counts", "given_up", "letters", "listed", "listed_max", "retried", "settled", "unheard")
+    __slots__ = (
+        *("counts", "done", "given_up", "is_done_exact", "letters", "listed", "listed_max"),
+        *("retried", "settled", "unheard"),
+    )
 
     def __init__(self, counts: Iterable[tuple[int, int]] = (), retried: Iterable[int] = ()) -> None:
         self.counts: dict[int, int] = dict(counts)
@@ -72,7 +77,8 @@ class Attempts:
         self.letters: dict[int, Letter] = {}
         self.settled: dict[int, object] = {}
         self.unheard: set[int] = set()
-        self.given_up = self.listed = 0
+        self.given_up = self.listed = self.done = 0
+        self.is_done_exact = True
         self.listed_max = LISTED_MAX
 
     @property
@@ -119,6 +125,7 @@ class Attempts:
         """Stop delivering a message; ``is_kept`` says whether a letter is kept."""
         attempts = self.counts.pop(key, 1)
         self.given_up += 1
+        self.done += 1
         was_retried = key in self.retried
         self.retried.discard(key)
         if is_kept:
@@ -133,6 +140,18 @@ class Attempts:
         self.retried.add(key)
         self.unheard.discard(key)
         self.counts[key] = 0
+        self.done -= 1
+
+    def count_done(self, count: int) -> int:
+        """Add a number of settled messages to `done`, and return it."""
+        self.done += count
+        return count
+
+    def take_done(self) -> tuple[int, bool]:
+        """Return `done` and `is_done_exact`, and count from 0 again."""
+        taken = self.done, self.is_done_exact
+        self.done, self.is_done_exact = 0, True
+        return taken
 
     def unheard_up_to(self, key: int) -> list[int]:
         """Return the `unheard` keys up to and including ``key``, in its partition."""

@@ -391,6 +391,7 @@ class Delivery:
                 partition.advance()
         for partition, early in others.items() if others else ():
             fresh = partition.ack_early(early)
+            self.tries.is_done_exact &= max(early) < partition.read_to
             self._version += (fresh > 0) + partition.advance()
             count += fresh
         if self._counts:
@@ -398,7 +399,7 @@ class Delivery:
         self._settle_ordered(keys)
         if self.tries.listed or self.tries.letters:
             self._version += self.tries.drop_letters(set(keys).difference(settled))
-        return count
+        return self.tries.count_done(count)
 
     def _settle_ordered(self, keys: Iterable[int]) -> None:
         if self._order is not None:
@@ -413,7 +414,8 @@ class Delivery:
         if key >> PARTITION_SHIFT not in self.partitions:
             return 0
         self._version += self.tries.drop_letters(self.tries.unheard_up_to(key))
-        return self._settle_up_to(key)
+        self.tries.is_done_exact &= key < self.partitions[key >> PARTITION_SHIFT].read_to
+        return self.tries.count_done(self._settle_up_to(key))
 
     def _settle_up_to(self, key: int) -> int:
         partition = self.partitions[key >> PARTITION_SHIFT]
@@ -531,6 +533,7 @@ class Delivery:
 
         Retried dead letters and owed messages of other partitions are redelivered. All leases end.
         """
+        self.tries.is_done_exact = False
         sought = {key >> PARTITION_SHIFT for key in keys}
         known = {*self._leases, *self._waits.due, *(self._order or ())}
         owed = [key for key in known if key >> PARTITION_SHIFT not in sought]
@@ -583,8 +586,7 @@ class Delivery:
 
     def _end_leases(self, keys: Sequence[int]) -> None:
         """End the leases of messages, and redeliver none of them."""
-        others = self._leases.end(keys)
-        if others:
+        if others := self._leases.end(keys):
             self._waits.drop(others)
 
     @property

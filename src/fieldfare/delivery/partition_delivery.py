@@ -175,6 +175,11 @@ class PartitionDelivery:
             owed[at >= 0] &= runs[at[at >= 0], 1] < keys[at >= 0]
         return owed
 
+    @property
+    def owed_count(self) -> int:
+        """The number of matches read that are not acked."""
+        return self.given.open_count + int(np.count_nonzero(self.are_owed(self._fed[self._fed_at :])))
+
     def forget_unread(self) -> None:
         """Drop matches read but not delivered, as there is no consumer; they are read again later."""
         self.read_to = self.next_key

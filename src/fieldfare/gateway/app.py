@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -22,10 +23,10 @@ from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
 from fieldfare.gateway.admission.request_ids import SCOPE_KEY
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.delivery.backlog import BacklogCounter
 from fieldfare.gateway.fair_limiter import ThreadsClosed
 from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.metrics import Metrics, RequestTimer
+from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.problems import (
     HttpProblem,
     http_exception_response,
@@ -34,7 +35,9 @@ from fieldfare.gateway.problems import (
 )
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.routes.acks import Settling
+from fieldfare.gateway.routes.backlogs import BacklogRoutes
 from fieldfare.gateway.routes.brokers import BrokerRoutes
+from fieldfare.gateway.routes.console import ConsoleRoute
 from fieldfare.gateway.routes.delayed import DelayedRoutes
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
@@ -56,6 +59,8 @@ from fieldfare.storage.errors import DiskFullError, StorageError
 
 logger = logging.getLogger("fieldfare.gateway")
 
+_DESCRIPTION = msgspec.json.encode(DOCUMENT)
+
 
 def create_app(gateway: Gateway) -> Starlette:
     """Create the ASGI application of a gateway; its lifespan starts and closes the gateway."""
@@ -70,7 +75,7 @@ def create_app(gateway: Gateway) -> Starlette:
             await gateway.close()
 
     app = Starlette(
-        routes=_routes(gateway),
+        routes=[*_routes(gateway), ConsoleRoute()],
         lifespan=lifespan,
         exception_handlers={
             HttpProblem: problem_response,
@@ -109,6 +114,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, g.help_threads, settings.filter_max_bytes)
     finder = DeliveryFinder(g.subscriptions, g.deliveries, g.unused)
+    backlogs = BacklogRoutes(g.backlogs, g.subscriptions)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     settling = Settling(finder, g.deliveries, positions, g.metrics, settings.ack_deadline_s)
     return routes_of(
@@ -135,6 +141,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             bodies=g.bodies,
             space_removal=g.space_removal,
             warnings=FilterWarnings(g.log),
+            backlogs=backlogs,
             bulk_max_subscriptions=settings.bulk_max_subscriptions,
         ),
         MessageRoutes(
@@ -158,14 +165,15 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             writer=g.writer,
             records=g.records,
             load=g.load,
-            backlogs=BacklogCounter(g.deliveries, g.tail, g.log),
+            backlogs=g.backlogs,
         ),
         filters,
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
-        ServiceRoutes(g.figures, g.maintenance, g.metrics),
+        ServiceRoutes(g.figures, g.maintenance, g.keyring, g.audit, g.metrics, _DESCRIPTION),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
+        backlogs,
         BrokerRoutes(g.federation, g.bodies, g.subscriptions),
     )
 
@@ -182,6 +190,7 @@ def routes_of(
     keys: KeyRoutes,
     tickets: TicketRoutes,
     quotas: QuotaRoutes,
+    backlogs: BacklogRoutes,
     brokers: BrokerRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """Return the routes: paths, handlers and required rights."""
@@ -218,6 +227,8 @@ def routes_of(
         GuardedRoute(space + "/delayed", delayed.list_delayed, ["GET"], publish),
         GuardedRoute(space + "/delayed/{delayed}", delayed.cancel_delayed, ["DELETE"], publish),
         GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
+        GuardedRoute(space + "/backlog", backlogs.get_space_backlog, ["GET"], subscribe),
+        GuardedRoute("/v1/backlogs", backlogs.get_backlogs, ["GET"], watch),
         GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], Right.MANAGE),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
@@ -230,8 +241,17 @@ def routes_of(
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
         *_routes_of_brokers(brokers),
+        KeyRoute("/v1/caller", service.caller, methods=["GET"]),
+        GuardedRoute("/v1/audit", service.audit, ["GET"], admin),
         GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
         GuardedRoute("/metrics", service.metrics, ["GET"], watch),
+        *_open_routes(service),
+    ]
+
+
+def _open_routes(service: ServiceRoutes) -> list[OpenRoute]:
+    """Return the routes that need no key."""
+    return [
         OpenRoute("/healthz", service.healthz, methods=["GET"]),
         OpenRoute("/readyz", service.readyz, methods=["GET"]),
         OpenRoute("/openapi.json", service.openapi, methods=["GET"]),

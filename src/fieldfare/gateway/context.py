@@ -16,6 +16,7 @@ from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.admission.tickets import Tickets
 from fieldfare.gateway.admission.tls import Certificates, caller_context
+from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
 from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
 from fieldfare.gateway.delivery.records import RecordCache
@@ -154,6 +155,9 @@ class Gateway:
             window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
+        self.backlogs = Backlogs(
+            self.registry, self.log, self.match_log, self.tail, self.deliveries, self.quotas
+        )
         self.pushes = self._make_pushes()
         self.appender = Appender(self.writer, self.records, self.metrics)
         self.federation = open_federation(settings, self._broker_parts())
@@ -197,6 +201,7 @@ class Gateway:
             broken=self._broken,
             metrics=self.metrics,
             count_stored=self._count_stored,
+            before_trim=self.backlogs.forget_before,
             delayed=self.delayed,
             federation=self.federation,
         )
@@ -212,6 +217,7 @@ class Gateway:
             maintenance=self.maintenance,
             load=self.load,
             metrics=self.metrics,
+            backlogs=self.backlogs,
         )
         registry, subscriptions = self.registry, self.subscriptions
         self.unused = Unused(registry, subscriptions, self.deliveries, self.pushes, self.audit, self.metrics)
@@ -253,6 +259,7 @@ class Gateway:
         self.writer.start()
         self.delayed.start()
         self.deliveries.start()
+        self.backlogs.start()
         self.space_removal.start()
         if self.federation is not None:
             self.federation.start()
@@ -285,6 +292,7 @@ class Gateway:
     async def close(self) -> None:
         """End the sessions, finish queued work, and save the cursors."""
         await self.background.close()
+        await self.backlogs.close()
         if self.key_watch is not None:
             await self.key_watch.close()
         await self.pushes.close()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from fieldfare.balancing.load import Load, Resource
 from fieldfare.balancing.messages import State
+from fieldfare.model import SpaceBacklog, Subscription, SubscriptionBacklog, space_name
 from fieldfare.storage.match_log import GIVEN_UP, MatchBlock
 
 RATE_WINDOW_S = 5.0
@@ -73,6 +77,7 @@ class Metrics:
             "fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.", registry=registry
         )
         self.state = StateMetrics(registry)
+        self.backlogs = BacklogMetrics(registry)
         self.balancing = BalancingMetrics(registry)
         notes = "Corruption notes: damaged files and unusable rows."
         self.corruption = Gauge("fieldfare_corruption_notes", notes, registry=registry)
@@ -181,6 +186,52 @@ class StateMetrics:
             "Records that were set aside, as matching them failed.",
             registry=registry,
         )
+
+
+class BacklogMetrics(Collector):
+    """The greatest backlogs, by space and by subscription, as the last reader of the metrics found them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._spaces: Sequence[SpaceBacklog] = ()
+        self._subscriptions: Sequence[tuple[Subscription, SubscriptionBacklog]] = ()
+        registry.register(self)
+
+    def replace(
+        self,
+        spaces: Sequence[SpaceBacklog],
+        subscriptions: Sequence[tuple[Subscription, SubscriptionBacklog]],
+    ) -> None:
+        """Replace the figures; those of spaces and subscriptions that are not named end."""
+        self._spaces, self._subscriptions = spaces, subscriptions
+
+    def collect(self) -> Iterator[Metric]:
+        for name, help, value in _OF_SPACES:
+            gauge = GaugeMetricFamily(f"fieldfare_{name}", help, labels=["space"])
+            for each in self._spaces:
+                gauge.add_metric([each.space], value(each))
+            yield gauge
+        of_each = GaugeMetricFamily(
+            "fieldfare_subscription_backlog_messages",
+            "Pending messages of the subscriptions with the most.",
+            labels=["space", "subscription"],
+        )
+        for subscription, backlog in self._subscriptions:
+            of_each.add_metric([space_name(subscription.space), subscription.id], backlog.pending)
+        yield of_each
+
+
+_OF_SPACES: Sequence[tuple[str, str, Callable[[SpaceBacklog], float]]] = (
+    ("backlog_messages", "Pending messages of the spaces with the most.", lambda each: each.pending),
+    ("backlog_subscriptions", "Subscriptions with pending messages.", lambda each: each.behind),
+    ("backlog_in_flight_messages", "Messages delivered and not acked.", lambda each: each.in_flight),
+    ("backlog_oldest_seconds", "Age of the oldest pending message.", lambda each: each.oldest_s or 0.0),
+    ("dead_letters", "Dead letters.", lambda each: each.dead_letters),
+    (
+        "stored_bytes",
+        "Bytes of events and matches on disk.",
+        lambda each: each.stored_event_bytes + each.stored_match_bytes,
+    ),
+)
 
 
 class BalancingMetrics:

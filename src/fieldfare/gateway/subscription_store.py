@@ -24,6 +24,12 @@ from fieldfare.storage.registry import Configure, Conflict, Put, Remove, Subscri
 PAGE_BYTES = 4 << 20
 PAGE_STEP = 200
 
+SEARCHED_MAX = 50_000
+"""Maximum subscriptions that one search reads; then it returns what was found, and where to continue."""
+
+FOUND_MAX = 200
+"""Maximum subscriptions that one search returns; the search continues after them."""
+
 HELD = ("subscriptions", "filter_cost")
 """The quotas that limit a space's subscriptions."""
 
@@ -119,12 +125,15 @@ class PutRequest:
 
 
 def page(
-    registry: SubscriptionStore, space: str, after: str | None, limit: int
+    registry: SubscriptionStore, space: str, after: str | None, limit: int, text: str | None = None
 ) -> tuple[list[Subscription], str | None]:
     """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
 
-    ``space`` is a key from `check_space`. It reads the registry: call it on a thread.
+    ``space`` is a key from `check_space`; with a ``text``, only subscriptions are returned that have it in id
+    or filter. It reads the registry: call it on a thread.
     """
+    if text is not None:
+        return _found_page(registry, space, after, limit, text)
     found: list[Subscription] = []
     size_bytes = 0
     while size_bytes < PAGE_BYTES:
@@ -137,6 +146,18 @@ def page(
     else:
         return found, found[-1].id
     return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+
+def _found_page(
+    registry: SubscriptionStore, space: str, after: str | None, limit: int, text: str
+) -> tuple[list[Subscription], str | None]:
+    """Return at most ``limit`` subscriptions with a text in id or filter, of the next `SEARCHED_MAX`.
+
+    The second value is the id to continue after, if any may follow.
+    """
+    limit = min(limit, FOUND_MAX)
+    found, last = registry.search(space, after, text, SEARCHED_MAX, limit)
+    return list(found), found[-1].id if len(found) == limit else last
 
 
 def make_up_id() -> str:

@@ -57,8 +57,7 @@ saves."""
 
 HELD_MAX = 100_000
 HELD_MAX_BYTES = 64 << 20
-QUEUED_REQUESTS = 1_000
-QUEUED_BYTES = 64 << 20
+QUEUED_REQUESTS, QUEUED_BYTES = 1_000, 64 << 20
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
 NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter, digit or _"
 
@@ -296,9 +295,11 @@ class Subscriptions:
         """Whether this is a subscription's cached current state, which no later change has replaced."""
         return self._held.get((subscription.space, subscription.id)) is subscription
 
-    def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
-        """Return a page of the subscriptions of a space, as `subscription_store.page` does, on a thread."""
-        return page(self._registry, space, after, limit)
+    def page(
+        self, space: str, after: str | None, limit: int, text: str | None = None
+    ) -> tuple[list[Subscription], str | None]:
+        """Return a page of a space's subscriptions, as `subscription_store.page` does, on a thread."""
+        return page(self._registry, space, after, limit, text)
 
     async def put(
         self,

@@ -244,6 +244,10 @@ class MatchBlock(Protocol):
         """Return the numbers of all subscriptions with a match in the block, ascending."""
         ...
 
+    def lengths(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the `numbers`, and how many matches each has in the block; no match is decoded."""
+        ...
+
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return all matches by event (CSR) like `NewMatchBlock.by_event` takes them, numbers ascending."""
         ...

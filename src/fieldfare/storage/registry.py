@@ -115,6 +115,29 @@ class Replay:
     matched: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryPlace:
+    """Where the delivery of a subscription stands, as saved: what counting its backlog needs.
+
+    Attributes
+    ----------
+    id, number
+        The subscription.
+    positions
+        A position for each partition: every match before it is settled.
+    is_plain
+        Whether every match from there on is owed: no later message is acked, and there is no replay.
+    dead_letters
+        Number of its dead letters.
+    """
+
+    id: str
+    number: int
+    positions: tuple[Position, ...]
+    is_plain: bool
+    dead_letters: int
+
+
 class SpaceStore(Protocol):
     """Spaces: their keys, quotas and encryption."""
 
@@ -202,6 +225,24 @@ class SubscriptionStore(Protocol):
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
         """Return at most `limit` subscriptions of a space whose id is greater than `after`, sorted by id."""
+        ...
+
+    def search(
+        self, space: str, after: str | None, text: str, searched: int, limit: int
+    ) -> tuple[Sequence[Subscription], str | None]:
+        """Return subscriptions of a space with a text in id or filter, by id; letters A to Z in any case.
+
+        Reads at most `searched` subscriptions after `after` and returns at most `limit`; also the last id
+        read, None if it was the last of the space.
+        """
+        ...
+
+    def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
+        """Return where at most `limit` subscriptions of a space stand, by id, after `after`."""
+        ...
+
+    def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
+        """Return the current subscriptions with these numbers, by number; removed ones are missing."""
         ...
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:

@@ -100,7 +100,9 @@ class NaivePipeline:
             offset = self._match_log.partition(0).end(self._log.partitions[0].start())
         beat = {"pid": 1, "state": state, "time_ms": time.time_ns() // 1_000_000, "offset": offset}
         for process in ("pipeline", "indexer"):
-            self._folder.heartbeat_of(process).write_text(json.dumps(beat))
+            path = self._folder.heartbeat_of(process)
+            path.with_suffix(".new").write_text(json.dumps(beat))
+            path.with_suffix(".new").replace(path)  # a reader never sees a part
 
 
 def _matches(version: Change, event: Any) -> bool:

@@ -74,10 +74,10 @@ def test_a_stream_tells_every_attempt_but_the_first(tmp_path):
             (place,) = await some(r, 1)
             for _ in range(2):
                 parts: list[bytes] = []
-                delivery = r.gateway.deliveries._deliveries.get(1)
+                delivery = r.gateway.deliveries.loaded.get(1)
                 if delivery is None:
                     await r.pull("a", max=1)
-                    delivery = r.gateway.deliveries._deliveries[1]
+                    delivery = r.gateway.deliveries.loaded[1]
                     await post(r, "nack", place)
                 session = r.gateway.deliveries.open_stream(delivery, 10)
                 keys = delivery.take(session, 10, 0.0, 30.0)
@@ -427,7 +427,7 @@ def test_attempts_with_max_attempts_are_saved_without_an_ack(tmp_path):
             (place,) = await some(r, 1)
             for number in (1, 2):
                 assert await attempts(r) == [(place, number)]
-                await until_async(lambda: r.gateway.deliveries._deliveries[1].is_saved)
+                await until_async(lambda: r.gateway.deliveries.loaded[1].is_saved)
                 async with running(crashed(data, tmp_path / str(number))) as again:
                     assert await attempts(again) == [(place, number + 1)]
                 await post(r, "nack", place)
@@ -498,7 +498,7 @@ def test_a_stream_without_acks_goes_on_from_where_it_was_set(tmp_path):
         async with running(tmp_path) as r:
             await make(r)
             places = await some(r, 6)
-            delivery_of = r.gateway.deliveries._deliveries
+            delivery_of = r.gateway.deliveries.loaded
             await r.client.post(f"{A}/ack", json={"positions": []})
             session = r.gateway.deliveries.open_stream(delivery_of[1], 4, alone=True)
             await r.gateway.deliveries.read_on(delivery_of[1])

@@ -216,6 +216,6 @@ def test_a_bulk_put_does_not_undo_a_later_pause(tmp_path, monkeypatch):
             monkeypatch.setattr(r.gateway.subscriptions, "put", overtaken)
             many = {"subscriptions": [{"id": "a", **FILTER}]}
             assert (await r.client.post(SUBSCRIPTIONS, json=many)).json()["unchanged"] == 1
-            assert r.gateway.deliveries._deliveries[1].settings.paused
+            assert r.gateway.deliveries.loaded[1].settings.paused
 
     run(work)

@@ -208,7 +208,7 @@ def test_saving_cursors_without_readers_pauses_after_each_batch(tmp_path, monkey
             monkeypatch.setattr(service, "asyncio", Resting())
             await r.gateway.deliveries.save_progress()
             monkeypatch.undo()
-            assert all(each.is_saved for each in r.gateway.deliveries._deliveries.values())
+            assert all(each.is_saved for each in r.gateway.deliveries.loaded.values())
 
     run(work)
     assert len(worked_s) == len(rested_s) == 3

@@ -112,7 +112,7 @@ def test_the_deadline_of_a_subscription_counts_where_its_reader_names_none(tmp_p
             assert positions(await r.pull("a", max=1, wait_s=10)) == given
             await change(r, ack_deadline_s=500)
             assert positions(await r.pull("a", max=1, wait_s=10)) == given
-            due_s = r.gateway.deliveries._deliveries[1].next_deadline_s
+            due_s = r.gateway.deliveries.loaded[1].next_deadline_s
             assert due_s is not None and 300 < due_s - time.monotonic() <= 500
 
     run(work)

@@ -74,8 +74,8 @@ def test_an_ack_is_not_saved_over_by_what_maintenance_knew_before(tmp_path, monk
             r.pipeline.step()
             for id in ("a", "b"):
                 assert len(await r.pull(id)) == 3
-            assert len(r.gateway.deliveries._deliveries) == 2
-            assert not any(each.is_saved for each in r.gateway.deliveries._deliveries.values())
+            assert len(r.gateway.deliveries.loaded) == 2
+            assert not any(each.is_saved for each in r.gateway.deliveries.loaded.values())
             begun, through = held_up(monkeypatch, r.gateway.registry)
             progress = asyncio.ensure_future(r.gateway.deliveries.save_progress())
             await until_async(lambda: begun.acquire(blocking=False))
@@ -160,10 +160,10 @@ def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatc
             }
             stream = asyncio.ensure_future(route.app(scope, receive, send))
             await until_async(lambda: sent)
-            delivery = r.gateway.deliveries._deliveries[number]
+            delivery = r.gateway.deliveries.loaded[number]
             await r.gateway.deliveries.save_progress()
             await r.pull("a")
-            assert r.gateway.deliveries._deliveries[number] is delivery
+            assert r.gateway.deliveries.loaded[number] is delivery
             gone.set()
             may_send.set()
             await stream

@@ -127,7 +127,9 @@ def check_serves(data: Path) -> None:
             r.client.headers.update(bearer(ADMIN))
             made = await r.client.put(f"{SUBSCRIPTIONS}/new", json={"filter": "data.x = 1"})
             assert made.status_code == 201, made.text
-            assert (await r.client.get(SUBSCRIPTIONS)).status_code == 200
+            for query in ("", "?sort=backlog", "?search=data"):
+                assert (await r.client.get(f"{SUBSCRIPTIONS}{query}")).status_code == 200, query
+            assert (await r.client.get("/v1/backlogs")).status_code == 200
             assert (await r.client.get("/v1/keys")).status_code == 200
             assert (await r.client.get(f"{SUBSCRIPTIONS}/new/dead-letters")).status_code == 200
             for n in range(len(HOSTILE) + 1):

@@ -218,7 +218,7 @@ def test_no_more_is_sent_than_the_rate_and_each_message_once(tmp_path, clock, tr
                     wanted += await publish(r, COUNT - 1, 1)
                 while len(reader.ids) < COUNT:
                     await until_async(lambda: is_held(r) or len(reader.ids) == COUNT)
-                    delivery = r.gateway.deliveries._deliveries[1]
+                    delivery = r.gateway.deliveries.loaded[1]
                     assert delivery.in_flight <= len(reader.ids) + 1, "only what was sent is leased"
                     assert reader.size_bytes <= clock.may_have_come + beyond_bytes
                     clock.passes(r, 0.9)
@@ -405,7 +405,7 @@ def test_a_pull_that_may_not_wait_is_told_when_to_come_again(tmp_path, clock):
                 told = refused(answer, 429, "delivered_bytes_per_s", RATE)
                 assert "maximum rate of delivered bytes" in told["detail"] and "used" not in told
             wait_s = int(answer.headers["retry-after"])
-            assert r.gateway.deliveries._deliveries[1].in_flight < COUNT
+            assert r.gateway.deliveries.loaded[1].in_flight < COUNT
             clock.passes(r, wait_s)
             assert len(await r.pull("a")) > 0
             assert not r.gateway.deliveries.turns.rate_limiter._begun

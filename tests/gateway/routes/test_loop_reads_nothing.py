@@ -23,6 +23,10 @@ from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.quarantine import QuarantinedRecord
 
 JSON = {"content-type": "application/json"}
+LISTS = (
+    *(SUBSCRIPTIONS, f"{SUBSCRIPTIONS}?sort=backlog", f"{SUBSCRIPTIONS}?search=data"),
+    *("/v1/backlogs", "/v1/spaces/default/backlog", "/v1/caller", "/v1/audit"),
+)
 TYPES = {EVENTS: BATCH, "/v1/brokers/there/entries": {"content-type": MEDIA_TYPE}}
 
 
@@ -119,7 +123,7 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "DELETE", "/v1/spaces/market/delayed/1", None, 404
     yield "DELETE", "/v1/spaces/market", None, 204
     yield "DELETE", "/v1/spaces/market", None, 404
-    yield "GET", SUBSCRIPTIONS, None, 200
+    yield from (("GET", path, None, 200) for path in LISTS)
     for path in (a, f"{a}x", nothing):
         yield "GET", path, None, 200 if path == a else 404
     yield "PUT", f"{SUBSCRIPTIONS}/e", {"filter": "data.x = 2"}, 201

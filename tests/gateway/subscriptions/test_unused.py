@@ -194,3 +194,15 @@ def test_one_that_is_changed_while_it_is_removed_stays(tmp_path: Path) -> None:
             assert await unused_s(r, "a") == 0
 
     run(work)
+
+
+def test_a_subscription_that_is_created_alone_by_post_expires(tmp_path: Path) -> None:
+    """It was not watched, nor pushed to, until its settings were changed or the gateway started again."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            settings = {"id": "a", "filter": "data.x = 1", "delivery": {"expires_unused_s": HOUR_S}}
+            assert (await r.client.post(SUBSCRIPTIONS, json=settings)).status_code == 201
+            assert "unused_s" in (await r.client.get(f"{SUBSCRIPTIONS}/a")).json()
+
+    run(work)

@@ -106,7 +106,7 @@ def test_a_stream_waits_for_an_ack_where_the_next_event_does_not_fit_into_its_by
             for at in range(6, 10):
                 ack(client, "a", *(place for place, _ in found[: at - 1]))
                 found += stream.messages(1)
-                delivery = gateway.deliveries._deliveries[1]
+                delivery = gateway.deliveries.loaded[1]
                 assert delivery._leases._size_bytes <= 20_000
             assert [each["id"] for _, each in found] == [str(i) for i in range(10)]
 

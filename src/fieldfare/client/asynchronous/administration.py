@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldfare.client import moving, protocol
+from fieldfare.client import backlogs, moving, protocol
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
+from fieldfare.model import SpaceBacklog
 
 
 class AsyncAdministration(ABC):
@@ -43,6 +44,14 @@ class AsyncAdministration(ABC):
     async def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
         return await self._perform(protocol.stats())
+
+    async def space_backlog(self, space: str | None = None) -> SpaceBacklog:
+        """Return the sums of all backlogs of a space; default: the client's space."""
+        return await self._perform(backlogs.get_space_backlog(space or self.space))
+
+    async def backlogs(self, limit: int = 10) -> dict[str, Any]:
+        """Return the ``spaces`` and ``subscriptions`` with the greatest backlogs, and the ``total``."""
+        return await self._perform(backlogs.get_backlogs(limit))
 
     async def brokers(self) -> dict[str, Any]:
         """Return the state of the service's links to other brokers, and what it has exchanged with each."""

@@ -302,11 +302,14 @@ class AsyncClient(AsyncAdministration):
         """Return a subscription; ApiError (404) if it does not exist."""
         return self._crypt.open_filter(await self._perform(protocol.get_subscription(self.space, id)))
 
-    async def subscriptions(self, page_size: int = 1000) -> AsyncIterator[SubscriptionInfo]:
-        """Iterate over all subscriptions of the space, ordered by id, reading a page at a time."""
+    async def subscriptions(self, page_size: int = 1000, sort: str = "id") -> AsyncIterator[SubscriptionInfo]:
+        """Iterate over all subscriptions of the space, reading a page at a time.
+
+        With ``sort="backlog"`` the greatest backlog comes first, and each has a `backlog`.
+        """
         after: str | None = None
         while True:
-            page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size))
+            page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size, sort))
             for subscription in page:
                 yield self._crypt.open_filter(subscription)
             if after is None:

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldfare.client import moving, protocol
+from fieldfare.client import backlogs, moving, protocol
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
+from fieldfare.model import SpaceBacklog
 
 
 class Administration(ABC):
@@ -44,6 +45,14 @@ class Administration(ABC):
     def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
         return self._perform(protocol.stats())
+
+    def space_backlog(self, space: str | None = None) -> SpaceBacklog:
+        """Return the sums of all backlogs of a space; default: the client's space."""
+        return self._perform(backlogs.get_space_backlog(space or self.space))
+
+    def backlogs(self, limit: int = 10) -> dict[str, Any]:
+        """Return the ``spaces`` and ``subscriptions`` with the greatest backlogs, and the ``total``."""
+        return self._perform(backlogs.get_backlogs(limit))
 
     def brokers(self) -> dict[str, Any]:
         """Return the state of the service's links to other brokers, and what it has exchanged with each."""

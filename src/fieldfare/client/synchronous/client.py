@@ -303,11 +303,14 @@ class Client(Administration):
         """Return a subscription; ApiError (404) if it does not exist."""
         return self._crypt.open_filter(self._perform(protocol.get_subscription(self.space, id)))
 
-    def subscriptions(self, page_size: int = 1000) -> Iterator[SubscriptionInfo]:
-        """Iterate over all subscriptions of the space, ordered by id, reading a page at a time."""
+    def subscriptions(self, page_size: int = 1000, sort: str = "id") -> Iterator[SubscriptionInfo]:
+        """Iterate over all subscriptions of the space, reading a page at a time.
+
+        With ``sort="backlog"`` the greatest backlog comes first, and each has a `backlog`.
+        """
         after: str | None = None
         while True:
-            page, after = self._perform(protocol.list_subscriptions(self.space, after, page_size))
+            page, after = self._perform(protocol.list_subscriptions(self.space, after, page_size, sort))
             for subscription in page:
                 yield self._crypt.open_filter(subscription)
             if after is None:

@@ -6,7 +6,9 @@ A thread writes it after the response, without fsync: a crash may lose the last 
 from __future__ import annotations
 
 import logging
+import os
 import queue
+from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,12 @@ import msgspec
 FILE_MAX_BYTES = 16 << 20
 FILES_KEPT = 10
 """Number of files kept, the oldest is deleted: ``audit.log``, the one before it ``audit.log.1`` and so on."""
+
+
+READ_MAX_BYTES = 1 << 20
+"""Maximum bytes read for a list of the last changes; older ones are left out."""
+
+_line_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Audit:
@@ -84,6 +92,23 @@ class Audit:
             line["request"] = request
         text = msgspec.json.encode(line).decode()
         self._to_thread.emit(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        """Read the last lines of the file, at most `READ_MAX_BYTES`, newest first; call this on a thread."""
+        try:
+            with self._path.open("rb") as file:
+                size_bytes = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size_bytes - READ_MAX_BYTES))
+                lines = file.read(READ_MAX_BYTES).split(b"\n")
+        except FileNotFoundError:
+            return []
+        found: list[dict[str, Any]] = []
+        for line in reversed(lines):
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):  # the first line may be cut off
+                found.append(_line_decoder.decode(line))
+            if len(found) == limit:
+                break
+        return found
 
     def reopen(self) -> None:
         """Reopen the file by its name, after the old one was renamed."""

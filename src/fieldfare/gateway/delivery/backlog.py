@@ -16,7 +16,7 @@ from fieldfare.delivery.keys import PARTITION_SHIFT, offset_of, position_of
 from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.service import DeliveryService
-from fieldfare.model import Backlog
+from fieldfare.model import Backlog, Offsets
 from fieldfare.storage.event_log import EventReader
 
 COUNTING_S = 0.2
@@ -28,13 +28,14 @@ class _Counted:
     """The pending messages of one partition.
 
     `delivered` is the number of those delivered before, `fresh` that of the others; `first` is the key of the
-    first one.
+    first one, `read_to` the offset up to which the match log was read.
     """
 
     delivered: int
     first: int | None
     fresh: int = 0
     is_exact: bool = True
+    read_to: int = 0
 
 
 class BacklogCounter:
@@ -55,8 +56,8 @@ class BacklogCounter:
         self._tail = tail
         self._log = log
 
-    async def count(self, delivery: Delivery) -> Backlog:
-        """Count the backlog of a subscription's delivery."""
+    async def count(self, delivery: Delivery) -> tuple[Backlog, Offsets]:
+        """Count the backlog of a subscription's delivery; return it, and up to where matches were read."""
         self._deliveries.expire(delivery)
         await self._tail.catch_up()
         until_s = time.monotonic() + COUNTING_S
@@ -67,7 +68,7 @@ class BacklogCounter:
         firsts = [each.first for each in counted if each.first is not None]
         oldest_ms = await asyncio.to_thread(self._oldest_ms, firsts)
         delivered = sum(each.delivered for each in counted) + len(delivery.tries.retried)
-        return Backlog(
+        found = Backlog(
             pending=delivered + sum(each.fresh for each in counted),
             is_exact=all(each.is_exact for each in counted),
             in_flight=delivery.in_flight,
@@ -77,6 +78,7 @@ class BacklogCounter:
             cursor=tuple(map(position_of, delivery.cursor_keys)),
             oldest_s=None if oldest_ms is None else max(0.0, round(time.time() - oldest_ms / 1000, 3)),
         )
+        return found, tuple(each.read_to for each in counted)
 
     async def _count(
         self, delivery: Delivery, number: int, partition: PartitionDelivery, until_s: float
@@ -94,7 +96,8 @@ class BacklogCounter:
                 found.fresh += len(owed)
                 if len(owed) and found.first is None:
                     found.first = int(owed[0])
-        left = self._tail.tips[number] - offset_of(key)
+        found.read_to = offset_of(key)
+        left = self._tail.tips[number] - found.read_to
         if left > 0:
             found.is_exact = False
             found.fresh += round(found.fresh * left / max(offset_of(key) - offset_of(begin), 1))

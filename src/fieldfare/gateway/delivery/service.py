@@ -111,15 +111,15 @@ class DeliveryService:
         self._records = records
         self._writer = writer
         self._metrics = metrics
-        self._window_max = window_max
-        self._letters_max = letters_max
+        self._window_max, self._letters_max = window_max, letters_max
         self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}
         self._space_of: dict[int, str] = {}
         self._scheduler = ReadScheduler(tail.tips, self._replay_of)
         self._runner = MachineRunner({ReadMatches: self._look}, {Ready: self._ready}, logger=logger)
         self._dispatch = partial(self._runner.dispatch, SCHEDULER)
-        self._deliveries: dict[int, Delivery] = {}
+        self.loaded: dict[int, Delivery] = {}
+        """The deliveries in memory, by subscription number."""
         self._loading: dict[int, asyncio.Task[tuple[Saved, Delivery]]] = {}
         self._pullers: dict[int, Session] = {}
         self._idle_s: dict[int, float] = {}
@@ -138,6 +138,8 @@ class DeliveryService:
         self._urgent: set[Delivery] = set()
         self._saving: asyncio.Task[None] | None = None
         self._on_change: list[Callable[[int, Subscription | None], None]] = []
+        self.on_saved: Callable[[Delivery], None] = lambda delivery: None
+        """Called with each delivery whose cursor was saved."""
         self.connected = 0
         """Number of open streams."""
         self.closing = False
@@ -162,13 +164,13 @@ class DeliveryService:
             task.cancel()
         saving = [] if self._saving is None else [self._saving]
         await asyncio.gather(*self._replay_reads, *self._loading.values(), *saving, return_exceptions=True)
-        for delivery in self._deliveries.values():
+        for delivery in self.loaded.values():
             self._scheduler.bring(delivery)
         await self._save_all()
 
     def delivery_of(self, subscription: Subscription) -> Delivery | None:
         """Return the delivery of a subscription; None when it must be read with `load` first."""
-        delivery = self._deliveries.get(subscription.number)
+        delivery = self.loaded.get(subscription.number)
         if delivery is not None:
             if delivery.settings is not subscription.delivery:
                 self.configure(subscription)
@@ -212,7 +214,7 @@ class DeliveryService:
                 delivery.tries.listed, delivery.tries.listed_max = saved.letters, self._letters_max
                 delivery.tries.unheard = set(saved.unheard)
                 delivery.configure(subscription.delivery)
-                self._deliveries[number] = delivery
+                self.loaded[number] = delivery
                 self._space_of[number] = subscription.space
                 self._used(delivery)
 
@@ -224,7 +226,7 @@ class DeliveryService:
         """Whether a session other than ``besides`` has a stream of a subscription open, or waits for it."""
         if any(session is not besides for session in self._sessions.get(number, ())):
             return True
-        delivery = self._deliveries.get(number)
+        delivery = self.loaded.get(number)
         return delivery is not None and any(
             waiter.session is not besides for waiter in self._waiting.get(delivery, ())
         )
@@ -237,7 +239,7 @@ class DeliveryService:
         """Apply a subscription's new settings to its delivery."""
         for changed in self._on_change:
             changed(subscription.number, subscription)
-        delivery = self._deliveries.get(subscription.number)
+        delivery = self.loaded.get(subscription.number)
         if delivery is None or delivery.settings is subscription.delivery:
             return
         delivery.configure(subscription.delivery)
@@ -301,9 +303,7 @@ class DeliveryService:
         sessions.discard(session)
         if not sessions:
             self._sessions.pop(delivery.number, None)
-        if (
-            is_news
-        ):  # only then: waking all others each time one of thousands ends would cost millions of checks
+        if is_news:  # waking all others each time one of thousands ends would cost millions of checks
             self.wake(delivery)
         self._leave(delivery)
 
@@ -323,7 +323,7 @@ class DeliveryService:
         self._loading.pop(number, None)
         self._replay_of.pop(number, None)
         self._space_of.pop(number, None)
-        delivery = self._deliveries.pop(number, None)
+        delivery = self.loaded.pop(number, None)
         if delivery is not None:
             delivery.deleted, delivery.moved = True, dict(moved or {})
             self._dispatch(StopWaiting(delivery))
@@ -335,7 +335,7 @@ class DeliveryService:
         That is at least one, unless `max_in_flight_bytes` leaves no room: then the caller gives the others
         back.
         """
-        space, settings = self._space(delivery), delivery.settings
+        space, settings = self.space_of(delivery), delivery.settings
         fits = None if settings.max_in_flight_bytes is None else delivery.weigh
         composing = self._records.compose(
             space, keys, delivery.tries.counts, write, parts, settings.max_age_s, fits
@@ -358,7 +358,7 @@ class DeliveryService:
             keys = delivery.to_name(session, NAMED_BATCH_SIZE)
             if not keys:
                 break
-            names = await self._records.names(self._space(delivery), keys, path)
+            names = await self._records.names(self.space_of(delivery), keys, path)
             if delivery.settings.order_by == path:
                 delivery.name(keys, names)
             self._wake(delivery)  # other sessions may wait for these keys
@@ -382,7 +382,7 @@ class DeliveryService:
 
         ``gone`` is done when the client disconnects.
         """
-        space = self._space(delivery)
+        space = self.space_of(delivery)
         waiter = Waiter(delivery, session, space, gone, self.look_for, lambda: self.closing, self.turns)
         waiters = self._waiting.setdefault(delivery, set())
         waiters.add(waiter)
@@ -449,10 +449,10 @@ class DeliveryService:
         """Read a delivery's next matches from a key on; None at the end or when they cannot be read."""
         replay = self._replay_of.get(delivery.number)
         if replay is not None and replay.holds(key):
-            found = await self._replays.read(replay, key, self._space(delivery))
+            found = await self._replays.read(replay, key, self.space_of(delivery))
             if replay.holds(key):
                 return found
-        return await self._tail.read_subscription(key, delivery.number, self._space(delivery))
+        return await self._tail.read_subscription(key, delivery.number, self.space_of(delivery))
 
     def expire(self, delivery: Delivery) -> None:
         """Expire overdue leases of a delivery without waiters, so that its dead letters are up to date."""
@@ -468,6 +468,7 @@ class DeliveryService:
 
     def _saved(self, delivery: Delivery, mark: CursorSnapshot) -> None:
         delivery.saved(mark)
+        self.on_saved(delivery)
         if mark.letters:
             self._wake(delivery)  # delivery stops while too many dead letters are unsaved
 
@@ -482,12 +483,12 @@ class DeliveryService:
                 await asyncio.sleep(0)
             if number not in self._idle_s:
                 continue
-            delivery = self._deliveries[number]
+            delivery = self.loaded[number]
             delivery.forget_unread()
             if now_s - idle_s > IDLE_FORGOTTEN_S:
                 delivery.expire(now_s)
                 if delivery.is_idle and delivery.is_saved:
-                    del self._deliveries[number], self._idle_s[number]
+                    del self.loaded[number], self._idle_s[number]
                     self._pullers.pop(number, None)
                     self._replay_of.pop(number, None)
                     self._space_of.pop(number, None)
@@ -497,22 +498,21 @@ class DeliveryService:
     async def _advance_some_cursors(self) -> None:
         """Advance the cursors of some deliveries over events that did not match, round robin."""
         if not self._to_bring:
-            self._to_bring = list(self._deliveries)
+            self._to_bring = list(self.loaded)
         some, self._to_bring = self._to_bring[:BROUGHT_BATCH_SIZE], self._to_bring[BROUGHT_BATCH_SIZE:]
         for at, number in enumerate(some):
             if at % FED_BATCH_SIZE == FED_BATCH_SIZE - 1:
                 await asyncio.sleep(0)
-            delivery = self._deliveries.get(number)
+            delivery = self.loaded.get(number)
             if delivery is not None:
                 self._scheduler.bring(delivery)
 
     async def _save_all(self, *, rests: bool = False) -> None:
         """Save all unsaved cursors; with ``rests``, leave half of the time to live messages."""
-        unsaved = [each for each in self._deliveries.values() if not each.is_saved]
+        unsaved = [each for each in self.loaded.values() if not each.is_saved]
         for start in range(0, len(unsaved), MARKED_BATCH_SIZE):
             began_s = time.monotonic()
-            # Snapshots are taken per batch, so that no older one overwrites what was acked and saved
-            # meanwhile.
+            # Snapshots are taken per batch: no older one may overwrite what was acked and saved meanwhile.
             some = unsaved[start : start + MARKED_BATCH_SIZE]
             await self._save_some([(each, each.mark()) for each in some if not each.deleted])
             if rests:
@@ -576,7 +576,8 @@ class DeliveryService:
                 self._metrics.block_seen(found.block)
         return ReadDone(group, found.joined, found.end)
 
-    def _space(self, delivery: Delivery) -> str:
+    def space_of(self, delivery: Delivery) -> str:
+        """Return the key of a loaded delivery's space."""
         return self._space_of.get(delivery.number, NO_SPACE)
 
     def _used(self, delivery: Delivery) -> None:
@@ -584,7 +585,7 @@ class DeliveryService:
         number = delivery.number
         if delivery in self._waiting or delivery in self._pulled or number in self._sessions:
             self._idle_s.pop(number, None)
-        elif self._deliveries.get(number) is delivery:
+        elif self.loaded.get(number) is delivery:
             self._idle_s[number] = time.monotonic()
 
     def _leave(self, delivery: Delivery) -> None:

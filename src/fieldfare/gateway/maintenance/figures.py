@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.maintenance.readiness import (
@@ -21,12 +22,16 @@ from fieldfare.gateway.maintenance.readiness import (
 )
 from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer
 from fieldfare.storage.event_log import EventLog, ends_of
 from fieldfare.storage.quarantine import Quarantine
+
+WORST_SPACES, WORST_SUBSCRIPTIONS = 100, 10
+"""Spaces and subscriptions with the greatest backlogs that have metrics of their own; others have none."""
 
 
 @dataclass
@@ -41,6 +46,8 @@ class Figures:
         The components observed.
     load, metrics
         The objects updated with the results.
+    backlogs
+        The backlogs, whose greatest ones are metrics.
     """
 
     settings: GatewaySettings
@@ -54,6 +61,7 @@ class Figures:
     maintenance: Maintenance
     load: Load
     metrics: Metrics
+    backlogs: Backlogs
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,6 +98,16 @@ class Figures:
         state.log_bytes.set(await asyncio.to_thread(self.log.size_bytes))
         state.quarantined.set(len(await asyncio.to_thread(self.quarantine.places)))
         state.lag_seconds.set(await asyncio.to_thread(self._lag_s))
+        await self._scrape_backlogs()
+
+    async def _scrape_backlogs(self) -> None:
+        """Update the metrics of backlogs, unless the first count has not begun yet."""
+        try:
+            sums = await self.backlogs.worst_spaces(WORST_SPACES)
+            page = await self.backlogs.page(None, None, WORST_SUBSCRIPTIONS)
+        except HttpProblem:
+            return
+        self.metrics.backlogs.replace(sums, page.items)
 
     def _lag_s(self) -> float:
         """Return the age of the oldest event that is not matched, in seconds by the wall clock; else 0."""

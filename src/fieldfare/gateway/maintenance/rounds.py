@@ -77,6 +77,8 @@ class Maintenance:
         Count the blocks set aside, and corruption.
     count_stored
         Updates the quotas with each space's bytes on disk.
+    before_trim
+        Called with a partition and an offset, before the matches of earlier records are removed.
     delayed
         The delayed events.
     federation
@@ -95,6 +97,7 @@ class Maintenance:
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
     count_stored: Callable[[], None]
+    before_trim: Callable[[int, int], None]
     delayed: Delayed
     federation: Federation | None
 
@@ -175,8 +178,12 @@ class Maintenance:
         if self.federation is not None:
             keep_from = tuple(map(min, keep_from, self.federation.cursors))
         self.log.retain(self._policy, keep_from)
-        self.tail.begins = starts_of(self.log)
-        for partition, start in enumerate(self.tail.begins):
+        begins = starts_of(self.log)
+        for partition, start in enumerate(begins):
+            if start > self.tail.begins[partition]:
+                self.before_trim(partition, start)
+        self.tail.begins = begins
+        for partition, start in enumerate(begins):
             if start > before[partition]:
                 logger.info("retention removed the records before %d-%d-0", partition, start)
             if start > (unmatched := self.tail.tips[partition]):

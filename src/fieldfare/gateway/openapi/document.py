@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare import __version__
+from fieldfare.gateway.openapi.backlogs import BACKLOGS
 from fieldfare.gateway.openapi.brokers import BROKERS
 from fieldfare.gateway.openapi.delayed import DELAYED
 from fieldfare.gateway.openapi.events import EVENTS
@@ -16,13 +17,16 @@ from fieldfare.gateway.openapi.words import (
     answer,
     array,
     content,
+    integer,
     operation,
+    parameter,
     path,
     problem,
     record,
     ref,
     string,
 )
+from fieldfare.gateway.routes.service import AUDIT_MAX
 
 _QUARANTINE: Json = {
     **path(
@@ -68,11 +72,42 @@ _METRICS = {
     }
 }
 
+_CALLER: Json = {"id": "", "needs_keys": False, "service": ["admin"], "spaces": {}}
+
 _SERVICE: Json = {
     **path(
         "/v1/stats",
         get=operation(
             "stats", "Read current figures of the service", answers=answer("The figures.", ref("Stats"))
+        ),
+    ),
+    **path(
+        "/v1/caller",
+        get=operation(
+            "caller",
+            "Read what the caller may do",
+            answers=answer("The caller's rights.", ref("Caller"), _CALLER),
+        ),
+    ),
+    **path(
+        "/v1/audit",
+        get=operation(
+            "audit",
+            "List the last changes, the newest first",
+            "From the newest lines of the audit log: all requests that change more than events and acks,"
+            " refused ones included.",
+            parameters=[
+                parameter(
+                    "limit",
+                    "query",
+                    integer(minimum=1, maximum=AUDIT_MAX, default=100),
+                    "Maximum number of changes.",
+                )
+            ],
+            answers=answer(
+                "The changes.", record({"audit": array(ref("Change"), "The changes, newest first.")})
+            ),
+            problems="400",
         ),
     ),
     **path("/healthz", get=operation("healthz", "Check that the gateway responds", answers=_ALIVE)),
@@ -103,6 +138,7 @@ DOCUMENT: Json = {
     | DELAYED
     | SUBSCRIPTIONS
     | MESSAGES
+    | BACKLOGS
     | FILTERS
     | _QUARANTINE
     | BROKERS

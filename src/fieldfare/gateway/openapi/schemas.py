@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fieldfare.gateway.openapi.backlogs import BACKLOG_SCHEMAS
 from fieldfare.gateway.openapi.events import EVENT_SCHEMAS
 from fieldfare.gateway.openapi.filters import FILTER_SCHEMAS
 from fieldfare.gateway.openapi.messages import MESSAGE_SCHEMAS
 from fieldfare.gateway.openapi.subscriptions import SUBSCRIPTION_SCHEMAS
 from fieldfare.gateway.openapi.tenants import TENANT_SCHEMAS
-from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string
+from fieldfare.gateway.openapi.words import Json, array, boolean, integer, number, record, ref, string
 
 _PLACE: Json = {
     "pointer": string("JSON pointer to the wrong value in the request's body or in the event."),
@@ -72,6 +73,33 @@ _SERVICE_SCHEMAS: Json = {
             "pid": integer("Id of the gateway's process."),
         }
     ),
+    "Caller": record(
+        {
+            "id": string("Id of the key, or subject and issuer of the token; empty if none is required."),
+            "needs_keys": boolean("Whether the service requires keys."),
+            "service": array(string("One right."), "Rights in the service; `admin` allows everything."),
+            "spaces": {
+                "type": "object",
+                "additionalProperties": array(string("One right."), "Rights in this space."),
+                "description": "Rights by space.",
+            },
+        }
+    ),
+    "Change": record(
+        {
+            "time_ms": integer("Time of the change, in milliseconds since 1970."),
+            "key": string(
+                "Id of the caller's key; empty if none is required, or the service made the change."
+            ),
+            "method": string("Method of the request."),
+            "path": string("Path of the request."),
+            "status": integer("Status of the response."),
+            "made": string("Path of what was created."),
+            "because": string("Why the service made the change by itself."),
+            "request": string("Id of the request."),
+        },
+        ["time_ms", "key", "method", "path", "status"],
+    ),
     "Quarantined": record(
         {
             "position": string("Position of the record: that of its first event."),
@@ -105,5 +133,6 @@ SCHEMAS: Json = {
     **SUBSCRIPTION_SCHEMAS,
     **FILTER_SCHEMAS,
     **MESSAGE_SCHEMAS,
+    **BACKLOG_SCHEMAS,
     **_SERVICE_SCHEMAS,
 }

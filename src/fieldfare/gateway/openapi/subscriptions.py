@@ -25,8 +25,9 @@ from fieldfare.gateway.openapi.words import (
     taken,
 )
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
-from fieldfare.gateway.routes.subscriptions import ChangesBody
-from fieldfare.gateway.subscription_store import SubscriptionBody
+from fieldfare.gateway.routes.backlogs import PAGE_MAX
+from fieldfare.gateway.routes.subscriptions import SEARCH_MAX_CHARS, ChangesBody
+from fieldfare.gateway.subscription_store import SEARCHED_MAX, SubscriptionBody
 from fieldfare.model import DeliverySettings, PushSettings
 
 _EXAMPLE: Json = {
@@ -132,6 +133,7 @@ SUBSCRIPTION_SCHEMAS: Json = {
                 minimum=0,
             ),
             "push": _PUSH_STATE,
+            "backlog": ref("SubscriptionBacklog"),
         },
         ["id", "space", "filter", "dialect", "revision", "valid_from"],
     ),
@@ -178,9 +180,29 @@ _LIST = path(
     "/v1/spaces/{space}/subscriptions",
     get=operation(
         "list_subscriptions",
-        "List subscriptions, sorted by id",
+        "List subscriptions, sorted by id or by backlog",
         parameters=[
-            parameter("after", "query", string(), "Return only ids after this one; default: from the first."),
+            parameter(
+                "after",
+                "query",
+                string(),
+                "Return only ids after this one, or what follows the page with this `next`; default: from the"
+                " first.",
+            ),
+            parameter(
+                "sort",
+                "query",
+                string(enum=["id", "backlog"], default="id"),
+                "Order. By backlog the greatest comes first, each subscription has a `backlog`, and a page"
+                f" has at most {PAGE_MAX:,}.",
+            ),
+            parameter(
+                "search",
+                "query",
+                string(maxLength=SEARCH_MAX_CHARS),
+                "Return only subscriptions with this text in their id or filter, in any case of A to Z. A"
+                f" page looks at {SEARCHED_MAX:,} of them: it may be short, or empty, and have a `next`.",
+            ),
             parameter(
                 "limit",
                 "query",
@@ -189,7 +211,7 @@ _LIST = path(
             ),
         ],
         answers=answer(
-            "A page of the subscriptions.",
+            "A page of the subscriptions. Sorted by backlog, it can be refused with 503 soon after a start.",
             record(
                 {
                     "subscriptions": array(ref("Subscription"), "The subscriptions of the page."),

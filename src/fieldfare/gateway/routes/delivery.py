@@ -16,7 +16,7 @@ from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.delivery.backlog import BacklogCounter
+from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
@@ -79,7 +79,7 @@ class DeliveryRoutes:
     writer: Writer
     records: RecordCache
     load: Load
-    backlogs: BacklogCounter
+    backlogs: Backlogs
 
     async def backlog(self, request: Request) -> Response:
         """Return how many messages a subscription owes its readers, and how old the oldest is."""
@@ -94,6 +94,7 @@ class DeliveryRoutes:
         subscription, delivery = await self.finder.find(request)
         self.finder.deliveries.seek(delivery, keys)
         cursor_keys = await self.finder.save(subscription, delivery)
+        await self.backlogs.count(delivery)  # lists show what is pending from there on
         return json_response({"cursor": positions_text(map(position_of, cursor_keys))})
 
     async def list_dead_letters(self, request: Request) -> Response:
@@ -110,6 +111,7 @@ class DeliveryRoutes:
         counts = await asyncio.to_thread(self.letters.count_letters, [delivery.number])
         count = counts.get(delivery.number, 0)
         tries.listed = count + max(0, tries.listed - before)  # some may have been saved since
+        self.backlogs.note(delivery)
         return count
 
     def _after(self, request: Request) -> Position | None:

@@ -6,19 +6,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.callers import Right, caller_of
+from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.maintenance.figures import Figures
 from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.openapi.document import DOCUMENT
-from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.routes.requests import json_response, query_int
 
-_DESCRIPTION = msgspec.json.encode(DOCUMENT)
+AUDIT_MAX = 1_000
+"""Maximum changes of one response; a larger `limit` is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,10 @@ class ServiceRoutes:
 
     figures: Figures
     maintenance: Maintenance
+    keyring: Keyring
+    record: Audit
     counts: Metrics
+    description: bytes
 
     async def healthz(self, request: Request) -> Response:
         """Report liveness: the process answers."""
@@ -53,5 +57,21 @@ class ServiceRoutes:
     async def stats(self, request: Request) -> Response:
         return json_response(await self.figures.stats())
 
+    async def caller(self, request: Request) -> Response:
+        """Return the caller's rights."""
+        caller = caller_of(request)
+        document = {
+            "id": caller.id,
+            "needs_keys": self.keyring.required,
+            "service": sorted(caller.grants.get(None, ())),
+            "spaces": {space: sorted(rights) for space, rights in caller.grants.items() if space is not None},
+        }
+        return json_response(document)
+
+    async def audit(self, request: Request) -> Response:
+        """List the last changes."""
+        limit = query_int(request, "limit", 100, 1, AUDIT_MAX)
+        return json_response({"audit": await asyncio.to_thread(self.record.newest, limit)})
+
     async def openapi(self, request: Request) -> Response:
-        return Response(_DESCRIPTION, media_type="application/json")
+        return Response(self.description, media_type="application/json")

@@ -24,7 +24,8 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.encrypted import space_document
 from fieldfare.gateway.push.pushes import Pushes
-from fieldfare.gateway.routes.requests import json_response, query_int, unless_gone
+from fieldfare.gateway.routes.backlogs import BacklogRoutes
+from fieldfare.gateway.routes.requests import json_response, query_int, query_text, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import Outcome, PutRequest, SubscriptionBody, subscription_document
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -33,6 +34,10 @@ from fieldfare.storage.registry import SpaceEncryption
 
 CONFIGURED_BATCH_SIZE = 500
 """Maximum subscriptions of one request that are configured before other tasks run."""
+
+
+SEARCH_MAX_CHARS = 200
+"""Maximum characters of a text that is searched for; a longer one is refused."""
 
 
 class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,6 +107,7 @@ class SubscriptionRoutes:
     bodies: Bodies
     space_removal: SpaceRemoval
     warnings: FilterWarnings
+    backlogs: BacklogRoutes
     bulk_max_subscriptions: int
 
     async def list_spaces(self, request: Request) -> Response:
@@ -176,6 +182,7 @@ class SubscriptionRoutes:
                 " settings; PUT replaces them."
             )
             raise HttpProblem(409, "subscription-exists", detail)
+        self.deliveries.configure(subscription)
         headers = {"Location": f"/v1/spaces/{space}/subscriptions/{subscription.id}"}
         document = await self._warned(subscription)
         return json_response(document, 201 if outcome is Outcome.CREATED else 200, headers)
@@ -217,12 +224,21 @@ class SubscriptionRoutes:
         return PutRequest(list(map(_item, body.subscriptions)), replace=True, is_bulk=True)
 
     async def list_subscriptions(self, request: Request) -> Response:
+        sort = query_text(request, "sort") or "id"
+        if sort not in ("id", "backlog"):
+            raise HttpProblem(400, "bad-parameter", "sort must be id or backlog.", parameter="sort")
+        search = query_text(request, "search")
+        if search is not None and (sort == "backlog" or not 1 <= len(search) <= SEARCH_MAX_CHARS):
+            detail = f"search must be 1 to {SEARCH_MAX_CHARS} characters, without sort=backlog."
+            raise HttpProblem(400, "bad-parameter", detail, parameter="search")
+        if sort == "backlog":
+            return await self.backlogs.list_by_backlog(request)
         limit = query_int(request, "limit", 100, 1, 10_000)
         after = request.query_params.get("after")
         key = self.subscriptions.check_space(request.path_params["space"])
 
         def read() -> Response:
-            page, last = self.subscriptions.page(key, after, limit)
+            page, last = self.subscriptions.page(key, after, limit, search)
             return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
 
         return await asyncio.to_thread(read)

@@ -366,6 +366,10 @@ class FileBlock:
     def numbers(self) -> NDArray[np.uint32]:
         return np.concatenate([self._batch(index).numbers for index in range(self._checksums.size)])
 
+    def lengths(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        found = [self._lengths(index, self._lists(index)) for index in range(self._checksums.size)]
+        return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
+
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         batches = self._all_batches()
         before = np.cumsum([0, *(batch.low.size for batch in batches)])
@@ -414,11 +418,17 @@ class FileBlock:
                 raise MatchLogError(f"{self.path} could not be read: {error}") from error
             raise self._broken(str(error)) from error
 
-    def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
+    def _lengths(
+        self, index: int, lists: dict[str, NDArray[Any]]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the numbers of a batch, and the length of each one's list."""
         if _checksum(lists, _LISTS) != self._checksums[index]:
             raise self._broken(f"the checksum of batch {index} is wrong")
-        starts = np.concatenate(([0], np.cumsum(lists["matches"].astype(np.int64) + 1)))
-        numbers = np.cumsum(lists["numbers"], dtype=np.uint32)
+        return np.cumsum(lists["numbers"], dtype=np.uint32), lists["matches"].astype(np.int64) + 1
+
+    def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
+        numbers, lengths = self._lengths(index, lists)
+        starts = np.concatenate(([0], np.cumsum(lengths)))
         high = np.empty(lists["low"].size, np.uint8)
         if 4 * lists["high"].size < high.size or match_kernels.unpack_high(
             lists["high"], lists["more"], high

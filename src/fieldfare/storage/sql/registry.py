@@ -27,6 +27,7 @@ from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceErr
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
+    DeliveryPlace,
     Put,
     Remove,
     Replay,
@@ -36,6 +37,7 @@ from fieldfare.storage.registry import (
 )
 from fieldfare.storage.sql import by_setting, counting, restored, tables, vanished
 from fieldfare.storage.sql import cursors as stored_cursors
+from fieldfare.storage.sql import places as stored_places
 from fieldfare.storage.sql import replays as stored_replays
 from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
@@ -161,6 +163,32 @@ class SqlRegistry(SqlDatabase):
             if found or not rows:
                 return found
             after = rows[-1].id
+
+    def search(
+        self, space: str, after: str | None, text: str, searched: int, limit: int
+    ) -> tuple[Sequence[Subscription], str | None]:
+        with self._read() as connection:
+            rows, last = stored_places.search(
+                connection, _select_subscriptions, space, after, text, searched, limit
+            )
+        return self._subscriptions_of(rows), last
+
+    def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
+        with self._read() as connection:
+            return stored_places.places(connection, self._unusable, space, after, limit)
+
+    def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
+        with self._read() as connection:
+            rows = [
+                row
+                for first in range(0, len(numbers), _IDS_A_QUERY)
+                for row in connection.execute(
+                    _select_subscriptions.where(
+                        _subscriptions.c.number.in_(numbers[first : first + _IDS_A_QUERY])
+                    )
+                )
+            ]
+        return {each.number: each for each in self._subscriptions_of(rows)}
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
         while True:
@@ -372,7 +400,11 @@ class SqlRegistry(SqlDatabase):
         """Create, upgrade or repair the tables if needed; FormatError if the file is not a registry."""
         with self._read() as connection:
             is_right = self._format(connection) == tables.FORMAT and not counting.is_wrong(connection)
-            if is_right and not stored_spaces.is_deletion_wrong(connection):
+            if (
+                is_right
+                and tables.has_numbers(connection)
+                and not stored_spaces.is_deletion_wrong(connection)
+            ):
                 return
         with self._write() as connection:
             format = self._format(connection)
@@ -380,6 +412,7 @@ class SqlRegistry(SqlDatabase):
                 tables.create(connection)
             elif format < tables.FORMAT:
                 tables.upgrade(connection, format)
+            tables.NUMBERS.create(connection, checkfirst=True)
             if format != tables.FORMAT:
                 add_checksums(connection, _counters)
                 add_checksums(connection, tables.gone_spaces)

@@ -90,6 +90,8 @@ subscriptions = sa.Table(
     sa.Column("checksum", sa.BigInteger),
     sqlite_with_rowid=False,
 )
+NUMBERS = sa.Index("subscription_numbers", subscriptions.c.number)
+"""Index of `subscriptions` by number. Any version of fieldfare may have written a database without it."""
 versions = sa.Table(
     "versions",
     metadata,
@@ -244,6 +246,12 @@ def create(connection: sa.Connection) -> None:
     metadata.create_all(connection)
     zeros = {REVISION: 0, NUMBER: 0, PURGED: 0, FORMAT_COUNTER: FORMAT}
     connection.execute(sa.insert(counters), [{"name": name, "value": value} for name, value in zeros.items()])
+
+
+def has_numbers(connection: sa.Connection) -> bool:
+    """Return whether the database has the index `NUMBERS`."""
+    indexes = sa.inspect(connection).get_indexes(subscriptions.name)
+    return NUMBERS.name in {index["name"] for index in indexes}
 
 
 def columns_of(connection: sa.Connection, table: str) -> set[str]:
