@@ -107,7 +107,7 @@ def test_the_limits_of_help_with_filters_are_documented() -> None:
     from fieldfare.gateway.routes.filters import EVENTS_MAX
 
     size_mib = SampleSize(EVENTS_MAX).size_bytes >> 20
-    limits = (ROOT / "docs" / "settings.md").read_text()
+    limits = (ROOT / "docs" / "limits.md").read_text()
     assert f"and of a sample | {EVENTS_MAX:,}; a sample also ends at {size_mib} MiB |" in limits
     assert f"up to {EVENTS_MAX:,} `events`" in (ROOT / "docs" / "filter-help.md").read_text()
 

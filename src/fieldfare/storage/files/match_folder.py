@@ -51,9 +51,18 @@ class BlockFile(BlockRange):
 class _Listing:
     changed_ns: int
     settled: bool
+    names: frozenset[str] = frozenset()
+    """The folder's file names that are known."""
     blocks: tuple[BlockFile, ...] = ()
     """The folder's blocks by start, then by end."""
     end: int = 0
+
+    def with_names(self, names: list[str]) -> tuple[BlockFile, ...]:
+        """Return the blocks with these names; few are new, as a rule."""
+        new = [block for name in names if name not in self.names and (block := _parse(name)) is not None]
+        if len(names) - len(self.names) == sum(name not in self.names for name in names):
+            return tuple(sorted((*self.blocks, *new)))
+        return tuple(sorted(block for name in names if (block := _parse(name)) is not None))
 
 
 _NOTHING = _Listing(0, False)
@@ -87,14 +96,30 @@ class BlockFolder:
             else:
                 self._absent = offset, time.monotonic()
         for shard in range(nearest, farthest - 1, -1):
-            listing = self._list(shard)
-            if listing.end <= offset:
-                continue
-            first = bisect_right(listing.blocks, offset, key=attrgetter("start"))
-            for block in reversed(listing.blocks[:first]):
-                if block.end > offset:
-                    return block
+            block = _covering(self._list(shard), offset)
+            if block is not None:
+                return block
         return None
+
+    def chain(self, offset: int) -> list[BlockFile]:
+        """Return blocks that a reader visits one after the other from an offset on; each folder is read once.
+
+        Empty if none covers the offset; another call may find more behind the last one.
+        """
+        found: list[BlockFile] = []
+        listed: dict[int, _Listing] = {}
+        while True:
+            farthest = max(0, offset - BLOCK_RECORDS_MAX) // SHARD_RECORDS
+            for shard in range(offset // SHARD_RECORDS, farthest - 1, -1):
+                if shard not in listed:
+                    listed[shard] = self._list(shard)
+                block = _covering(listed[shard], offset)
+                if block is not None:
+                    break
+            else:
+                return found
+            found.append(block)
+            offset = block.end
 
     def forget(self) -> None:
         """Drop all cached listings."""
@@ -113,13 +138,21 @@ class BlockFolder:
         except FileNotFoundError:
             self._listings.pop(shard, None)
             return _NOTHING
-        blocks = tuple(sorted(block for name in names if (block := _parse(name)) is not None))
-        listing = _Listing(changed_ns, settled, blocks, max((block.end for block in blocks), default=0))
+        blocks = (known or _NOTHING).with_names(names)
+        ends_at = max((block.end for block in blocks), default=0)
+        listing = _Listing(changed_ns, settled, frozenset(names), blocks, ends_at)
         self._listings.pop(shard, None)
         self._listings[shard] = listing
         if len(self._listings) > _LISTINGS:
             self._listings.popitem(last=False)
         return listing
+
+
+def _covering(listing: _Listing, offset: int) -> BlockFile | None:
+    if listing.end <= offset:
+        return None
+    first = bisect_right(listing.blocks, offset, key=attrgetter("start"))
+    return next((block for block in reversed(listing.blocks[:first]) if block.end > offset), None)
 
 
 def list_shards(folder: Path) -> list[int]:

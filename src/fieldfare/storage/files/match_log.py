@@ -263,11 +263,11 @@ class FileMatchLog:
         """Yield the blocks that a reader visits from an offset on."""
         while True:
             with self._lock:
-                block = self._listing.covering(offset)
-            if block is None:
+                blocks = self._listing.chain(offset)
+            if not blocks:
                 return
-            yield block
-            offset = block.end
+            yield from blocks
+            offset = blocks[-1].end
 
     def _read(self, block: BlockFile) -> FileBlock:
         return FileBlock(block.path(self.folder), self.number, block)
