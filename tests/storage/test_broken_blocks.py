@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from storage_support import Matches, files_of, of_number, read_on, some_matches,
 from fieldfare.files import remove_abandoned
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
-from fieldfare.storage.files import match_block
+from fieldfare.storage.files import match_block, match_log
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
 
@@ -197,6 +198,41 @@ def test_blocks_are_committed_only_when_they_and_their_names_are_synced(
     assert sorted(synced) == sorted(
         [os.path.dirname(folder), folder, *(f"{folder}/{name}" for name in ("0000", "0001", *blocks))]
     )
+
+
+def test_a_block_that_could_not_be_synced_is_matched_again(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync would succeed, although the disk has lost the content."""
+    matches = some_matches(50)
+    write_in_blocks(log, matches, [0, 10, 20, 30])
+    real = os.fsync
+    failed: list[str] = []
+
+    def fail(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.endswith(f"{20:016}.arrow") and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.sync(0)
+    assert failed and not Path(failed[0]).exists()
+    assert log.sync(0) == log.end() == 10
+    write_in_blocks(log, matches, [10, 20])
+    assert log.sync(0) == 30
+
+
+def test_a_slow_disk_is_synced_in_steps(log: FileMatchLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    matches = some_matches(60)
+    write_in_blocks(log, matches, list(range(0, 61, 1)))
+    monkeypatch.setattr(match_log, "SYNC_S", 0.0)
+    ends = [0]
+    while ends[-1] < 60:
+        ends.append(log.sync(ends[-1]))
+    assert ends == [0, 16, 32, 48, 60]
 
 
 def test_the_end_of_a_log_with_holes_is_behind_its_last_record(log: FileMatchLog) -> None:

@@ -313,6 +313,8 @@ class MatchWriter(Protocol):
     def sync(self, from_offset: int) -> int:
         """Make the blocks from an offset up to the returned end safe from a power failure.
 
+        It may return before all blocks are safe, after about half a second; the next call goes on.
+
         Only offsets before the returned end may be reported as committed: the registry then removes the
         history that matching them again would need.
 

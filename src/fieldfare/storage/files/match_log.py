@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from fieldfare.files import make_folder, sync_file, sync_folder, write_file
@@ -37,6 +40,11 @@ SET_ASIDE = "set-aside"
 """Name of the subfolder of corrupt blocks that were set aside."""
 
 BELL = ".bell"
+
+SYNCED_TOGETHER = 16
+"""Maximum blocks that are synced at a time."""
+SYNC_S = 0.5
+"""Seconds after which a call of `sync` syncs no further blocks; the next call goes on."""
 
 PARTITION = "partition-"
 """Name prefix of the subfolders of partitions other than 0."""
@@ -70,6 +78,7 @@ class FileMatchLog:
         self._open: OrderedDict[BlockFile, FileBlock] = OrderedDict()
         self.on_broken: Callable[[CorruptBlockError], None] | None = None
         self._sizes = MatchSizes(self.folder)
+        self._syncers = ThreadPoolExecutor(SYNCED_TOGETHER, thread_name_prefix="fieldfare-match-sync")
         self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
     def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int, Bell]]:
@@ -132,19 +141,34 @@ class FileMatchLog:
 
     def sync(self, from_offset: int) -> int:
         # Folders in any case: a process that writes synced files may be killed before it syncs them.
-        end = from_offset
+        end, until_s = from_offset, time.monotonic() + SYNC_S
         folders = {self.folder.parent, self.folder}  # The parent of other partitions is partition 0.
         if self.number:
             folders.add(self.folder.parent.parent)
-        for block in self._steps(from_offset):
-            with suppress(FileNotFoundError):  # Compaction has merged it into a synced block.
-                sync_file(block.path(self.folder))
-            end = block.end
-            folders.add(shard_path(self.folder, block.shard))
+        steps = self._steps(from_offset)
+        # Several at a time: a file system's journal then has them in one commit.
+        while blocks := list(islice(steps, SYNCED_TOGETHER)):
+            list(self._syncers.map(self._sync_block, blocks))
+            end = blocks[-1].end
+            folders.update(shard_path(self.folder, block.shard) for block in blocks)
+            if time.monotonic() > until_s:
+                break
         for folder in folders:
             with suppress(FileNotFoundError):  # Compaction or retention has removed the folder.
                 sync_folder(folder)
         return end
+
+    def _sync_block(self, block: BlockFile) -> None:
+        path = block.path(self.folder)
+        try:
+            sync_file(path)
+        except FileNotFoundError:
+            pass  # Compaction has merged it into a synced block.
+        except OSError:
+            # Another attempt would succeed, though the content may be lost. Its records are matched again.
+            path.unlink(missing_ok=True)
+            self._forget()
+            raise
 
     def recover(self, from_offset: int) -> int:
         for block in list(blocks_from(self.folder, from_offset)):
