@@ -101,7 +101,7 @@ def worker_python(properties: dict[str, str], scratch: Path) -> str:
             f" it, or name the workers' Python in {WORKER_PYTHON}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # The source's own process runs here, and Spark uses one name for all.
+    # Spark uses one name for all machines, also for processes that it starts here.
     (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (folder / name).chmod(0o700)
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
