@@ -22,8 +22,11 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_s
 def labels_by_metric() -> dict[str, set[str]]:
     """Return the names under which Prometheus stores the metrics, with their labels."""
     metrics = Metrics()
+    described = [*metrics.collection._collector_to_names, *metrics.backlogs.collect()]
     labels = {
-        collector._name: set(collector._labelnames) for collector in metrics.collection._collector_to_names
+        each._name if hasattr(each, "_name") else each.name: set(each._labelnames)
+        for each in described
+        if hasattr(each, "_labelnames")
     }
     return {
         family.name + suffix: labels[family.name] | ({"le"} if suffix == "_bucket" else set())

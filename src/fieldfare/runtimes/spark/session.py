@@ -59,8 +59,8 @@ class SparkSettings:
     Attributes
     ----------
     cores : int
-        Number of tasks that match batches at once, each in a Python worker of its own (at least 240 MB, mostly
-        shared). Default: as many as this process may use. On a cluster: as many as it provides.
+        Number of tasks that match batches at once, each in a Python worker of its own (at least 240 MB,
+        mostly shared). Default: as many as this process may use. On a cluster: as many as it provides.
     driver_memory : str
         Size of the Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its
         time on garbage collection.
