@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.barriers import Barriers
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import Offsets, Position, Subscription, positions_text, space_name
-from fieldfare.storage.registry import Configure, Conflict, Put, Remove, SubscriptionStore
+from fieldfare.storage.registry import Configure, Conflict, Put, Remove, SubscriptionLists, SubscriptionStore
 
 PAGE_BYTES = 4 << 20
 PAGE_STEP = 200
@@ -124,8 +124,12 @@ class PutRequest:
         self.refuse(index, id, document, quotas.problem(space, quota))
 
 
+class ListedSubscriptions(SubscriptionStore, SubscriptionLists, Protocol):
+    """The parts of the registry that pages need."""
+
+
 def page(
-    registry: SubscriptionStore, space: str, after: str | None, limit: int, text: str | None = None
+    registry: ListedSubscriptions, space: str, after: str | None, limit: int, text: str | None = None
 ) -> tuple[list[Subscription], str | None]:
     """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
 
@@ -149,7 +153,7 @@ def page(
 
 
 def _found_page(
-    registry: SubscriptionStore, space: str, after: str | None, limit: int, text: str
+    registry: SubscriptionLists, space: str, after: str | None, limit: int, text: str
 ) -> tuple[list[Subscription], str | None]:
     """Return at most ``limit`` subscriptions with a text in id or filter, of the next `SEARCHED_MAX`.
 

@@ -23,6 +23,7 @@ from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
     HELD,
+    ListedSubscriptions,
     Outcome,
     PutRequest,
     SubscriptionBody,
@@ -44,7 +45,6 @@ from fieldfare.storage.registry import (
     ReplayStore,
     SpaceEncryption,
     SpaceStore,
-    SubscriptionStore,
 )
 
 REMOVED_BATCH_SIZE = 500
@@ -66,7 +66,7 @@ async def _awaited(work: Awaitable[PutRequest]) -> PutRequest:
     return await work
 
 
-class SubscriptionRegistry(SpaceStore, SubscriptionStore, ReplayStore, Protocol):
+class SubscriptionRegistry(SpaceStore, ListedSubscriptions, ReplayStore, Protocol):
     """Spaces, subscriptions, and the number of unfinished replays."""
 
 

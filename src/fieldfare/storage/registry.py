@@ -186,6 +186,28 @@ class SpaceStore(Protocol):
         ...
 
 
+class SubscriptionLists(Protocol):
+    """The current subscriptions, found by other things than their id."""
+
+    def search(
+        self, space: str, after: str | None, text: str, searched: int, limit: int
+    ) -> tuple[Sequence[Subscription], str | None]:
+        """Return subscriptions of a space with a text in id or filter, by id; letters A to Z in any case.
+
+        Reads at most `searched` subscriptions after `after` and returns at most `limit`; also the last id
+        read, None if it was the last of the space.
+        """
+        ...
+
+    def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
+        """Return where at most `limit` subscriptions of a space stand, by id, after `after`."""
+        ...
+
+    def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
+        """Return the current subscriptions with these numbers, by number; removed ones are missing."""
+        ...
+
+
 class SubscriptionStore(Protocol):
     """The current subscriptions of each space, and the changes to them."""
 
@@ -225,24 +247,6 @@ class SubscriptionStore(Protocol):
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
         """Return at most `limit` subscriptions of a space whose id is greater than `after`, sorted by id."""
-        ...
-
-    def search(
-        self, space: str, after: str | None, text: str, searched: int, limit: int
-    ) -> tuple[Sequence[Subscription], str | None]:
-        """Return subscriptions of a space with a text in id or filter, by id; letters A to Z in any case.
-
-        Reads at most `searched` subscriptions after `after` and returns at most `limit`; also the last id
-        read, None if it was the last of the space.
-        """
-        ...
-
-    def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
-        """Return where at most `limit` subscriptions of a space stand, by id, after `after`."""
-        ...
-
-    def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
-        """Return the current subscriptions with these numbers, by number; removed ones are missing."""
         ...
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
@@ -409,6 +413,7 @@ class DeadLetterStore(Protocol):
 class Registry(
     SpaceStore,
     SubscriptionStore,
+    SubscriptionLists,
     SubscriptionHistory,
     ReplayStore,
     CursorStore,

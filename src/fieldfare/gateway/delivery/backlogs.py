@@ -30,7 +30,13 @@ from fieldfare.model import Backlog, Offsets, SpaceBacklog, Subscription, Subscr
 from fieldfare.storage import MatchBlock, MatchLog
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader
-from fieldfare.storage.registry import DeadLetterStore, DeliveryPlace, SpaceStore, SubscriptionStore
+from fieldfare.storage.registry import (
+    DeadLetterStore,
+    DeliveryPlace,
+    SpaceStore,
+    SubscriptionLists,
+    SubscriptionStore,
+)
 
 logger = logging.getLogger("fieldfare.gateway.delivery.backlogs")
 
@@ -67,7 +73,7 @@ IN_FLIGHT_BATCH_SIZE = 1_000
 """Deliveries whose messages in flight are added up before other tasks run."""
 
 
-class BacklogRegistry(SpaceStore, SubscriptionStore, DeadLetterStore, Protocol):
+class BacklogRegistry(SpaceStore, SubscriptionStore, SubscriptionLists, DeadLetterStore, Protocol):
     """The parts of the registry that the count reads."""
 
 
