@@ -229,8 +229,6 @@ class FakeContext:
 class HangingJobs:
     """Jobs that run in this process; the first one hangs until it is cancelled."""
 
-    can_follow = True
-
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context
         self.calls = 0
@@ -271,7 +269,7 @@ def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
 
 
 def test_the_loop_goes_on_when_its_file_is_removed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody empties the folder ``run``: the tasks end, and others follow."""
+    """The folder ``run`` was emptied: the tasks end, and others follow."""
     monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     settings = MicroBatchSettings(split_bytes=1 << 20)
     context: Any = FakeContext()

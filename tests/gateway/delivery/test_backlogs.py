@@ -275,7 +275,7 @@ def test_the_worst_spaces_and_subscriptions_have_metrics(
 
 
 class Block:
-    """A block that matched subscriptions so many times each."""
+    """A block, given the number of matches of each subscription."""
 
     def __init__(self, start: int, end: int, numbers: NDArray[np.uint32], counts: NDArray[np.int64]) -> None:
         self.start, self.end = start, end

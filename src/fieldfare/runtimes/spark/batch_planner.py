@@ -44,7 +44,7 @@ class BatchPlanner:
         Those blocks are correct, and could not be matched again: the registry removes versions that only
         matched records needed. Blocks further on, of a batch that was not finished, are written again.
         """
-        return tuple(self._match_log.partition(each.number).end(each.start()) for each in self.log.partitions)
+        return self.tips((0,) * len(self.log.partitions))
 
     def tips(self, tips: Offsets) -> Offsets:
         """Return where the match log ends, given where it ended before."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
@@ -40,17 +40,19 @@ FOLLOWING_JOBS_MAX = 4
 """Maximum following jobs at a time: two that overlap, and others that hang."""
 
 
+Follow = Callable[[Sequence[FollowerLane]], bool]
+
+
 class Jobs(Protocol):
     """The Spark jobs of a service, for one way to hold its index."""
-
-    can_follow: bool
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> Sequence[object]:
         """Match the ranges of a batch, planned for this manifest, those of each task one after the other."""
         ...
 
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
-        """Follow the log, a task for each lane; return whether one of them is behind."""
+    @property
+    def follow(self) -> Follow | None:
+        """Follows the log, a task for each lane; returns whether one of them is behind. None: no task can."""
         ...
 
     def open(self, manifest: int) -> None:
@@ -128,14 +130,14 @@ class MatchLoop:
     def _run(self) -> None:
         try:
             self._context.setJobGroup(GROUP, "a batch", interruptOnCancel=False)
-            follows = self.jobs.can_follow and not self._until_end
+            follow = None if self._until_end else self.jobs.follow
             if self._until_end:
                 self._planner.stop_at_present_end()
             while not self._stop.is_set():
-                self._match_batches(follows)
-                if not follows:
+                self._match_batches(follow is not None)
+                if follow is None:
                     break
-                self._follow()
+                self._keep_followed(follow)
         except BaseException as error:
             if not self._stop.is_set():
                 self._error = error
@@ -162,7 +164,7 @@ class MatchLoop:
             self.jobs.match(tasks, manifest)
             start = end
 
-    def _follow(self) -> None:
+    def _keep_followed(self, follow: Follow) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail."""
         running: list[_Following] = []
         progress = _Progress(self._planner)
@@ -180,12 +182,13 @@ class MatchLoop:
                 next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
                 is_hung = len(running) == 1 and progress.has_stopped(now_s)
                 if not running or now_s >= next_s or is_hung:
-                    running.append(self._start_following(now_s, OVERLAP_S + 0.5 if running else 0.0))
+                    standby_s = OVERLAP_S + 0.5 if running else 0.0
+                    running.append(self._start_following(follow, now_s, standby_s))
                 self._woken.wait(LOOK_S)
         finally:
             self._end_following(running)
 
-    def _start_following(self, now_s: float, standby_s: float) -> _Following:
+    def _start_following(self, follow: Follow, now_s: float, standby_s: float) -> _Following:
         partitions = len(self._planner.log.partitions)
         tasks = min(partitions, self._settings.tasks)
         lanes = [
@@ -198,7 +201,7 @@ class MatchLoop:
 
         def run() -> bool:
             self._context.setJobGroup(group, "following", interruptOnCancel=False)
-            return self.jobs.follow(lanes)
+            return follow(lanes)
 
         future = self._followers.submit(run)
         future.add_done_callback(lambda _: self._woken.set())

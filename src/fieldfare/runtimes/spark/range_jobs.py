@@ -66,7 +66,7 @@ class RangeJobs:
 
     def __init__(self, session: SparkSession, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._context = session.sparkContext
-        self.can_follow = not is_cluster(self._context.master)
+        self.follow = None if is_cluster(self._context.master) else self._follow
         seen = tasks_folder(session, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
@@ -76,7 +76,7 @@ class RangeJobs:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
         return self._run([TaskOrder(tuple(ranges)) for ranges in tasks])
 
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
+    def _follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind."""
         return any(self._run([TaskOrder(lane=lane) for lane in lanes]))
 

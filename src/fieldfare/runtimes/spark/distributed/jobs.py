@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.distributed.tasks import OpenSlices, Spread, spread_ranges
-from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.runtimes.spark.range_task import RANGES_SQL, RecordRange
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
@@ -21,7 +20,7 @@ from fieldfare.storage.folder import DataFolder
 class SpreadJobs:
     """Runs jobs on a service's log; see `match_loop.Jobs`."""
 
-    can_follow = False
+    follow = None  # matchers get their events by a shuffle, which has an end
 
     def __init__(
         self, session: SparkSession, folder: DataFolder, spread: Spread, learner: Learner | None = None
@@ -42,9 +41,6 @@ class SpreadJobs:
         if self._learner is not None:
             self._learner.learn(manifest, summaries, started_s, time.monotonic())
         return summaries
-
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
-        raise NotImplementedError("matchers get their events by a shuffle, which has an end")
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -17,7 +17,6 @@ from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
 from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
 from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
-from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -25,7 +24,7 @@ from fieldfare.storage.folder import DataFolder
 class PinnedJobs:
     """Runs jobs on a service's log; see `match_loop.Jobs`. The control is started and closed with them."""
 
-    can_follow = False
+    follow = None  # matchers get their events by a shuffle, which has an end
 
     def __init__(
         self,
@@ -58,6 +57,3 @@ class PinnedJobs:
         self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)
         self._learner.learn(manifest, summaries, started_s, ended_s)
         return summaries
-
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
-        raise NotImplementedError("matchers get their events by a shuffle, which has an end")
