@@ -4,7 +4,7 @@ A story is commands, one a line: ``start A`` (again after ``crash A``), ``passiv
 takes part in no session, ``subscribe A ID OUTPUT`` (a share of its output bandwidth), ``match A SECONDS``
 (matching time of an event), ``lose KIND NUMBER`` loses the next messages of a kind, ``cut A``, ``heal``,
 ``refuse ID`` (no broker takes it), ``fail A`` (it cannot choose), ``request A B`` sends A a request in the
-name of B, ``drain A``, ``run SECONDS``, ``check``: the subscriptions of each broker, the most moves of one. To
+name of B, ``drain A``, ``run SECONDS``, ``check``: the subscriptions of each broker, most moves of one. To
 record the traces again after an intended change: ``PYTHONPATH=src:tests/stories python
 tests/balancing/test_delegating_scenarios.py``; review the diff.
 """
