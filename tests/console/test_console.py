@@ -202,9 +202,8 @@ def test_subscriptions_are_listed_by_backlog_and_searched(tmp_path: Path) -> Non
         set_up(s)
         with opened(tmp_path, s) as page:
             page.click("Subscriptions")
-            page.see("all-flights")
             ids = "[...document.querySelectorAll('tbody th')].map((each) => each.innerText.trim())"
-            assert page.run(ids)[0] == "all-flights"
+            page.wait(f"{ids}[0] === 'all-flights'")
             shoot(page, "subscriptions")
             page.click("Id")
             page.wait(f"{ids}[0] === 'all-flights' && {ids}[1] === 'hostile'")

@@ -204,6 +204,19 @@ class Ledger:
             if matches(event)
         }
 
+    def standing(self, key: Key, position: Position) -> str:
+        """Return an event and the filters of a subscription that match it or stand at its stamp."""
+        _, events, stamp = self.records[position.offset]
+        event, promises = events[position.index], self.promises.get(key, [])
+        standing = max((each.revision for each in promises if each.revision <= stamp), default=0)
+        filters = [
+            f"{each.revision} ({'matches' if matches else 'does not match'}): {each.text}"
+            for each in promises
+            if (matches := each.matches(event)) or each.revision == standing
+        ]
+        of_record = f"{position}, stamp {stamp}, {event['data']}; the filter of {standing} stands; "
+        return of_record + "; ".join(filters[:20])
+
     def check_order(self) -> None:
         """Every space's events stand in the log in the order in which its one publisher numbered them."""
         newest: dict[str, int] = {}

@@ -428,7 +428,10 @@ class Load:
             if key in self.uncertain:
                 continue
             owed = self.ledger.owed(key)
-            hold(reader.confirmed == owed, "wrong", f"{key}: {_difference(reader.confirmed, owed)}")
+            if reader.confirmed != owed:
+                differing = sorted(reader.confirmed.keys() ^ owed.keys())
+                said = [self.ledger.standing(key, at) for at in differing[:5]]
+                raise Fault("wrong", "\n".join([f"{key}: {_difference(reader.confirmed, owed)}", *said]))
         self.ledger.check_order()
         repeated = sum(reader.repeated for reader in self.readers.values())
         print(

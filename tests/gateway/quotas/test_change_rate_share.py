@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -144,5 +145,30 @@ def test_every_kind_of_change_has_its_turn(tmp_path: Path, monkeypatch: pytest.M
             assert await waited("POST", path, {"subscriptions": [{"filter": "data.x = 1"}]}) > least_s
             assert await waited("PATCH", f"{path}/a", {"delivery": {"max_attempts": 3}}) > least_s
             assert await waited("DELETE", f"{path}/a") > least_s
+
+    run(work)
+
+
+def test_changes_of_a_space_have_their_turns_in_the_order_of_the_calls() -> None:
+    """A repeated request must not overtake the first one, which would then undo a later change."""
+
+    async def work() -> None:
+        shares, order = ChangeRateShare(), list[int]()
+
+        async def change(number: int) -> None:
+            async with shares.turn("flood"):
+                order.append(number)
+                shares.published("calm", time.monotonic())
+                await asyncio.sleep(0.002)
+
+        shares.published("calm", time.monotonic())
+        shares.change_started("flood", time.monotonic() - 0.06)
+        shares.change_ended("flood", time.monotonic())
+        changes = []
+        for number in range(20):
+            changes.append(asyncio.create_task(change(number)))
+            await asyncio.sleep(0.003)
+        await asyncio.gather(*changes)
+        assert order == list(range(20))
 
     run(work)

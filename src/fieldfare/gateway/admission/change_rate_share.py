@@ -41,6 +41,8 @@ class ChangeRateShare:
     """The number of changes of each space that are under way."""
     _published: dict[str, float] = field(default_factory=dict)
     """Time of the last publish, for the two spaces that published last."""
+    _first: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """Held by the change of a space that waits for its turn, or gets it; the others queue for it, in order."""
 
     def published(self, space: str, now_s: float) -> None:
         """Record that a space publishes."""
@@ -51,10 +53,16 @@ class ChangeRateShare:
 
     @asynccontextmanager
     async def turn(self, space: str) -> AsyncIterator[None]:
-        """Wait until a space has time for a change, and count it as under way while this is open."""
-        while space != NO_SPACE and (wait_s := self.wait_s(space, time.monotonic())) > 0:
-            await asyncio.sleep(wait_s)
-        self.change_started(space, time.monotonic())
+        """Wait until a space has time for a change, and count it as under way while this is open.
+
+        The changes of a space get their turns in the order of the calls. A client that lost its connection
+        and repeated a request would otherwise be answered before the first request is carried out, which
+        would then undo a later change.
+        """
+        async with self._first.setdefault(space, asyncio.Lock()):
+            while space != NO_SPACE and (wait_s := self.wait_s(space, time.monotonic())) > 0:
+                await asyncio.sleep(wait_s)
+            self.change_started(space, time.monotonic())
         try:
             yield
         finally:
@@ -89,6 +97,7 @@ class ChangeRateShare:
         self._budgets.pop(space, None)
         self._changes.pop(space, None)
         self._published.pop(space, None)
+        self._first.pop(space, None)
 
     def _is_another_active(self, space: str, now_s: float) -> bool:
         return any(each != space and now_s - at_s < ACTIVE_S for each, at_s in self._published.items())
