@@ -112,6 +112,22 @@ def test_a_record_waits_for_an_index_that_covers_it_and_the_index_is_requested(s
     service.check()
 
 
+def test_a_block_says_when_its_first_record_was_seen_and_when_it_was_matched(service: Service) -> None:
+    run = Running(service)
+    wait_until_matched(service, [run])
+    began_ms = time.time_ns() / 1e6
+    seen_from = len(service.records)
+    service._publish()
+    wait_until_matched(service, [run])
+    run.end()
+    block = open_match_log(service.folder.matches_url).partition(0).block_at(seen_from)
+    assert block is not None
+    figures = [float(block.extra[name]) for name in ("seen_ms", "matched_ms")]
+    assert figures == sorted(figures)
+    assert began_ms <= figures[0] + 0.001
+    assert figures[1] <= time.time_ns() / 1e6
+
+
 def test_records_that_arrive_during_a_look_wait_for_an_index_that_covers_them(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ COMMANDS = {
         "Match a file of events against a file of filters: one Spark job on this machine, no service needed.",
     ),
     "top": ("watch:top", "Watch the service: rates, lag, latency, subscriptions. Ctrl-C ends."),
+    "trace": ("trace:trace", "Show how long each step from publishing to delivery takes."),
     "demo": (
         "demo:demo",
         "Match a year of real departures against 100,000 travellers' alerts, and check the results.",

@@ -452,11 +452,6 @@ def explain_filter(space: str, filter: str, dialect: str, sample_events: int) ->
     return ApiCall("POST", "/v1/filters:explain", read_object, *_json(body))
 
 
-def stats() -> ApiCall[dict[str, Any]]:
-    """Read the service's current figures."""
-    return ApiCall("GET", "/v1/stats", read_object)
-
-
 def brokers() -> ApiCall[dict[str, Any]]:
     """Return the state of the service's links to other brokers."""
     return ApiCall("GET", "/v1/brokers", read_object)

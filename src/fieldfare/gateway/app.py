@@ -52,6 +52,7 @@ from fieldfare.gateway.routes.quotas import QuotaRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
 from fieldfare.gateway.routes.tickets import TicketRoutes
+from fieldfare.gateway.routes.trace import TraceRoutes
 from fieldfare.gateway.setting_values import ANY
 from fieldfare.gateway.transports.heartbeats import Heartbeats
 from fieldfare.gateway.writer import WriterClosed
@@ -126,6 +127,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             quotas=g.quotas,
             matching_time=g.matching_time,
             metrics=g.metrics,
+            tracer=g.tracer,
             delayed=g.delayed,
             limits=limits,
             delay_max_s=settings.delay_max_s,
@@ -175,6 +177,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
         backlogs,
         BrokerRoutes(g.federation, g.bodies, g.subscriptions),
+        TraceRoutes(g.tracer, g.subscriptions, g.load),
     )
 
 
@@ -192,6 +195,7 @@ def routes_of(
     quotas: QuotaRoutes,
     backlogs: BacklogRoutes,
     brokers: BrokerRoutes,
+    traces: TraceRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """Return the routes: paths, handlers and required rights."""
     space = "/v1/spaces/{space}"
@@ -241,17 +245,20 @@ def routes_of(
         KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
         KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
         *_routes_of_brokers(brokers),
-        KeyRoute("/v1/caller", service.caller, methods=["GET"]),
-        GuardedRoute("/v1/audit", service.audit, ["GET"], admin),
-        GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
-        GuardedRoute("/metrics", service.metrics, ["GET"], watch),
-        *_open_routes(service),
+        *_routes_of_service(service, traces),
     ]
 
 
-def _open_routes(service: ServiceRoutes) -> list[OpenRoute]:
-    """Return the routes that need no key."""
+def _routes_of_service(
+    service: ServiceRoutes, traces: TraceRoutes
+) -> list[OpenRoute | KeyRoute | GuardedRoute]:
+    """Return the routes about the service itself."""
     return [
+        KeyRoute("/v1/caller", service.caller, methods=["GET"]),
+        GuardedRoute("/v1/audit", service.audit, ["GET"], Right.ADMIN),
+        GuardedRoute("/v1/stats", service.stats, ["GET"], Right.WATCH),
+        GuardedRoute("/v1/trace", traces.trace, ["GET"], Right.WATCH, lasting=True),
+        GuardedRoute("/metrics", service.metrics, ["GET"], Right.WATCH),
         OpenRoute("/healthz", service.healthz, methods=["GET"]),
         OpenRoute("/readyz", service.readyz, methods=["GET"]),
         OpenRoute("/openapi.json", service.openapi, methods=["GET"]),

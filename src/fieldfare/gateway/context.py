@@ -39,6 +39,7 @@ from fieldfare.gateway.push.sender import Sender
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE, Offsets
 from fieldfare.runtimes.process.logs import reopen_log
@@ -105,6 +106,7 @@ class Gateway:
         self.tickets = Tickets()
         self.audit = Audit(settings.folder.audit_log)
         self.metrics = Metrics()
+        self.tracer = Tracer()
         self.load = Load(settings, self.metrics)
         self.quotas = _quotas(settings, self.registry)
         self.matching_time = MatchingTime(self.quotas)
@@ -141,6 +143,7 @@ class Gateway:
             on_broken=self.match_log.on_broken,
         )
         self.tail.call_on_found(self._charge_matching)
+        self.tail.call_on_found(self.tracer.noticed)
         self.replays = Replays(settings.folder, self.log, self.registry, self.writer.floor, self.readers)
         self.records = RecordCache(self.log, settings.record_cache_bytes, self.readers)
         self.deliveries = DeliveryService(
@@ -152,6 +155,7 @@ class Gateway:
             rate_limiter=DeliveryRateLimiter(self.quotas),
             writer=self.writer,
             metrics=self.metrics,
+            tracer=self.tracer,
             window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
@@ -269,6 +273,7 @@ class Gateway:
     def stop_requests(self) -> None:
         """End everything that keeps requests open: streams, compilation of filters, help with filters."""
         self.deliveries.end_sessions()
+        self.tracer.stop()
         self.subscriptions.stop()
         self.help_threads.stop()
 

@@ -81,7 +81,7 @@ class NaivePipeline:
             np.array(counts, np.int32),
             np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
             np.array(numbers, np.uint32),
-            {"appended_ms": records[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
+            {"appended_ms": records[0].appended_ms, "matched_ms": time.time_ns() / 1e6},
         )
         return replace(block, spaces=spaces)
 

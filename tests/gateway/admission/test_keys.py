@@ -91,6 +91,8 @@ def requests(space: str, id: str, position: str, key: str) -> list[tuple[str, st
             if method == "parameters":
                 continue
             url = path.format(space=space, id=id, position=position, key=key, delayed="12", broker="b")
+            if path.endswith("/trace"):
+                url += "?seconds=0.001"
             content = item[method].get("requestBody", {}).get("content", {})
             body, headers = b"", {}
             for media, form in content.items():
@@ -198,6 +200,7 @@ RIGHTS = {
     "watch": {
         ("GET", "backlogs"),
         ("GET", "stats"),
+        ("GET", "trace?seconds=0.001"),
         ("GET", "brokers"),
         ("GET", "balance"),
         ("GET", "metrics"),

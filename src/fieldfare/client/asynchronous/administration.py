@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldfare.client import backlogs, moving, protocol
+from fieldfare.client import backlogs, figures, moving, protocol
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
@@ -43,7 +43,25 @@ class AsyncAdministration(ABC):
 
     async def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
-        return await self._perform(protocol.stats())
+        return await self._perform(figures.stats())
+
+    async def trace(self, seconds: float = 5.0, space: str | None = None) -> dict[str, Any]:
+        """Return when records published in the next seconds passed each step to their delivery.
+
+        Parameters
+        ----------
+        seconds
+            Duration, at most 60 s.
+        space
+            Trace only the records of this space.
+
+        Returns
+        -------
+        dict
+            ``records``: a list with each record's ``position``, ``space``, ``events``, and ``steps``, which
+            are milliseconds since its request was received.
+        """
+        return await self._perform(figures.trace(seconds, space))
 
     async def space_backlog(self, space: str | None = None) -> SpaceBacklog:
         """Return the sums of all backlogs of a space; default: the client's space."""

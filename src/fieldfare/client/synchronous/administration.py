@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldfare.client import backlogs, moving, protocol
+from fieldfare.client import backlogs, figures, moving, protocol
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import KeyInfo, NewKey
@@ -44,7 +44,25 @@ class Administration(ABC):
 
     def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
-        return self._perform(protocol.stats())
+        return self._perform(figures.stats())
+
+    def trace(self, seconds: float = 5.0, space: str | None = None) -> dict[str, Any]:
+        """Return when records published in the next seconds passed each step to their delivery.
+
+        Parameters
+        ----------
+        seconds
+            Duration, at most 60 s.
+        space
+            Trace only the records of this space.
+
+        Returns
+        -------
+        dict
+            ``records``: a list with each record's ``position``, ``space``, ``events``, and ``steps``, which
+            are milliseconds since its request was received.
+        """
+        return self._perform(figures.trace(seconds, space))
 
     def space_backlog(self, space: str | None = None) -> SpaceBacklog:
         """Return the sums of all backlogs of a space; default: the client's space."""

@@ -42,7 +42,7 @@ class ChangeRateShare:
     _published: dict[str, float] = field(default_factory=dict)
     """Time of the last publish, for the two spaces that published last."""
     _first: dict[str, asyncio.Lock] = field(default_factory=dict)
-    """Held by the change of a space that waits for its turn, or gets it; the others queue for it, in order."""
+    """Held by the change of a space that waits for its turn; the others queue for it, in order."""
 
     def published(self, space: str, now_s: float) -> None:
         """Record that a space publishes."""

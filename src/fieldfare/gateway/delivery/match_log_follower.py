@@ -66,6 +66,8 @@ class ReadResult:
         The value of `ReadGroup.joined` before the read, where the read was for a group.
     block
         The block that was read; None when retention has removed it.
+    read_ms
+        When it was read, in milliseconds since 1970.
     """
 
     keys: Keys
@@ -73,6 +75,7 @@ class ReadResult:
     end: int
     joined: int
     block: MatchBlock | None
+    read_ms: float = 0.0
 
     @property
     def read_to(self) -> int:
@@ -275,7 +278,8 @@ class MatchLogFollower:
         try:
             block = self.block_at(partition, offset)
             if block is not None:
-                return ReadResult(_matched(block, partition, numbers), partition, block.end, 0, block)
+                keys = _matched(block, partition, numbers)
+                return ReadResult(keys, partition, block.end, 0, block, time.time_ns() / 1e6)
             if self.begins[partition] <= offset >= self.tips[partition]:
                 return None
             # Retention removed the block with its events; the rest begins where the log does.

@@ -33,6 +33,7 @@ from fieldfare.gateway.delivery.replays import OwnReplay, Replays
 from fieldfare.gateway.delivery.waiter import FairScheduler, Waiter
 from fieldfare.gateway.fair_queue import NO_SPACE
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Subscription
 from fieldfare.runtimes.machines import MachineRunner
@@ -42,17 +43,14 @@ from fieldfare.storage.event_log import EventReader, starts_of
 logger = logging.getLogger("fieldfare.gateway.delivery.service")
 
 FED_BATCH_SIZE = 100
-"""Maximum deliveries that one step on the event loop feeds with a read's matches; other tasks run in
-between."""
+"""Maximum deliveries fed with a read's matches in one step on the event loop; then other tasks run."""
 
 IDLE_FORGOTTEN_S = 60.0
 BROUGHT_BATCH_SIZE = 1_000
-"""Maximum cursors advanced per round over events that did not match; the rest follow in later rounds. After a
-crash, the events behind unsaved cursors are read again, once for all of them together."""
+"""Maximum cursors advanced per round over events that did not match; the rest follow in later rounds."""
 
 MARKED_BATCH_SIZE = 200
-"""Maximum cursors saved in one transaction: few enough that their snapshots take little time; the rest
-follow."""
+"""Maximum cursors saved in one transaction, so that their snapshots take little time."""
 
 LOOKED_BATCH_SIZE = 500
 """Deliveries that `save_progress` checks before it lets other tasks run."""
@@ -83,8 +81,8 @@ class DeliveryService:
         Limits the bytes sent to each space.
     writer
         Saves cursors, and reports appends.
-    metrics
-        Count each new block.
+    metrics, tracer
+        Count each new block, and record when messages are composed; transports record when they are sent.
     window_max
         Maximum messages in flight for all pulls of one subscription together.
     letters_max
@@ -101,6 +99,7 @@ class DeliveryService:
         rate_limiter: DeliveryRateLimiter,
         writer: Writer,
         metrics: Metrics,
+        tracer: Tracer,
         *,
         window_max: int,
         letters_max: int,
@@ -110,7 +109,7 @@ class DeliveryService:
         self._tail = tail
         self._records = records
         self._writer = writer
-        self._metrics = metrics
+        self._metrics, self.tracer = metrics, tracer
         self._window_max, self._letters_max = window_max, letters_max
         self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}
@@ -343,6 +342,7 @@ class DeliveryService:
         if self.rate_limiter.bounds(space):
             composing = self.rate_limiter.paid(space, parts, composing)
         done, gone, over = await composing
+        self.tracer.fetched(keys[:done])
         if over:
             self._metrics.over.inc(delivery.ack(over))
             self.wake(delivery)

@@ -18,6 +18,7 @@ from fieldfare.gateway.openapi.words import (
     array,
     content,
     integer,
+    number,
     operation,
     parameter,
     path,
@@ -27,6 +28,7 @@ from fieldfare.gateway.openapi.words import (
     string,
 )
 from fieldfare.gateway.routes.service import AUDIT_MAX
+from fieldfare.gateway.routes.trace import TRACE_MAX_S, TRACE_S
 
 _QUARANTINE: Json = {
     **path(
@@ -79,6 +81,29 @@ _SERVICE: Json = {
         "/v1/stats",
         get=operation(
             "stats", "Read current figures of the service", answers=answer("The figures.", ref("Stats"))
+        ),
+    ),
+    **path(
+        "/v1/trace",
+        get=operation(
+            "trace",
+            "Trace events that are published now",
+            "Samples at most 200 requests per second, for some seconds; the answer comes one second later.",
+            parameters=[
+                parameter(
+                    "seconds",
+                    "query",
+                    number(exclusiveMinimum=0, maximum=TRACE_MAX_S, default=TRACE_S),
+                    "How long to trace.",
+                ),
+                parameter("space", "query", string(), "Trace only events of this space."),
+            ],
+            answers={
+                "200": answer("The traced records.", ref("Trace")),
+                "404": problem("There is no such space."),
+                "429": problem("The maximum number of traces is under way."),
+            },
+            problems="400",
         ),
     ),
     **path(

@@ -9,6 +9,7 @@ from fieldfare.gateway.openapi.messages import MESSAGE_SCHEMAS
 from fieldfare.gateway.openapi.subscriptions import SUBSCRIPTION_SCHEMAS
 from fieldfare.gateway.openapi.tenants import TENANT_SCHEMAS
 from fieldfare.gateway.openapi.words import Json, array, boolean, integer, number, record, ref, string
+from fieldfare.gateway.tracing import STEPS
 
 _PLACE: Json = {
     "pointer": string("JSON pointer to the wrong value in the request's body or in the event."),
@@ -44,6 +45,30 @@ _PROBLEM_SCHEMAS: Json = {
 }
 
 _SERVICE_SCHEMAS: Json = {
+    "Trace": record(
+        {
+            "seconds": number("How long records were traced."),
+            "records": array(
+                record(
+                    {
+                        "position": string("The position of the record's first event."),
+                        "space": string("Its space."),
+                        "events": integer("Number of its events."),
+                        "received_ms": number("When its request came, in milliseconds since 1970."),
+                        "steps": {
+                            "type": "object",
+                            "description": "When it passed each step, in milliseconds since its request came;"
+                            " without the steps that it has not reached. `fetched` and `sent` are of its"
+                            " first delivery.",
+                            "properties": {step: number() for step in STEPS},
+                            "required": ["received", "decoded", "appended"],
+                        },
+                    }
+                ),
+                "The records, in the order of the log.",
+            ),
+        }
+    ),
     "Stats": record(
         {
             "log_end": integer("Number of records that were ever appended to the log."),

@@ -257,7 +257,9 @@ class Push:
             headers.append((b"authorization", settings.authorization.encode()))
         means.metrics.count_delivered(len(messages))
         places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
-        return await means.sender.post(self.target, headers, body, timeout_s, places)
+        answer = await means.sender.post(self.target, headers, body, timeout_s, places)
+        means.deliveries.tracer.sent(each.key for each in messages)
+        return answer
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:

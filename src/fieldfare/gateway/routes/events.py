@@ -26,6 +26,7 @@ from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, Decod
 from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.model import space_name
 from fieldfare.storage.delayed import StoredDelayed
@@ -52,6 +53,7 @@ class EventRoutes:
     quotas: Quotas
     matching_time: MatchingTime
     metrics: Metrics
+    tracer: Tracer
     delayed: Delayed
     limits: Limits
     delay_max_s: float
@@ -88,8 +90,10 @@ class EventRoutes:
     async def _publish(
         self, request: Request, space: str, sender: _Sender, kind: str, due_ms: int | None
     ) -> Response:
-        name = request.path_params["space"]
+        name, marks = request.path_params["space"], self.tracer.received()
         decoded = await self._read(request, space, kind)
+        if marks is not None:
+            self.tracer.decoded(marks)
         if self.subscriptions.check_space(name) != space:  # deleted and created again meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         if not decoded.count:
@@ -124,6 +128,8 @@ class EventRoutes:
                     self.metrics.duplicates.inc()
                 elif isinstance(place, Appended):
                     expected.place = place.partition, place.offset
+                    if marks is not None:
+                        self.tracer.appended(marks, space, place)
         except WriterOverloaded:
             self.quotas.give_back(space, time.monotonic(), **spent)
             raise self.load.overloaded(

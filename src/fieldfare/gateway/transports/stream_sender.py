@@ -145,6 +145,7 @@ class StreamSender:
                 size_bytes += sum(map(len, parts))
                 self.metrics.count_delivered(len(parts) // PARTS)
                 await carrier.send_messages(parts)
+                self.deliveries.tracer.sent(keys[at : at + done])
             if self.is_auto and not session.ended and self.delivery.round == round:
                 self._settle_oldest(keys[at : at + done])
             at += done

@@ -73,6 +73,8 @@ class _Followed:
         Number of the manifest for which `position` was last compared with the match log; -1 for none.
     waits_since_s
         Since when a record has been seen at `position` while this task stands by.
+    seen_ms
+        When the record at `position` was first seen, in milliseconds since 1970; None if it is not there yet.
     """
 
     def __init__(self, number: int, log: LogPartition, matched: MatchPartition) -> None:
@@ -81,13 +83,19 @@ class _Followed:
         self.matched = matched
         self.manifest = -1
         self.waits_since_s: float | None = None
+        self.seen_ms: float | None = None
         self.position = matched.end(log.start())
 
     def skip_matched(self) -> bool:
         """Move behind what other tasks have matched; return whether there was anything."""
-        before, self.position = self.position, self.matched.end(self.position)
-        self.waits_since_s = None
+        before = self.position
+        self.move(self.matched.end(before))
         return self.position > before
+
+    def move(self, position: int) -> None:
+        """Go on at another record."""
+        self.position = position
+        self.waits_since_s = self.seen_ms = None
 
 
 class _Wait:
@@ -184,6 +192,7 @@ class Follower:
 
     def _match(self, each: _Followed, end: int, now_s: float) -> bool:
         """Match what waits in a partition; return False if the index does not cover it yet."""
+        each.seen_ms = each.seen_ms or time.time_ns() / 1e6
         stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
         manifest = self._matcher.opened.covering(stamp)
         if manifest is None:
@@ -198,9 +207,8 @@ class Follower:
             if each.skip_matched():
                 return True
         upto = followed_to(each.log, each.position, end, self._settings)
-        self._matcher.match(RecordRange(each.number, each.position, upto, manifest))
-        each.position = upto
-        each.waits_since_s = None
+        self._matcher.match(RecordRange(each.number, each.position, upto, manifest), each.seen_ms)
+        each.move(upto)
         return True
 
     def _open_newest(self, now_s: float) -> None:

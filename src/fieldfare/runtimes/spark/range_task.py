@@ -204,9 +204,16 @@ class RangeMatcher:
         """Map a manifest's index before a batch needs it."""
         self._indexes.indexes(manifest, 0)
 
-    def match(self, wanted: RecordRange) -> dict[str, Any]:
-        """Match a range and write its blocks; return a row of ``SUMMARY``."""
+    def match(self, wanted: RecordRange, seen_ms: float | None = None) -> dict[str, Any]:
+        """Match a range and write its blocks; return a row of ``SUMMARY``.
+
+        Parameters
+        ----------
+        seen_ms : float, optional
+            When the task first saw the records, in milliseconds since 1970. Default: now.
+        """
         started_s = time.perf_counter()
+        seen_ms = self._clock_ms() if seen_ms is None else seen_ms
         match_log = self._writer(wanted.partition)
         if self.log.partitions[wanted.partition].end() < wanted.end:
             raise RuntimeError(f"the log ends before record {wanted.end}, the end of the batch")
@@ -217,7 +224,9 @@ class RangeMatcher:
             nonlocal matches, size_bytes
             matched = self._match_log.partition(wanted.partition)
             self._indexes.check_unmatched(wanted.manifest, matched, block.start)
-            written, block_bytes = block.write(match_log, self._clock_ms(), synced=self._syncs_blocks)
+            written, block_bytes = block.write(
+                match_log, self._clock_ms(), seen_ms, synced=self._syncs_blocks
+            )
             matches += written
             size_bytes += block_bytes
 
@@ -365,8 +374,12 @@ class Block:
         totals = np.bincount(of_events, self._by_event[: self.events], minlength=len(numbers))
         return {space: int(total) for space, total in zip(numbers, totals, strict=True) if total}
 
-    def write(self, log: BlockWriter, matched_ms: float, *, synced: bool = False) -> tuple[int, int]:
+    def write(
+        self, log: BlockWriter, matched_ms: float, seen_ms: float | None = None, *, synced: bool = False
+    ) -> tuple[int, int]:
         """Write the block to the match log and close it; return its matches and its size in bytes.
+
+        `seen_ms` and `matched_ms` say when a task first saw its records, if known, and had their matches.
 
         The driver syncs the match log before it reports a block's records as matched (see `heartbeat`).
         """
@@ -382,6 +395,7 @@ class Block:
                 lists, matches = self._runs, self._in_runs
             extra = {
                 "matched_ms": round(matched_ms, 3),
+                **({} if seen_ms is None else {"seen_ms": round(seen_ms, 3)}),
                 "appended_ms": self.oldest_ms,
                 "events": self.events,
                 "matches": matches,

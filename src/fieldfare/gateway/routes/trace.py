@@ -1,0 +1,39 @@
+"""``GET /v1/trace``: where the time goes between the request of events and their delivery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.routes.requests import json_response, query_seconds, query_text, unless_gone
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.tracing import TRACES_MAX, TooManyTraces, Tracer
+
+TRACE_S = 5.0
+TRACE_MAX_S = 60.0
+"""Default and maximum duration of a trace, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRoutes:
+    """The route that traces records."""
+
+    tracer: Tracer
+    subscriptions: Subscriptions
+    load: Load
+
+    async def trace(self, request: Request) -> Response:
+        """Trace records that are published in the next seconds, then return their steps."""
+        seconds = query_seconds(request, "seconds", TRACE_S, TRACE_MAX_S)
+        name = query_text(request, "space")
+        space = None if name is None else self.subscriptions.check_space(name)
+        assert seconds is not None
+        try:
+            records = await unless_gone(request, self.tracer.trace(seconds, space))
+        except TooManyTraces:
+            detail = f"{TRACES_MAX} traces are under way, the maximum: try again later."
+            raise self.load.overloaded("traces", detail) from None
+        return json_response({"seconds": seconds, "records": records})
