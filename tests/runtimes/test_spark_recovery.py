@@ -322,6 +322,16 @@ def test_on_a_full_disk_the_heartbeat_still_reports_matched(tmp_path: Path) -> N
             assert (found["state"], found["offset"], found["log_end"]) == (state, 1, 3)
 
 
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"5", b"null", b'{"state": "running", "matched": [Infinity]}', b"[" * 1024]
+)
+def test_a_heartbeat_of_before_that_is_garbage_stops_no_pipeline(tmp_path: Path, text: bytes) -> None:
+    folder, log = open_service(tmp_path)
+    folder.heartbeat.write_bytes(text)
+    heartbeat = PipelineHeartbeat(folder, log, FileMatchLog(folder.matches))
+    assert (heartbeat.predecessor_died, heartbeat.told) == (True, None)
+
+
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

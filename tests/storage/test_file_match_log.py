@@ -357,3 +357,56 @@ def test_a_full_block_takes_at_most_one_and_a_half_bytes_a_match() -> None:
     indptr = np.arange(events + 1) * per_event
     write_block(NewMatchBlock.by_event(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
     assert file.tell() / numbers.size < 1.5
+
+
+def test_a_block_that_is_durable_is_replaced_by_none_that_is_not(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks that follow the log may match a record, one of them after it was reported as matched."""
+    block = block_of(some_matches(10), 0, 10)
+    log.write(block, synced=False)
+    assert log.sync(0) == 10
+    synced = set[int]()
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    log.write(block, synced=False)
+    path = BlockFile(0, 10).path(log.folder)
+    assert {path.stat().st_ino, path.parent.stat().st_ino} <= synced
+
+
+def test_compaction_leaves_no_record_to_a_block_that_is_not_durable(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late task may write a block over the range of blocks that are reported as matched, and `sync` passes
+    it over then."""
+    matches = some_matches(10)
+    log.write(block_of(matches, 0, 5))
+    log.write(block_of(matches, 5, 10))
+    log.write(block_of(matches, 0, 10), synced=False)
+    container = BlockFile(0, 10).path(log.folder)
+    synced = set[int]()
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    log.compact(10)
+    assert files_of(log) == [container]
+    assert {container.stat().st_ino, container.parent.stat().st_ino} <= synced
+
+
+def test_a_torn_block_that_begins_before_what_is_durable_is_matched_again_too(log: FileMatchLog) -> None:
+    """A task that takes over may match records again that another one has matched, in a larger block."""
+    matches = some_matches(20)
+    log.write(block_of(matches, 0, 10))
+    log.write(block_of(matches, 5, 20), synced=False)
+    torn = BlockFile(5, 20).path(log.folder)
+    torn.write_bytes(torn.read_bytes()[:100])
+    assert FileMatchLog(log.folder).recover(10) == 10

@@ -326,7 +326,7 @@ class MatchWriter(Protocol):
         ...
 
     def recover(self, from_offset: int) -> int:
-        """Remove the torn blocks that start at or after an offset; for the start of the pipeline.
+        """Remove the torn blocks that end after an offset; for the start of the pipeline.
 
         These blocks were not committed, so the pipeline matches their records again, from the returned end
         on. Earlier blocks were committed and cannot be matched again: see `MatchMaintenance.set_aside`.

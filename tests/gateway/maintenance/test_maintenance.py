@@ -101,6 +101,30 @@ def test_retention_keeps_what_is_matched_but_not_committed_for_good(tmp_path):
     run(work)
 
 
+def test_blocks_that_are_not_durable_are_not_compacted(tmp_path):
+    """A compacted block says that everything before it was matched for good: subscribers would skip what a
+    power failure has taken of the blocks before."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            await publish_and_match(r, 10)
+            await r.publish(*[event(1_000 + i, {"x": 1}) for i in range(500)])  # too large to be merged
+            r.pipeline.step()
+            await publish_and_match(r, 100, 11)
+            await r.gateway.tail.catch_up()
+            r.pipeline.beat(10)
+            r.gateway.maintenance.round(1)
+            assert all(block_path(r, offset).exists() for offset in range(10, 111))
+            block_path(r, 10).unlink()
+        async with running(tmp_path) as r:
+            assert (await r.client.get("/v1/stats")).json()["matched_end"] == 10
+            r.pipeline.step()
+            assert len(await pull_all(r, "a")) == 10 + 500 + 100
+
+    run(work)
+
+
 @pytest.mark.parametrize("jump_days", [8, -8])
 def test_a_jump_of_the_clock_deletes_nothing_and_blocks_nothing(tmp_path, monkeypatch, jump_days):
     """A time server said next week, for a minute: everything that was matched was deleted, read or not."""

@@ -42,7 +42,8 @@ ROUND_MAX_S = 900.0
 process or its machine may have been stopped for a week, in which no subscriber could read."""
 
 COMPACTION_BEHIND_RECORDS = 64
-"""Records before the match log's end that are not compacted, as live subscribers read their blocks."""
+"""Records before the end of the durable matches that are not compacted, as live subscribers read their
+blocks."""
 
 CHECKED_BATCH_SIZE = 1_000
 """Maximum subscriptions whose checksums one round checks; the next round continues after them."""
@@ -223,9 +224,10 @@ class Maintenance:
             return False
 
     def _compact(self) -> None:
-        for partition, tip in enumerate(self.tail.tips):
+        # Only durable blocks: a compacted one says that nothing before it is matched again.
+        for partition, end in enumerate(map(min, self.tail.tips, self._committed())):
             self.match_log.partition(partition).compact(
-                max(0, tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+                max(0, end - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
             )
 
     def _forget_history(self) -> None:

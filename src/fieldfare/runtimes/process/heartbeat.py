@@ -40,7 +40,7 @@ def decode_beat(text: bytes) -> dict[str, Any]:
     """Decode a heartbeat; empty if it is invalid or torn."""
     try:
         return dict(json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return {}
 
 

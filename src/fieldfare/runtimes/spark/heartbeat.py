@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from fieldfare.model import Offsets
-from fieldfare.runtimes.process.heartbeat import Heartbeat, synced_path
+from fieldfare.runtimes.process.heartbeat import Heartbeat, decode_beat, synced_path
 from fieldfare.storage import EventReader, MatchLog, open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import ends_of, starts_of
@@ -72,11 +71,11 @@ class PipelineHeartbeat(Heartbeat):
         was_there = False
         for path in (self._path, synced_path(self._path)):
             try:
-                beat = json.loads(path.read_bytes())
+                beat = decode_beat(path.read_bytes())
                 matched = beat.get("matched") or [beat["offset"]]
                 return was_there or bool(beat["state"] != "stopped"), tuple(map(int, matched))
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 was_there = True  # and a power failure has damaged it
         return was_there, None

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.files import remove_abandoned
+from fieldfare.files import remove_abandoned, sync_file, sync_folder
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import (
@@ -156,6 +156,10 @@ class Compaction:
             except CorruptBlockError as error:
                 self._broken(error)
             else:
+                # It may be the late block of a task, and the others durable.
+                path = container.path(self._folder)
+                sync_file(path)
+                sync_folder(path.parent)
                 self._delete(others)
         return kept
 

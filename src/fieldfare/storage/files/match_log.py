@@ -103,6 +103,8 @@ class FileMatchLog:
 
     def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         path = BlockFile(block.start, block.end).path(self.folder)
+        # A late task's block may replace a durable one, which `sync` does not look at again.
+        synced = synced or path.exists()
         try:
             size_bytes = write_file(path, lambda file: write_block(block, file), synced=synced)
         except OSError as error:
@@ -172,7 +174,7 @@ class FileMatchLog:
 
     def recover(self, from_offset: int) -> int:
         for block in list(blocks_from(self.folder, from_offset)):
-            if block.start >= from_offset and self.trouble(block) is not None:
+            if self.trouble(block) is not None:
                 block.path(self.folder).unlink(missing_ok=True)
         self._forget()
         return self.sync(from_offset)
