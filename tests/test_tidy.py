@@ -134,6 +134,14 @@ def test_a_client_program_loads_no_numpy_and_no_spark() -> None:
     assert not loaded & {"numpy", "numba", "pyarrow", "pyspark", "pandas", "sqlalchemy", "starlette"}
 
 
+def test_no_task_waits_in_a_way_that_loses_its_cancellation() -> None:
+    """In Python 3.11 ``asyncio.wait_for`` returns a result that is there as its task is cancelled.
+
+    The task then goes on for ever, and whoever ends it waits for it: ``asyncio.timeout`` does not do that.
+    """
+    assert [name_of(path) for path in SOURCES if "asyncio.wait_for(" in path.read_text()] == []
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git says what belongs here")
 def test_no_text_names_a_place_that_exists_on_one_machine_only() -> None:
     local = re.compile(

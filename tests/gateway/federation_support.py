@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
+import io
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,18 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
+
+
+def stacks(*threads: threading.Thread) -> str:
+    """Where threads are, and all tasks that have not ended: for a gateway that does not stop."""
+    text = io.StringIO()
+    for thread in threads:
+        frame = sys._current_frames().get(thread.ident or 0)
+        text.write(f"\n{thread.name}:\n" + "".join(traceback.format_stack(frame)) if frame else "")
+    for task in gc.get_objects():
+        if isinstance(task, asyncio.Task) and not task.done():
+            task.print_stack(file=text)
+    return text.getvalue()
 
 
 class Site:
@@ -53,7 +70,7 @@ class Site:
             matcher.join(DEADLINE_S)
             server.should_exit = True
             thread.join(DEADLINE_S)
-            assert not thread.is_alive() and not matcher.is_alive()
+            assert not thread.is_alive() and not matcher.is_alive(), stacks(thread, matcher)
 
         self._stack.callback(end)
         self.is_running = True

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -115,10 +115,9 @@ class AsyncFlag:
 
     async def wait(self, timeout_s: float) -> None:
         """Return when the flag is set, or after ``timeout_s`` seconds."""
-        try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
 
 
 class AsyncWorkers:

@@ -259,7 +259,8 @@ class Links:
                 await asyncio.sleep(min(wait_s, HEARTBEAT_S))
             elif not has_more:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(peer.poke.wait(), HEARTBEAT_S)
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        await peer.poke.wait()
         peer.trouble = f"the broker was removed: start this one without --peer {peer.name}=..."
 
     async def _failed(self, peer: Peer, error: Exception) -> None:

@@ -118,7 +118,8 @@ class Federation:
                 logger.error("exchange with other brokers waits: %s", error, exc_info=not is_known)
                 pause_s = RETRY_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
 
     async def _step(self) -> bool:
         """Move what there is to move; return whether there was anything."""

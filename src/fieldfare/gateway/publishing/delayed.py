@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from fieldfare.gateway.fair_queue import FairQueue, SharedCapacity
 from fieldfare.gateway.publishing.appender import Appender
@@ -271,10 +272,9 @@ class Delayed:
 
 
 async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        pass
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
 
 
 def _now_ms() -> int:

@@ -267,7 +267,8 @@ class EdgeRunner:
                 migration.end((each.space, each.id), has_moved=False)
         self._poke()
         with suppress(TimeoutError):
-            await asyncio.wait_for(migration.is_over.wait(), question.timeout_s)
+            async with asyncio.timeout(question.timeout_s):
+                await migration.is_over.wait()
         self._migration = None
         return Migrated(question.session, migration.moved)
 

@@ -285,7 +285,8 @@ class ElasticControl:
                 _log.debug("traceback", exc_info=True)
                 wait_s = RETRY_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._stop.wait()
         await self._runner.close()
 
     def _start_machines(self) -> None:
