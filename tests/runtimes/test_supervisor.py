@@ -369,7 +369,7 @@ def test_a_terminal_that_is_closed_ends_the_service_in_order_unless_by_nohup(tmp
     )
     try:
         os.close(its_end)
-        until(lambda: heartbeat_pid(data))
+        until(lambda: heartbeat_pid(data) and (data / "run" / "indexer.json").exists())
         process.send_signal(signal.SIGHUP)
         os.set_blocking(terminal, False)
         shown = b""
