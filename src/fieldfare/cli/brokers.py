@@ -82,6 +82,16 @@ def _troubles(state: dict[str, Any]) -> list[str]:
     said = []
     if state["without_path"]:
         said.append(f"{state['without_path']} entries wait for a path to their destinations")
+    if state.get("not_kept_entries"):
+        said.append(
+            f"{state['not_kept_entries']} entries were not kept until their destinations confirm them: they"
+            " are lost if a broker between is removed"
+        )
+    for each in state["brokers"]:
+        if each.get("missing_entries") or each.get("waits_for_filters"):
+            what = f"{each['missing_entries']} entries with events" if each["missing_entries"] else ""
+            what += (" and " if what else "") + ("changes of filters" if each["waits_for_filters"] else "")
+            said.append(f"{what} of {each['name']} have not come, while later ones have")
     if state["dropped_events"]:
         said.append(
             f"{state['dropped_events']} events of others were left out: they are not valid, a link's filter"

@@ -8,12 +8,16 @@ something is one transaction, durable on return: a kill at any moment loses noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 Part = tuple[str, bytes]
 """A neighbour, empty for entries without a path at present, and an encoded entry for its outbox."""
+
+KEPT_MAX_BYTES = 1 << 30
+"""Maximum bytes of the copies that are kept until destinations confirm them; further entries with events are
+not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Correspondent:
         registry from which on they count, see `federation.inbox.Inbox.bounds`.
     is_removed
         The broker was removed for good: nothing is kept for it any more.
+    again
+        The greatest sequence of its entries with events that came marked as sent again.
     """
 
     name: str
@@ -62,6 +68,25 @@ class Correspondent:
     repeats: int = 0
     stamps: Mapping[int, int] = field(default_factory=dict)
     is_removed: bool = False
+    again: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A destination that has not confirmed an entry, and the entry's sequence among those of its kind."""
+
+    destination: str
+    kind: Literal["events", "interest"]
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A copy of an own entry that a neighbour has; `owed_to` are the brokers that have not confirmed it."""
+
+    id: int
+    entry: bytes
+    owed_to: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +170,39 @@ class LinkStore(Protocol):
         """
         ...
 
-    def acknowledge(self, peer: str, number: int) -> None:
-        """Remove the entries up to a number from an outbox."""
+    def acknowledge(
+        self, peer: str, number: int, owed_by: Callable[[bytes], Sequence[Owed]] | None = None
+    ) -> int:
+        """Remove the entries up to a number from an outbox.
+
+        `owed_by` returns the destinations that confirm an entry. A copy is kept for those of them, other
+        than the neighbour, that were heard of by `confirm`. Return the number of entries that were not kept
+        because the copies have reached `KEPT_MAX_BYTES`.
+        """
+        ...
+
+    def confirm(self, receipts: Sequence[tuple[str, int, int]]) -> None:
+        """Drop the copies of entries that brokers have.
+
+        Each receipt is a broker, and the sequences up to which it has the entries with events and the
+        messages with filters.
+        """
+        ...
+
+    def kept_through(self) -> int:
+        """Return the id of the last copy; 0 without copies."""
+        ...
+
+    def kept(self, through: int, limit: int) -> list[Kept]:
+        """Return the first copies up to an id."""
+        ...
+
+    def send_again(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
+        """Put copies, by id, into outboxes; they are copies no longer, until they are acknowledged again."""
+        ...
+
+    def kept_totals(self) -> tuple[int, int]:
+        """Return the number of copies, and their bytes."""
         ...
 
     def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
@@ -160,10 +216,19 @@ class LinkStore(Protocol):
         """
         ...
 
-    def forget(self, state: Correspondent) -> None:
+    def forget(self, state: Correspondent, again: Callable[[bytes], bytes] | None = None) -> None:
         """Store the state of a removed broker; the entries of its outbox have no path from now on.
 
-        Its state no longer holds `floor` and `published` back.
+        Its state no longer holds `floor` and `published` back. `again` marks an entry that was sent to it:
+        it may have passed it on.
+        """
+        ...
+
+    def take_back(self, peer: str, again: Callable[[bytes], bytes]) -> None:
+        """Let the entries for a broker that is no neighbour any more have no path from now on.
+
+        Of those that were sent, a copy marked by `again` has; they keep their numbers, without content, in
+        case the broker becomes a neighbour again.
         """
         ...
 

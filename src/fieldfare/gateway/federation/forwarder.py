@@ -192,6 +192,17 @@ class Forwarder:
         )
         return min([floor, *(other.floor for other in others if other.messages)])
 
+    def tell_again(self) -> None:
+        """Repeat what brokers were told last of their filters: it may be gone with a broker between."""
+        parts: list[Part] = []
+        for name, broker in self._correspondence.brokers.items():
+            run, state = self._correspondence.last_run(broker.number), self._correspondence.get(name)
+            if run is not None and state.counted:
+                to = (Destination(name),)
+                counts = Counts(self._clusters.name, to, run.revision, state.counted, state.events)
+                parts += self._clusters.split(counts, to)
+        self._store.add(parts)
+
     def _tell_counts(self) -> bool:
         """Tell brokers whose filters count for all later records; return whether there were any."""
         has_told = False

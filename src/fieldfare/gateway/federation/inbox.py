@@ -18,7 +18,16 @@ from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
 from fieldfare.gateway.federation.retries import Retries
-from fieldfare.gateway.federation.wire import Counts, Entry, Events, Interest, Lost, Move, decode_entry
+from fieldfare.gateway.federation.wire import (
+    Counts,
+    Destination,
+    Entry,
+    Events,
+    Interest,
+    Lost,
+    Move,
+    decode_entry,
+)
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
@@ -96,6 +105,8 @@ class Inbox:
         """Messages of moves that could not be processed, by the entry's id: they stay in the inbox."""
         self.dropped_events = 0
         """Events of other brokers that were not appended: they are not valid, or have no space here."""
+        self.without_filters: set[str] = set()
+        """Brokers of which a message with filters has come, and an earlier one has not."""
         self.refused_filters = 0
         """Filters of other brokers that were refused."""
 
@@ -124,10 +135,11 @@ class Inbox:
             lambda: [self._checked(entry) if isinstance(entry, Events) else None for entry in entries]
         )
         # Each is handed to the writer before the next one starts: a site's events stay in order.
+        repeats = self._repeats(entries)
         records = [
             self._append(each, entry, decoded)
-            for each, entry, decoded in zip(found, entries, checked, strict=True)
-            if isinstance(entry, Events)
+            for place, (each, entry, decoded) in enumerate(zip(found, entries, checked, strict=True))
+            if isinstance(entry, Events) and place not in repeats
         ]
         done = [each.id for each in found if each.kind == "events"]
         for outcome in await asyncio.gather(*records, return_exceptions=True):
@@ -149,6 +161,9 @@ class Inbox:
                     done.append(each.id)
             elif state.is_removed or await self._apply(entry):
                 done.append(each.id)
+                self.without_filters.discard(entry.source)
+            else:
+                self.without_filters.add(entry.source)
         done = sorted(set(done))
         if done:
             await asyncio.to_thread(self._store.processed, done, list(changed.values()))
@@ -181,22 +196,41 @@ class Inbox:
 
     # Events
 
+    def _repeats(self, entries: Sequence[Entry]) -> set[int]:
+        """Return the places of the entries with events that were received before, or before in the list."""
+        found, seen = set[int](), set[tuple[str, int]]()
+        for place, entry in enumerate(entries):
+            if not isinstance(entry, Events):
+                continue
+            known, mine = self._correspondence.get(entry.source), self._mine(entry)
+            key = entry.source, mine.sequence
+            if mine.sequence <= known.received or mine.sequence in (known.ahead or {}) or key in seen:
+                found.add(place)
+            seen.add(key)
+        return found
+
+    def _mine(self, entry: Events) -> Destination:
+        return next(each for each in entry.destinations if each.name == self._me)
+
     def _with_events(self, state: Correspondent, entry: Events) -> Correspondent:
-        mine = next(each for each in entry.destinations if each.name == self._me)
+        mine = self._mine(entry)
         ahead = dict(state.ahead or {})
         if mine.sequence <= state.received or mine.sequence in ahead:
+            # The copy may have overtaken the entry.
+            if entry.is_again or mine.sequence <= state.again:
+                return state
+            logger.error("%s sent entry %d a second time; it is ignored", entry.source, mine.sequence)
             return replace(state, repeats=state.repeats + 1)
+        if entry.is_again:
+            state = replace(state, again=max(state.again, mine.sequence))
         if len(ahead) < AHEAD_MAX:
             ahead[mine.sequence] = mine.revision
         stamps = greatest_stamps(state.stamps, mine.revision, entry.stamp, self.bounds)
         return settled(replace(state, ahead=ahead, stamps=stamps))
 
     async def _append(self, each: Inbound, entry: Events, decoded: DecodedEvents | None) -> None:
-        mine = next(one for one in entry.destinations if one.name == self._me)
+        mine = self._mine(entry)
         known = self._correspondence.get(entry.source)
-        if mine.sequence <= known.received or mine.sequence in (known.ahead or {}):
-            logger.error("%s sent entry %d a second time; it is ignored", entry.source, mine.sequence)
-            return
         place = f"{entry.partition}-{entry.offset}/{entry.stamp}"
         origin = Origin.received(entry.source, place, entry.origin, is_edge=self._clusters.is_edge)
         if origin.broker == self._me or origin.hops > HOPS_MAX:
@@ -306,6 +340,13 @@ def counted(state: Correspondent, entry: Counts) -> Correspondent:
     if state.pending is not None and state.pending[1] >= entry.theirs:
         return state
     return settled(replace(state, pending=(entry.after, entry.theirs)))
+
+
+def missing(state: Correspondent) -> int:
+    """Return the number of a broker's entries with events that have not come, while later ones have."""
+    ahead = state.ahead or {}
+    last = max([state.received, *ahead, *([] if state.pending is None else [state.pending[0]])])
+    return last - state.received - len(ahead)
 
 
 def settled(state: Correspondent) -> Correspondent:

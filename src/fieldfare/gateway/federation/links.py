@@ -28,6 +28,7 @@ from fieldfare.filters import Filter
 from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.link_filters import permitted
+from fieldfare.gateway.federation.receipts import Receipts, owed_of
 from fieldfare.gateway.federation.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES_MAX,
@@ -40,6 +41,7 @@ from fieldfare.gateway.federation.wire import (
     Events,
     Interest,
     Lost,
+    Receipt,
     Row,
     Sent,
     decode_answer,
@@ -52,7 +54,7 @@ from fieldfare.gateway.publishing.events import INLINE_BYTES
 from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import Inbound, LinkStore, Part
+from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, LinkStore, Owed, Part
 
 HEARTBEAT_S = 1.0
 """Seconds between requests over an idle link; they show that it is up."""
@@ -163,6 +165,7 @@ class Peer:
     buckets: tuple[TokenBucket | None, TokenBucket | None] = (None, None)
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Links:
@@ -178,6 +181,8 @@ class Links:
         The API key for requests to neighbours; None for services that need none.
     tls
         The TLS context of these requests.
+    receipts
+        The receipts that go along with requests.
     rates
         The limits of each link.
     filters
@@ -192,9 +197,11 @@ class Links:
         peers: Mapping[str, str],
         key: str | None,
         tls: ssl.SSLContext,
+        receipts: Receipts,
         rates: LinkRates = LinkRates(),
         filters: Mapping[str, Filter] | None = None,
     ) -> None:
+        self.receipts = receipts
         self._filters = filters or {}
         self._rates = rates
         self._clusters = clusters
@@ -216,6 +223,8 @@ class Links:
         self._tasks: list[asyncio.Task[None]] = []
         self.must_reroute = False
         """Whether the topology has changed since entries were last given their ways."""
+        self.not_kept = 0
+        """Number of entries of which no copy is kept, since there were too many."""
         self.is_held = False
         """Whether entries may not be sent: earlier ones may still have to get their ways."""
 
@@ -299,7 +308,8 @@ class Links:
         if entries and peer.name in self._filters:
             entries, withheld = await asyncio.to_thread(self._permitted, peer.name, entries)
         peer.numbered = max(peer.numbered, last)
-        body, headers = await self._encoded(peer, first, entries, digest)
+        receipts = self.receipts.for_peer(peer.name)
+        body, headers = await self._encoded(peer, first, entries, digest, receipts)
         if entries:
             is_full = len(entries) == count_max or sum(map(len, entries)) > batch_bytes // 2
             of_all, of_full = peer.buckets
@@ -327,15 +337,33 @@ class Links:
         if entries:
             if not first - 1 <= answer.watermark <= peer.numbered:
                 raise LinkError(f"it has stored entries up to {answer.watermark}, not {first - 1} to {last}")
-            await asyncio.to_thread(self._store.acknowledge, peer.name, answer.watermark)
+            await self._acknowledge(peer, answer.watermark)
             peer.entries += answer.watermark - first + 1
             peer.withheld += withheld
             peer.count_max = min(BATCH_ENTRIES_MAX, 2 * max(1, peer.count_max))
         self.board.sent(peer.name)
+        self.receipts.sent(receipts)
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
         return bool(entries) or peer.digest != self._clusters.digest(peer.name)
+
+    async def _acknowledge(self, peer: Peer, watermark: int) -> None:
+        """Remove what a neighbour has stored; copies stay of what goes on from there."""
+        async with peer.acknowledging:
+            if peer.name in self._clusters.removed:
+                raise LinkError("it was removed: what was sent to it goes another way")
+            left_out = await asyncio.to_thread(self._store.acknowledge, peer.name, watermark, self._owed_by)
+        if left_out and not self.not_kept:
+            logger.warning(
+                "copies of %d bytes wait for receipts: none is kept of further entries, which are lost if a"
+                " broker between is removed",
+                KEPT_MAX_BYTES,
+            )
+        self.not_kept += left_out
+
+    def _owed_by(self, data: bytes) -> list[Owed]:
+        return owed_of(decode_entry(data), self._clusters.name)
 
     def _permitted(self, name: str, entries: Sequence[bytes]) -> tuple[list[bytes], int]:
         found = [permitted(each, self._filters[name]) for each in entries]
@@ -355,7 +383,7 @@ class Links:
             peer.identity = identity
 
     async def _encoded(
-        self, peer: Peer, first: int, entries: Sequence[bytes], digest: str
+        self, peer: Peer, first: int, entries: Sequence[bytes], digest: str, receipts: tuple[Receipt, ...]
     ) -> tuple[bytes, dict[str, str]]:
         """Return the body of a request, and its headers."""
         if entries and not peer.count_max:
@@ -379,6 +407,7 @@ class Links:
             self._clusters.cluster_of_peer(peer.name),
             self.board.rows_for(peer.name),
             self.board.letters_for(peer.name),
+            receipts,
         )
         body = encoder.encode(batch)
         if len(body) >= PACKED_MIN_BYTES:
@@ -429,6 +458,7 @@ class Links:
         self._check(peer, batch)
         self.board.merge(batch.loads)
         self.board.receive(batch.letters)
+        self.receipts.receive(batch.receipts)
         async with peer.receiving:
             try:
                 await self._meet(peer, batch.identity)

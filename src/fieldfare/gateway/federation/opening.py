@@ -20,6 +20,7 @@ from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.gateway.federation.links import LinkRates, Links
 from fieldfare.gateway.federation.moving.book import MoveParts
 from fieldfare.gateway.federation.moving.sessions import Moves
+from fieldfare.gateway.federation.receipts import Receipts
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import Row, decode_rows
 from fieldfare.gateway.metrics import Metrics
@@ -94,7 +95,7 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
         filter_max_bytes=settings.filter_max_bytes,
     )
     move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
-    links, moves = _links_of(settings, clusters, store), Moves(move_parts, inbox, settings)
+    links, moves = _links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
     return Federation(
         clusters=clusters,
         store=store,
@@ -141,7 +142,9 @@ def _move_parts_of(
     )
 
 
-def _links_of(settings: GatewaySettings, clusters: Clusters, store: LinkStore) -> Links:
+def _links_of(
+    settings: GatewaySettings, clusters: Clusters, store: LinkStore, correspondence: Correspondence
+) -> Links:
     """Return the links to the neighbours that the settings name."""
     key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
     own = settings.broker_settings
@@ -152,6 +155,7 @@ def _links_of(settings: GatewaySettings, clusters: Clusters, store: LinkStore) -
         peers={name: each.url for name, each in own.neighbours().items()},
         key=key,
         tls=caller_context(settings.peer_ca_file),
+        receipts=Receipts(clusters, correspondence),
         rates=LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
         filters=read_link_filters(settings.peer_filter_file, own.neighbours()),
     )

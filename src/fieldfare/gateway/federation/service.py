@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,12 +16,13 @@ from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.forwarder import Forwarder
-from fieldfare.gateway.federation.inbox import Inbox
+from fieldfare.gateway.federation.inbox import Inbox, missing
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, Links
 from fieldfare.gateway.federation.moving.sessions import Moves
+from fieldfare.gateway.federation.receipts import marked_again
 from fieldfare.gateway.federation.topology import NO_PATH
-from fieldfare.gateway.federation.wire import Lost, decode_entry
+from fieldfare.gateway.federation.wire import Lost, decode_entry, encoder
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Offsets, Subscription
@@ -36,6 +38,12 @@ OUTBOXES_LOOK = 100
 """Steps between two looks at the size of the outboxes."""
 
 REROUTED_BATCH_SIZE = 1_000
+
+CONFIRMED_S = 1.0
+"""Minimum seconds between two looks at receipts."""
+
+AGAIN_S = 30.0
+"""Seconds after which entries that are not confirmed are sent a second time after a removal."""
 
 logger = logging.getLogger("fieldfare.gateway.federation")
 
@@ -77,9 +85,15 @@ class Federation:
         self._published = -1
         self._is_full = False
         self._steps = 0
+        self._confirmed_s = 0.0
+        self._again_s = math.inf
 
     def start(self) -> None:
         """Start sending, receiving and moving, on the running event loop."""
+        # The next link that comes up gives them another way.
+        for name in self._store.outboxes():
+            if name != NO_PATH and name not in self.links.peers:
+                self._store.take_back(name, _again)
         self.links.start()
         self.balancer.start()
         self._moving = asyncio.create_task(self._move())
@@ -121,8 +135,24 @@ class Federation:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
 
+    async def _confirm(self) -> None:
+        """Drop the copies of entries that their destinations have."""
+        self._confirmed_s = time.monotonic() + CONFIRMED_S
+        taken = self.links.receipts.take()
+        try:
+            await asyncio.to_thread(self._store.confirm, taken)
+        except BaseException:
+            self.links.receipts.put_back(taken)
+            raise
+
     async def _step(self) -> bool:
         """Move what there is to move; return whether there was anything."""
+        if self.links.receipts.is_fresh and time.monotonic() >= self._confirmed_s:
+            await self._confirm()
+        if time.monotonic() >= self._again_s:
+            self._again_s = math.inf
+            await asyncio.to_thread(self._send_again, "a broker was removed some time ago")
+            self.links.poke()
         stamp = self._writer.stamp
         is_idle = stamp == self._published and not self._forwarder.is_behind
         has_news = self._has_news or self._inbox.is_due
@@ -161,9 +191,39 @@ class Federation:
             stored = await asyncio.to_thread(self._brokers.brokers)
             self._correspondence.brokers = {each.name: each for each in stored}
             state = replace(state, is_removed=True, ahead=None, pending=None)
-            await asyncio.to_thread(self._store.forget, state)
+            await self._finish_requests(name)
+            # Before the last step: after a kill in between, the next start sends all of it again.
+            await asyncio.to_thread(self._send_again, f"the broker {name} was removed")
+            await asyncio.to_thread(self._store.forget, state, _again)
             self._correspondence.put([state])
             self.links.must_reroute = True
+            # An answer that was under way may have moved an entry to the copies only now.
+            self._again_s = time.monotonic() + AGAIN_S
+
+    async def _finish_requests(self, name: str) -> None:
+        """Wait for an answer of a removed neighbour that is being processed; there are no later ones."""
+        if name in self.links.peers:
+            async with self.links.peers[name].acknowledging:
+                pass
+
+    def _send_again(self, reason: str) -> None:
+        """Send what a broker between may have had: entries that are not confirmed, counts, moves."""
+        through, count = self._store.kept_through(), 0
+        while found := self._store.kept(through, REROUTED_BATCH_SIZE):
+            ways: list[tuple[int, list[Part]]] = []
+            for each in found:
+                entry = decode_entry(each.entry)
+                if isinstance(entry, Lost):
+                    ways.append((each.id, []))
+                    continue
+                to = tuple(one for one in entry.destinations if one.name in each.owed_to)
+                ways.append((each.id, self._clusters.split(marked_again(entry), to)))
+            self._store.send_again(ways)
+            count += len(found)
+        self._forwarder.tell_again()
+        self.moves.repeat()
+        if count:
+            logger.warning("%s: %d entries that were not confirmed are sent again", reason, count)
 
     def _forget_broker(self, name: str, ends: Offsets) -> int:
         return self._brokers.forget_broker(name, ends, time.time_ns() // 1_000_000)
@@ -248,6 +308,7 @@ class Federation:
     def document(self) -> dict[str, Any]:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()
+        kept_entries, kept_bytes = self._store.kept_totals()
         rows = {row.name: row for row in self._clusters.rows}
         return {
             "broker": self._clusters.name,
@@ -256,6 +317,9 @@ class Federation:
             "links": [self._link(name, outboxes) for name in self.links.peers],
             "brokers": [self._broker(name, rows) for name in sorted({*rows, *self._correspondence.names})],
             "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
+            "kept_entries": kept_entries,
+            "kept_bytes": kept_bytes,
+            "not_kept_entries": self.links.not_kept,
             "inbox_bytes": self._store.inbound_bytes(),
             "dropped_events": self._inbox.dropped_events,
             "refused_filters": self._inbox.refused_filters,
@@ -298,5 +362,12 @@ class Federation:
             "events_received": state.received,
             "told_revision": state.through,
             "counts_through": state.counts_through,
+            "missing_entries": 0 if state.is_removed else missing(state),
+            "waits_for_filters": name in self._inbox.without_filters and not state.is_removed,
             "sent_twice": state.repeats,
         }
+
+
+def _again(data: bytes) -> bytes:
+    """Return an encoded entry marked as one that its destination may have."""
+    return encoder.encode(marked_again(decode_entry(data)))

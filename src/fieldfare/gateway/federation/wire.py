@@ -38,6 +38,12 @@ LETTERS_MAX = 100
 LETTER_HOPS_MAX = 16
 """Maximum brokers that pass a letter on."""
 
+RECEIPTS_MAX = 1_000
+"""Maximum receipts of a batch."""
+
+RECEIPT_HOPS_MAX = 64
+"""Maximum brokers that pass a receipt on."""
+
 LINKS_MAX = 1_000
 FILTERS_MAX = 1_000
 """Maximum changes of filters in an entry; more are refused."""
@@ -82,6 +88,8 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     origin
         The origin of events that an edge broker passes on between clusters, as `origins.Origin.beyond`
         writes it. Then `source` and the other places are those of the edge broker.
+    is_again
+        A destination may have the entry: a broker that was removed had it.
     """
 
     source: _Name
@@ -93,6 +101,7 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=RECORD_EVENTS_MAX)]
     payload: bytes
     origin: Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9]{1,3}>[^>]{1,400})?$")] = ""
+    is_again: bool = False
 
 
 class FilterChange(msgspec.Struct, array_like=True, frozen=True):
@@ -287,8 +296,28 @@ class Letter(msgspec.Struct, frozen=True, array_like=True):
     load: LoadRow | None = None
 
 
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """A broker has entries of another one: see `federation.receipts`. It may be lost, repeated or late.
+
+    Attributes
+    ----------
+    source, to
+        The destination of the entries, and their origin.
+    hops
+        Number of brokers that have passed the receipt on.
+    events, messages
+        The sequences up to which it has the entries with events and the messages with filters.
+    """
+
+    source: _Name
+    to: _Name
+    hops: Annotated[int, msgspec.Meta(ge=0, le=RECEIPT_HOPS_MAX)]
+    events: _Number
+    messages: _Number
+
+
 class Batch(msgspec.Struct, frozen=True):
-    """A request over a link: entries, the number of the first one, rows of the topology, loads, letters."""
+    """A request over a link: entries, the number of the first one, rows of the topology, and news."""
 
     version: int
     source: _Name
@@ -302,6 +331,7 @@ class Batch(msgspec.Struct, frozen=True):
     cluster: _Cluster = ""
     loads: Annotated[tuple[LoadRow, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
     letters: Annotated[tuple[Letter, ...], msgspec.Meta(max_length=LETTERS_MAX)] = ()
+    receipts: Annotated[tuple[Receipt, ...], msgspec.Meta(max_length=RECEIPTS_MAX)] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):

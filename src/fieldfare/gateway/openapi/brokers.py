@@ -54,6 +54,8 @@ _BROKER = record(
         "counts_through": integer(
             "Subscriptions here with a revision of at most this count for all its later events."
         ),
+        "missing_entries": integer("Entries with events of its that have not come, while later ones have."),
+        "waits_for_filters": boolean("Whether a change of its filters waits here for an earlier one."),
         "sent_twice": integer("Entries that it has sent twice, and that were not appended again."),
     },
     ["name", "links", "is_removed"],
@@ -66,6 +68,11 @@ _STATE = record(
         "links": array(_LINK, "The links to neighbours."),
         "brokers": array(_BROKER, "All brokers that this one knows, itself included."),
         "without_path": integer("Entries whose destinations cannot be reached at present."),
+        "kept_entries": integer("Entries of this broker that their destinations have not confirmed."),
+        "kept_bytes": integer("Bytes of these entries."),
+        "not_kept_entries": integer(
+            "Entries of which no copy was kept since the gateway's start, because the copies have 1 GiB."
+        ),
         "inbox_bytes": integer("Bytes of received entries that are not processed yet."),
         "dropped_events": integer(
             "Events of others that were not valid, were kept back by a filter, or had no space here."

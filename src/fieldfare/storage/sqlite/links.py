@@ -1,6 +1,7 @@
 """The links of a broker in one SQLite file.
 
-``outbox`` has a row per entry and neighbour: `number` is set at the first transmission. ``inbox`` holds
+``outbox`` has a row per entry and neighbour: `number` is set at the first transmission; what is kept of an
+acknowledged entry is in the tables of `storage.sqlite.kept`. ``inbox`` holds
 entries for this broker until they are processed; ids are never used twice. ``peers`` has a row per neighbour,
 ``correspondents`` one per other broker, ``places`` the cursors of the forwarder, and ``own`` the identity.
 Rows have a checksum (see `storage.checksums`). A corrupt entry is noted, and sent on as a `LOST` one, so that
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from itertools import chain
@@ -25,7 +27,8 @@ import msgspec
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.errors import DiskFullError, FormatError, StorageError
-from fieldfare.storage.links import Correspondent, Inbound, Outbox, Part
+from fieldfare.storage.links import KEPT_MAX_BYTES, Correspondent, Inbound, Kept, Outbox, Owed, Part
+from fieldfare.storage.sqlite import kept
 from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
 from fieldfare.storage.sqlite.rebuild import note_structure
 
@@ -59,6 +62,7 @@ _ADD = "INSERT INTO outbox (peer, bytes, entry, checksum) VALUES (?1, length(?2)
 _MOVE = """UPDATE outbox SET peer = ?1, bytes = length(?2), entry = ?2, checksum = row_checksum(?2)
     WHERE id = ?3 AND number IS NULL"""
 """An entry that goes another way keeps its id, and so its place before all later ones."""
+_MARK = "UPDATE outbox SET entry = ?2, bytes = length(?2), checksum = row_checksum(?2) WHERE id = ?1"
 _LAST_ID = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'inbox'"
 _SENT = """SELECT id, number, bytes, entry, checksum FROM outbox
     WHERE peer = ? AND number IS NOT NULL ORDER BY number LIMIT ?"""
@@ -77,6 +81,7 @@ class SqliteLinks:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
+        self._lock = threading.Lock()
         self._connections = SqliteConnections(self.path, _SETTINGS)
         with self._writing() as connection:
             if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
@@ -94,7 +99,10 @@ class SqliteLinks:
                     f"{self.path} holds no links of format {FORMAT}, but format {kind[1]} of application"
                     f" {kind[0]:#x}: restore the file, or start the fieldfare that wrote it"
                 )
+            for statement in kept.SCHEMA:
+                connection.execute(statement)
             self._identity = str(self._own(connection)[0])
+            _, self._kept_bytes = kept.totals(connection)
             # A file that was restored must not use ids again that the log has seen since the copy.
             connection.execute(_LAST_ID, (time.time_ns() // 1_000,))
 
@@ -233,9 +241,44 @@ class SqliteLinks:
         note_corruption(self.path, f"outbox-{id}", what)
         return LOST
 
-    def acknowledge(self, peer: str, number: int) -> None:
+    def acknowledge(
+        self, peer: str, number: int, owed_by: Callable[[bytes], Sequence[Owed]] | None = None
+    ) -> int:
         with self._writing() as connection:
+            size_bytes = left_out = 0
+            if owed_by is not None:
+                room_bytes = KEPT_MAX_BYTES - self._kept_bytes
+                size_bytes, left_out = kept.keep(connection, peer, number, owed_by, room_bytes)
             connection.execute("DELETE FROM outbox WHERE peer = ? AND number <= ?", (peer, number))
+        self._count_kept(size_bytes)
+        return left_out
+
+    def _count_kept(self, change_bytes: int) -> None:
+        with self._lock:
+            self._kept_bytes += change_bytes
+
+    def confirm(self, receipts: Sequence[tuple[str, int, int]]) -> None:
+        with self._writing() as connection:
+            size_bytes = kept.confirm(connection, receipts)
+        self._count_kept(-size_bytes)
+
+    def kept_through(self) -> int:
+        with self._reading() as connection:
+            return kept.last(connection)
+
+    def kept(self, through: int, limit: int) -> list[Kept]:
+        with self._reading() as connection:
+            return kept.page(connection, through, limit)
+
+    def send_again(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
+        with self._writing() as connection:
+            connection.executemany(_ADD, [part for _, parts in ways for part in parts])
+            size_bytes = kept.drop(connection, [id for id, _ in ways])
+        self._count_kept(-size_bytes)
+
+    def kept_totals(self) -> tuple[int, int]:
+        with self._reading() as connection:
+            return kept.totals(connection)
 
     def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
         marks = ", ".join("?" * len(peers))
@@ -256,10 +299,23 @@ class SqliteLinks:
                 else:
                     connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
 
-    def forget(self, state: Correspondent) -> None:
+    def forget(self, state: Correspondent, again: Callable[[bytes], bytes] | None = None) -> None:
         with self._writing() as connection:
+            for id, _, _, entry, expected in connection.execute(_SENT, (state.name, -1)).fetchall():
+                if again is not None and checksum(entry) == expected:
+                    connection.execute(_MARK, (id, again(entry)))
             connection.execute("UPDATE outbox SET peer = '', number = NULL WHERE peer = ?", (state.name,))
+            size_bytes = kept.forget(connection, state.name)
             self._set(connection, [state])
+        self._count_kept(-size_bytes)
+
+    def take_back(self, peer: str, again: Callable[[bytes], bytes]) -> None:
+        with self._writing() as connection:
+            for id, _, _, entry, expected in connection.execute(_SENT, (peer, -1)).fetchall():
+                if entry != LOST and checksum(entry) == expected:
+                    connection.execute(_ADD, ("", again(entry)))
+                    connection.execute(_MARK, (id, LOST))
+            connection.execute("UPDATE outbox SET peer = '' WHERE peer = ? AND number IS NULL", (peer,))
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
         with self._reading() as connection:

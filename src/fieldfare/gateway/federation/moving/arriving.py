@@ -52,8 +52,8 @@ class Arriving:
         self._url = url
         self._filter_max_bytes = filter_max_bytes
 
-    def resend(self) -> None:
-        """Send again what may not have been sent before a restart."""
+    def repeat(self) -> None:
+        """Send the last message of each session again: it may not have been sent, or be lost."""
         for move in self._book.in_state("accepted"):
             self._accept(move)
 

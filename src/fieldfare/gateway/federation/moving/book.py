@@ -96,7 +96,7 @@ class Book:
 
     def in_state(self, *states: State) -> list[Move]:
         """Return the moves in some states."""
-        return [each for each in self.moves.values() if each.state in states]
+        return [each for each in list(self.moves.values()) if each.state in states]
 
     def progress(self, session: str) -> Progress:
         """Return what this process remembers of a session, until its end."""

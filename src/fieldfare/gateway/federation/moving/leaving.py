@@ -88,6 +88,12 @@ class Leaving:
         for move in self._book.in_state("offered"):
             # Whether it was offered is not known; it must not be accepted after it is cancelled.
             self._book.run_now((move.space, move.id), partial(self._store, replace(move, state="cancelled")))
+        self.repeat()
+        for move in self._book.in_state("moved"):
+            self._drop_rest(move)
+
+    def repeat(self) -> None:
+        """Send the last message of each session again; one of an offer that is lost is cancelled in time."""
         for move in self._book.in_state("cancelled"):
             self._book.send(move.peer, move.session, Cancelled())
         for move in self._book.in_state("ended"):
@@ -95,7 +101,6 @@ class Leaving:
         for move in self._book.in_state("moved"):
             if not move.is_told:
                 self._hand_over(move)
-            self._drop_rest(move)
 
     def _drop_rest(self, move: Move) -> None:
         """Remove a subscription that was kept for its dead letters, once it has none."""

@@ -52,7 +52,7 @@ class Moves:
         self._next_s = 0.0
         inbox.on_move = self._receive
         self._leaving.resend()
-        self._arriving.resend()
+        self._arriving.repeat()
         for move in self._book.in_state("here", "cancelled"):
             self._drop_if_gone(move)
         for space in {move.space for move in self._book.moves.values()}:
@@ -99,6 +99,11 @@ class Moves:
                     self._admit(move.earlier.digest)
             case _:
                 await self._leaving.taken(move)
+
+    def repeat(self) -> None:
+        """Send the last message of each session again: it may be gone with a broker between."""
+        self._leaving.repeat()
+        self._arriving.repeat()
 
     async def peer_removed(self, name: str) -> None:
         """End the moves from and to a broker that is gone for good; it can be repeated."""
