@@ -280,8 +280,12 @@ def test_a_killed_compaction_changes_no_answer_and_the_next_one_finishes_it(
     ]
 
 
-def test_a_broken_block_is_an_error_that_names_the_file(log: FileMatchLog) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_broken_block_is_an_error_that_names_the_file(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
     """Every truncation and every flipped byte is either noticed or harmless."""
+    monkeypatch.setattr(match_block, "PACKED_MATCHES", 0 if packed else 1 << 30)
     matches = some_matches(12, most_events=3)
     log.write(block_of(matches, 0, 12))
     [path] = files_of(log)
@@ -306,8 +310,11 @@ def test_a_broken_block_is_an_error_that_names_the_file(log: FileMatchLog) -> No
     assert noticed > 100
 
 
-def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> None:
+def test_a_length_that_has_rotted_is_no_lack_of_memory(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No machine has that much memory, so a reader that waited for it never got past the block."""
+    monkeypatch.setattr(match_block, "PACKED_MATCHES", 0)
     log.write(block_of(some_matches(30), 0, 30))
     [path] = files_of(log)
     whole = path.read_bytes()
@@ -320,6 +327,20 @@ def test_a_length_that_has_rotted_is_no_lack_of_memory(log: FileMatchLog) -> Non
         path.write_bytes(whole[: frame - 8] + (length | 1 << 60).to_bytes(8, "little") + whole[frame:])
         with pytest.raises(CorruptBlockError):
             FileBlock(path, 0, (0, 30)).check()
+
+
+def test_the_block_of_one_record_is_read_without_a_listing_and_others_with_one(log: FileMatchLog) -> None:
+    matches = some_matches(6)
+    for start, end in ((0, 1), (1, 2), (2, 5), (5, 6)):
+        log.write(block_of(matches, start, end))
+    reader, listed = FileMatchLog(log.folder), list[int]()
+    covering = reader._listing.covering
+    reader._listing.covering = lambda offset, **more: listed.append(offset) or covering(offset, **more)
+    found = [reader.block_at(offset) for offset in (0, 1, 2, 5, 6)]
+    assert [block and (block.start, block.end) for block in found] == [(0, 1), (1, 2), (2, 5), (5, 6), None]
+    assert listed == [2, 6]
+    assert reader.block_at(1) is found[1], "used lately"
+    assert reader.block_at(4) is found[2]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ _ASKED = re.compile(r"of size ([0-9]+) failed")
 _NEVER_BYTES = 1 << 30
 """Allocation size, in bytes, from which a failure is due to a corrupt length: no list of a batch is that
 large."""
+PACKED_MATCHES = 256
+"""Matches from which on a block is compressed: for fewer, setting that up takes most of the time."""
 WAITING_BATCHES = 256
 """Maximum batches kept in memory while a block is written, about 20 MB; further ones go to a temporary
 file."""
@@ -123,7 +125,8 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         )
         encoded = msgspec.json.encode(header)
         schema = _SCHEMA.with_metadata({_METADATA_KEY: encoded, _CHECKSUM_KEY: b"%d" % zlib.crc32(encoded)})
-        options = _NOISE_OPTIONS if matches > NOISE_MATCHES * numbers else _WRITE_OPTIONS
+        is_packed = NOISE_MATCHES * numbers >= matches >= PACKED_MATCHES
+        options = _WRITE_OPTIONS if is_packed else _NOISE_OPTIONS
         with pa.ipc.new_file(file, schema, options=options) as writer:
             for row in batches.rows(directory):
                 writer.write_batch(row)
