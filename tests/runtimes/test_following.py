@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import sys
@@ -300,6 +301,39 @@ def test_the_loop_goes_on_when_its_file_is_removed(service: Service, monkeypatch
     wait_until_matched(service, [])
     loop.stop()
     assert loop.exception() is None
+    service.check()
+
+
+def test_a_hole_is_matched_though_later_records_are(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that cannot be synced is removed, see `FileMatchLog.sync`; later ones are there already."""
+    for name, value in {"STOPPED_S": 0.2, "FOLLOW_S": DEADLINE_S, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    settings = MicroBatchSettings(split_bytes=1 << 20)
+    context: Any = FakeContext()
+    jobs: Any = HangingJobs(service, settings, context)
+    jobs.calls = 1
+    loop = MatchLoop(context, service.folder, settings, jobs)
+    wait_until_matched(service, [])
+    matches, holes = open_match_log(service.folder.matches_url).partition(0), 0
+    for _ in range(3):
+        service._publish()
+        wait_until_matched(service, [])
+        block = matches.block_at(len(service.records) - 1)
+        assert block is not None
+        service._publish()
+        wait_until_matched(service, [])
+        service.folder.heartbeat.write_text(json.dumps({"matched": [block.start]}))
+        Path(block.path).unlink()  # type: ignore[attr-defined]
+        until_s = time.monotonic() + DEADLINE_S
+        while open_match_log(service.folder.matches_url).partition(0).end() < len(service.records):
+            assert time.monotonic() < until_s
+            assert loop.is_active, loop.exception()
+            time.sleep(0.01)
+        holes += 1
+    loop.stop()
+    assert holes == 3
     service.check()
 
 

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Protocol
 
 from pyspark import SparkContext
 
 from fieldfare.model import Offsets
+from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.following import FollowerLane
@@ -93,7 +95,7 @@ class MatchLoop:
         self.jobs = jobs
         self.is_ready = False
         self._context = context
-        self._following = folder.following
+        self._following, self._heartbeat = folder.following, folder.heartbeat
         self._settings = settings
         self._until_end = until_end
         self._planner = BatchPlanner(folder, settings)
@@ -167,7 +169,7 @@ class MatchLoop:
     def _keep_followed(self, follow: Follow) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail."""
         running: list[_Following] = []
-        progress = _Progress(self._planner)
+        progress = _Progress(self._planner, self._heartbeat)
         try:
             while not self._stop.is_set():
                 self._woken.clear()
@@ -243,16 +245,28 @@ class _Following:
 
 
 class _Progress:
-    """Notices that records wait and nothing is matched."""
+    """Notices that records wait and nothing is matched.
 
-    def __init__(self, planner: BatchPlanner) -> None:
+    It looks from the end of the durable matches on, as the heartbeat reports it: a block that could not be
+    synced was removed, and leaves a hole in front of later ones.
+    """
+
+    def __init__(self, planner: BatchPlanner, heartbeat: Path) -> None:
         self._planner = planner
+        self._heartbeat = heartbeat
         self._tips: Offsets = planner.first()
         self._since_s = time.monotonic()
 
     def has_stopped(self, now_s: float) -> bool:
         """Return whether nothing was matched for `STOPPED_S`, though the index covers what waits."""
-        tips = self._planner.tips(self._tips)
+        tips = self._planner.tips(self._durable() or self._tips)
         if tips != self._tips or not self._planner.can_match(tips):
             self._tips, self._since_s = tips, now_s
         return now_s - self._since_s > STOPPED_S
+
+    def _durable(self) -> Offsets | None:
+        """Return the end of the durable matches of each partition; None if the heartbeat does not say it."""
+        said = read_beat(self._heartbeat).get("matched")
+        if not isinstance(said, list) or len(said) != len(self._tips):
+            return None
+        return tuple(said) if all(isinstance(end, int) for end in said) else None
