@@ -17,30 +17,48 @@ TEMPORARY_SUFFIX = ".tmp"
 _WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]+" + re.escape(TEMPORARY_SUFFIX))
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object], *, synced: bool = True) -> int:
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
     """Write a file under a temporary name, sync it, and rename it into place; return its size in bytes.
 
     Missing folders are created. An existing file is replaced; processes that have it open keep the old one.
-
-    Parameters
-    ----------
-    synced
-        False: the file may be torn, empty or missing after a power failure, until `sync_file` is called.
     """
     temporary = temporary_path(path)
     try:
         with _create(temporary) as file:
             write(file)
             file.flush()
-            if synced:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
             size_bytes = file.tell()
         os.rename(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if synced:
-        sync_folder(path.parent)
+    sync_folder(path.parent)
+    return size_bytes
+
+
+def write_file_unsynced(path: Path, write: Callable[[BinaryIO], object]) -> int:
+    """Write a file like `write_file`, but sync it only if another one has its name; return its size in bytes.
+
+    A new file may be torn, empty or missing after a power failure, until `sync_file` is called. A durable one
+    is never replaced by one that is not, even if it appears while this one is written.
+    """
+    temporary = temporary_path(path)
+    try:
+        with _create(temporary) as file:
+            write(file)
+            size_bytes = file.tell()
+        try:
+            os.link(temporary, path)
+        except OSError:  # The name is taken, or the file system has no links.
+            sync_file(temporary)
+            os.rename(temporary, path)
+            sync_folder(path.parent)
+            return size_bytes
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    temporary.unlink(missing_ok=True)
     return size_bytes
 
 

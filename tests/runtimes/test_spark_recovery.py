@@ -332,6 +332,26 @@ def test_a_heartbeat_of_before_that_is_garbage_stops_no_pipeline(tmp_path: Path,
     assert (heartbeat.predecessor_died, heartbeat.told) == (True, None)
 
 
+def test_what_is_durable_is_known_after_a_power_failure_where_files_have_no_second_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, torn blocks were reported as matched, and their matches lost."""
+
+    def refused(*arguments: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    folder, log = open_service(tmp_path)
+    matches = FileMatchLog(folder.matches)
+    log.append([good(0)])
+    matches.write(recovery_block(0))
+    heartbeat = PipelineHeartbeat(folder, log, matches)
+    for _ in range(2):
+        heartbeat.beat("running")
+    folder.heartbeat.write_bytes(b"")
+    assert PipelineHeartbeat(folder, log, matches).told == (1,)
+
+
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -129,7 +129,7 @@ class TornMatches(MemoryMatchPartition):
         return end
 
     def recover(self, from_offset: int) -> int:
-        for block in [block for block in self.torn if block.start >= from_offset]:
+        for block in [block for block in self.torn if block.end > from_offset]:
             self.forget_block(block)
         return self.sync(from_offset)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from tests.doses import drawn
 
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
-from fieldfare.storage.files import match_block
+from fieldfare.storage.files import match_block, match_log
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import BELL, FileMatchLog
@@ -398,6 +399,30 @@ def test_a_block_that_is_durable_is_replaced_by_none_that_is_not(
     log.write(block, synced=False)
     path = BlockFile(0, 10).path(log.folder)
     assert {path.stat().st_ino, path.parent.stat().st_ino} <= synced
+
+
+def test_a_block_that_becomes_durable_while_another_is_written_is_replaced_by_none_that_is_not(
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that was stopped as it wrote a block, while another one wrote the same."""
+    block, synced = block_of(some_matches(10), 0, 10), set[int]()
+    real_write, real_sync = match_log.write_block, os.fsync
+
+    def late(block: NewMatchBlock, file: BinaryIO) -> None:
+        real_write(block, file)
+        monkeypatch.setattr(match_log, "write_block", real_write)
+        log.write(block, synced=False)
+        assert log.sync(0) == 10
+
+    def record(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real_sync(descriptor)
+
+    monkeypatch.setattr(match_log, "write_block", late)
+    monkeypatch.setattr(os, "fsync", record)
+    log.write(block, synced=False)
+    assert BlockFile(0, 10).path(log.folder).stat().st_ino in synced
+    assert files_of(log) == [BlockFile(0, 10).path(log.folder)]
 
 
 def test_compaction_leaves_no_record_to_a_block_that_is_not_durable(

@@ -24,7 +24,16 @@ from fieldfare.gateway.delivery.match_log_follower import ReadResult
 from fieldfare.model import space_name
 from fieldfare.storage.event_log import Appended
 
-STEPS = ("received", "decoded", "appended", "seen", "matched", "noticed", "fetched", "sent")
+STEPS = {
+    "received": "The request has come.",
+    "decoded": "It was read, and its events checked.",
+    "appended": "The events are durable in the event log.",
+    "seen": "A matching task has seen them.",
+    "matched": "Their matches were found.",
+    "noticed": "The gateway has read the matches.",
+    "fetched": "The first subscriber's message was composed.",
+    "sent": "It was handed to the connection, or accepted by the push address.",
+}
 """The steps in order; see docs/metrics.md."""
 
 RECORDS_PER_S_MAX = 200.0

@@ -16,6 +16,7 @@ from fieldfare.cli.app import app
 from fieldfare.gateway.federation.links import Peer
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import Answer
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Correspondent
 from fieldfare.storage.sqlite.links import SqliteLinks
 
@@ -217,3 +218,29 @@ def test_a_broker_that_is_removed_after_an_offer_leaves_no_subscription_between_
         left.start()
         assert left.client.get(OF_ONE).json()["filter"] == "data.n >= 0"
         assert left.client.delete(OF_ONE).status_code == 204
+
+
+def test_a_link_that_breaks_while_the_disk_is_full_comes_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that sends to the neighbour ended with the error; nothing was sent until the next start."""
+    is_full, refusals = True, 0
+    real = SqliteLinks.set_row
+
+    def set_row(self: SqliteLinks, version: int, rows: bytes) -> None:
+        nonlocal refusals
+        if is_full:
+            refusals += 1
+            raise StorageError("the disk is full")
+        real(self, version, rows)
+
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("far", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and a.is_quiet())
+        monkeypatch.setattr(SqliteLinks, "set_row", set_row)
+        b.stop()
+        until(lambda: refusals)
+        is_full = False
+        b.start()
+        a.publish(1)
+        assert b.take("far", 1) == [1]

@@ -83,6 +83,42 @@ def test_an_unfinished_batch_is_no_gap_to_pass_over(tmp_path):
     run(work)
 
 
+def test_who_waits_at_a_gap_goes_on_when_it_is_filled_whatever_has_seen_it(tmp_path):
+    """A block that could not be synced was removed, and a round of maintenance saw that readers wait there.
+
+    Nobody told them when its records were matched again: two subscriptions of a trial stood still.
+    """
+
+    async def work() -> None:
+        async with running(tmp_path, stats_s=3600, maintenance_s=3600) as r:
+            await r.subscribe("a", "data.x = 1")
+            await publish_and_match(r, 4)
+            r.pipeline.beat(0)
+            await r.gateway.tail.catch_up()
+            path = block_path(r, 1)
+            content = path.read_bytes()
+            path.unlink()
+            await r.ack("a", (await r.pull("a", max=1))[0]["position"])
+            waiting = asyncio.create_task(r.pull("a", max=10, wait_s=60))
+            while not r.gateway.tail.gap_seen:
+                assert not waiting.done()
+                await asyncio.sleep(0.005)
+            await r.gateway.background.maintain()
+            path.write_bytes(content)
+            await r.gateway.background.maintain()
+            async with asyncio.timeout(20):  # at the end of its wait a pull reads by itself
+                found = [message["position"] for message in await waiting]
+            await r.ack("a", *found)
+            while len(found) < 3:
+                more = [message["position"] for message in await r.pull("a", max=10, wait_s=30)]
+                assert more
+                await r.ack("a", *more)
+                found += more
+            assert found == ["0-1-0", "0-2-0", "0-3-0"]
+
+    run(work)
+
+
 def test_retention_keeps_what_is_matched_but_not_committed_for_good(tmp_path):
     async def work() -> None:
         async with running(tmp_path, retention_s=1) as r:
@@ -239,6 +275,29 @@ def test_a_torn_block_at_the_end_is_left_to_a_pipeline_that_starts(tmp_path):
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 3)
             r.pipeline.beat(2, state="starting")
+        rot(block_path(r, 2))
+        async with running(tmp_path, stats_s=0.01) as r:
+            assert await pull_all(r, "a") == ["0-0-0", "0-1-0"]
+            assert r.gateway.maintenance.is_asked
+            r.gateway.maintenance.mend()
+            assert r.gateway.match_log.aside() == []
+            r.gateway.match_log.recover(2)
+            r.pipeline.step()
+            r.pipeline.beat()
+            assert await pull_all(r, "a", wait_s=1) == ["0-2-0"]
+
+    run(work)
+
+
+def test_a_torn_block_is_left_to_a_pipeline_that_has_not_started_since_a_power_failure(tmp_path):
+    """The last heartbeat before a power failure says that the pipeline runs, for the seconds until the next
+    one starts: torn blocks were set aside, which that one would have matched again."""
+
+    async def work() -> None:
+        async with running(tmp_path, stats_s=0.01) as r:
+            await r.subscribe("a", "data.x = 1")
+            await publish_and_match(r, 3)
+            r.pipeline.beat(2)
         rot(block_path(r, 2))
         async with running(tmp_path, stats_s=0.01) as r:
             assert await pull_all(r, "a") == ["0-0-0", "0-1-0"]

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from gateway_support import BATCH, NaivePipeline, encode, event, served, until
 
+from fieldfare.cli.trace import STEPS as cli_steps
 from fieldfare.cli.trace import render, summarize
 from fieldfare.gateway import tracing
 from fieldfare.gateway.context import Gateway
@@ -105,6 +106,10 @@ def test_a_client_that_leaves_ends_its_trace(tmp_path: Path) -> None:
         with pytest.raises(httpx.ReadTimeout):
             client.get("/v1/trace?seconds=60", timeout=0.5)
         until(lambda: not gateway.tracer._traces)
+
+
+def test_the_command_knows_all_steps() -> None:
+    assert ["received", *cli_steps] == list(STEPS)
 
 
 def test_nothing_is_recorded_without_a_trace() -> None:

@@ -151,8 +151,13 @@ class AsyncWorkers:
 
 def is_being_ended() -> bool:
     """Whether the calling worker itself is being cancelled, and not only something that it awaited."""
+    return _cancellations() > 0
+
+
+def _cancellations() -> int:
+    """Return the number of requests to cancel the calling task."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
 
 
 class AsyncPromise(asyncio.Future[Value]):
@@ -189,11 +194,12 @@ class AsyncReader(Generic[Value]):
 
     async def next(self) -> Value:
         """Return the next value; StopAsyncIteration at the end, or when the reader is closed."""
+        before = _cancellations()
         self._waiting = asyncio.create_task(self._next())
         try:
             return await self._waiting
         except asyncio.CancelledError:
-            if self._closed:
+            if self._closed and _cancellations() == before:
                 raise StopAsyncIteration from None
             raise
         finally:

@@ -28,9 +28,9 @@ from fieldfare.filters import Filter
 from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.link_filters import permitted
+from fieldfare.gateway.federation.link_rates import NO_LIMITS, LinkRates
 from fieldfare.gateway.federation.receipts import Receipts, owed_of
 from fieldfare.gateway.federation.wire import (
-    BATCH_BYTES,
     BATCH_ENTRIES_MAX,
     MEDIA_TYPE,
     VERSION,
@@ -79,42 +79,6 @@ OUTBOXES_MAX_BYTES = 16 << 30
 and this broker's own events wait in its log."""
 
 logger = logging.getLogger("fieldfare.gateway.federation")
-
-
-PACED_S = 1.0
-"""Seconds of a link's rate that a batch may have: a slow link gets small batches, and shows that it is up."""
-
-PACED_MIN_BYTES = 16 << 10
-"""Minimum bytes of such a batch; a single larger entry is sent alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRates:
-    """Maximum bytes per second that a broker sends over each link, on average; 0 means no limit.
-
-    Attributes
-    ----------
-    bytes_per_s
-        For everything.
-    catch_up_bytes_per_s
-        For full batches, of which there are many after an interruption.
-    """
-
-    bytes_per_s: float = 0
-    catch_up_bytes_per_s: float = 0
-
-    def batch_bytes(self) -> int:
-        """Return the bytes of entries after which a batch ends."""
-        rates = [rate for rate in (self.bytes_per_s, self.catch_up_bytes_per_s) if rate]
-        return min([BATCH_BYTES, *(max(PACED_MIN_BYTES, int(rate * PACED_S)) for rate in rates)])
-
-    def buckets(self, now_s: float) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """Return the bytes that one link may send, and those that it may send in full batches."""
-        of_all, of_full = (
-            TokenBucket(rate, rate * PACED_S, 0.0, now_s) if rate else None
-            for rate in (self.bytes_per_s, self.catch_up_bytes_per_s)
-        )
-        return of_all, of_full
 
 
 class LinkError(ValueError):
@@ -198,7 +162,7 @@ class Links:
         key: str | None,
         tls: ssl.SSLContext,
         receipts: Receipts,
-        rates: LinkRates = LinkRates(),
+        rates: LinkRates = NO_LIMITS,
         filters: Mapping[str, Filter] | None = None,
     ) -> None:
         self.receipts = receipts
@@ -227,6 +191,9 @@ class Links:
         """Number of entries of which no copy is kept, since there were too many."""
         self.is_held = False
         """Whether entries may not be sent: earlier ones may still have to get their ways."""
+        self._storing = asyncio.Lock()
+        self._is_stored = True
+        """Whether the file has the topology as it is now."""
 
     def start(self) -> None:
         """Start sending, on the running event loop."""
@@ -261,7 +228,8 @@ class Links:
             peer.failures, peer.trouble = 0, ""
             if self._clusters.set_up(peer.name, is_up=True):
                 logger.info("the link to the broker %s is up", peer.name)
-                await self._changed()
+                self._is_stored = False
+            if not self._is_stored and await self._try_to_store():
                 continue
             wait_s = _wait_s(peer)
             if wait_s > 0:
@@ -277,7 +245,8 @@ class Links:
         peer.trouble = str(error) or type(error).__name__
         if peer.failures >= DOWN_AFTER and self._clusters.set_up(peer.name, is_up=False):
             logger.warning("the link to the broker %s is down: %s", peer.name, peer.trouble)
-            await self._changed()
+            self._is_stored = False
+            await self._try_to_store()
         pause_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(peer.failures, 16))
         await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
 
@@ -286,10 +255,25 @@ class Links:
         self._clusters.remove(name)
         await self._changed()
 
+    async def _try_to_store(self) -> bool:
+        """Store a topology that has changed; return False if that has to be tried again."""
+        try:
+            await self._changed()
+        except (StorageError, OSError) as error:
+            logger.error("the state of the links could not be stored; retrying: %s", error)
+            return False
+        return True
+
     async def _changed(self) -> None:
         """Store the topology, and have entries rerouted and neighbours told."""
-        rows = encoder.encode(self._clusters.rows)
-        await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
+        self._is_stored = False
+        async with self._storing:  # else an older state could be written after a newer one
+            rows, self._is_stored = encoder.encode(self._clusters.rows), True
+            try:
+                await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
+            except BaseException:
+                self._is_stored = False
+                raise
         self.must_reroute = self.is_held = True
         self.on_change()
         self.poke()

@@ -17,7 +17,8 @@ from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.link_filters import read_link_filters
-from fieldfare.gateway.federation.links import LinkRates, Links
+from fieldfare.gateway.federation.link_rates import LinkRates
+from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.moving.book import MoveParts
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.receipts import Receipts

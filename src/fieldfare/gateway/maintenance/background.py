@@ -89,6 +89,8 @@ class Background:
         # Clients cannot use subscriptions while the gateway hangs or is stopped: that time does not count.
         await self._unused.round(min(elapsed_s, 2 * self._settings.maintenance_s))
         await asyncio.to_thread(self._maintenance.round, elapsed_s)
+        # It has done what `_observe` would have done for readers that wait at a gap or a corrupt block.
+        self._deliveries.look_again()
 
 
 async def _repeat(name: str, period_s: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.replays import Replays
 from fieldfare.gateway.federation.service import Federation
-from fieldfare.gateway.maintenance.readiness import PIPELINE_WORKS, read_heartbeat
+from fieldfare.gateway.maintenance.readiness import PIPELINE_WORKS, LastBeat, read_heartbeat
 from fieldfare.gateway.maintenance.replays import ReplayMaintenance
 from fieldfare.gateway.maintenance.restored import committed_offsets, pass_over_all_lost
 from fieldfare.gateway.metrics import Metrics
@@ -109,6 +110,8 @@ class Maintenance:
         )
         self._checked: tuple[str, str | None] = DEFAULT_SPACE, None
         """The space and id of the last subscription checked."""
+        self._first_beat = self._read_heartbeat()
+        """The pipeline's heartbeat at the start: it may be from before a power failure."""
         self.notices: tuple[str, ...] = ()
         """Problems that the operator should know, one sentence each."""
         self._update_notices()
@@ -218,10 +221,13 @@ class Maintenance:
 
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match; before that, it may rewrite torn blocks."""
-        try:
-            return read_heartbeat(self.settings.folder.heartbeat).state in PIPELINE_WORKS
-        except (OSError, msgspec.DecodeError):
-            return False
+        beat = self._read_heartbeat()
+        return beat is not None and beat.state in PIPELINE_WORKS and beat != self._first_beat
+
+    def _read_heartbeat(self) -> LastBeat | None:
+        with suppress(OSError, msgspec.DecodeError):
+            return read_heartbeat(self.settings.folder.heartbeat)
+        return None
 
     def _compact(self) -> None:
         # Only durable blocks: a compacted one says that nothing before it is matched again.

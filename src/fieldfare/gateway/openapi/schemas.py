@@ -60,7 +60,7 @@ _SERVICE_SCHEMAS: Json = {
                             "description": "When it passed each step, in milliseconds since its request came;"
                             " without the steps that it has not reached. `fetched` and `sent` are of its"
                             " first delivery.",
-                            "properties": {step: number() for step in STEPS},
+                            "properties": {step: number(text) for step, text in STEPS.items()},
                             "required": ["received", "decoded", "appended"],
                         },
                     }

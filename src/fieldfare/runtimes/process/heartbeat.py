@@ -108,8 +108,7 @@ class Heartbeat:
                 write_file(self._path, lambda file: file.write(text))
                 self._synced = to_sync
                 if self._synced_name:
-                    with suppress(OSError):  # a file system without links
-                        link_file(self._path, synced_path(self._path))
+                    self._keep(text)
                 return
             # No figure that others rely on is new. A power failure may damage this file, not the synced one.
             partial = self._path.with_suffix(".partial")
@@ -120,6 +119,14 @@ class Heartbeat:
                 raise
             self._write_in_place(text)
             self._synced = to_sync
+
+    def _keep(self, text: bytes) -> None:
+        """Give the file a second name, which no beat that is not synced replaces."""
+        try:
+            link_file(self._path, synced_path(self._path))
+        except OSError:  # The file system has no links, or the disk is full.
+            with suppress(OSError):
+                write_file(synced_path(self._path), lambda file: file.write(text))
 
     def _write_in_place(self, text: bytes) -> None:
         """Overwrite the file on a full disk: it has room for another beat, and a new file would have none."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from fieldfare.files import make_folder, sync_file, sync_folder, write_file
+from fieldfare.files import make_folder, sync_file, sync_folder, write_file, write_file_unsynced
 from fieldfare.storage.bell import Bell
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files.compaction import Compaction
@@ -106,10 +106,10 @@ class FileMatchLog:
 
     def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         path = BlockFile(block.start, block.end).path(self.folder)
-        # A late task's block may replace a durable one, which `sync` does not look at again.
-        synced = synced or path.exists()
         try:
-            size_bytes = write_file(path, lambda file: write_block(block, file), synced=synced)
+            # A late task's block may replace a durable one, which `sync` does not look at again.
+            write = write_file if synced else write_file_unsynced
+            size_bytes = write(path, lambda file: write_block(block, file))
         except OSError as error:
             raise MatchLogError(f"{path} could not be written: {error}") from error
         self.bell.ring()
