@@ -86,7 +86,7 @@ def test_an_unfinished_batch_is_no_gap_to_pass_over(tmp_path):
 def test_who_waits_at_a_gap_goes_on_when_it_is_filled_whatever_has_seen_it(tmp_path):
     """A block that could not be synced was removed, and a round of maintenance saw that readers wait there.
 
-    Nobody told them when its records were matched again: two subscriptions of a trial stood still.
+    They were not read again when the gap was filled: two subscriptions of a trial received nothing more.
     """
 
     async def work() -> None:
