@@ -16,7 +16,7 @@ from trials import ACCIDENTS, DECK, KINDS, Report, find_compiler, only, run_tria
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-SMALL = ("kill gateway", "cut", "failing", "nonsense", "flood nested")
+SMALL = ("kill gateway", "cut", "failing", "restart whole", "nonsense", "flood nested")
 
 
 def check(folder: Path, seed: int, deck: tuple[str, ...]) -> None:

@@ -7,8 +7,10 @@ have come to whoever it matched; then the next trial begins on an empty disk.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -22,15 +24,16 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from accidents import HOOKS, MIB, LossyDisk, fill, frozen, lossy_disk, readiness, victims_of
+from accidents import HOOKS, MIB, LossyDisk, fill, frozen, kill, lossy_disk, readiness, victims_of
 from bursts import burst, draw
 from ledger import Fault
 from load import LoadSettings
 from scene import BUSY, Scene, scene
-from service_support import until
+from service_support import MARKS, until
 from wire import Wire
 
 from fieldfare.client import Client
+from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare_lab.floods import FLOODS, QUOTAS, flooding
 from fieldfare_lab.kafka_broker import KafkaBroker
 
@@ -39,6 +42,8 @@ READY_S = 600.0
 """Longer than the machine needs that does much else besides: who is not ready then never will be."""
 HUNG_S = 20
 """What has hung so long is started anew: sooner than by default, for a trial hangs often."""
+RESTART_S = 12.0
+"""Seconds that a restart takes, about."""
 WEEK_S = 7 * 86_400
 DISK_BYTES = 900 * MIB
 LOAD = LoadSettings(pace_s=0.03, large_share=0.02, bulk_subscriptions=2_500)
@@ -229,6 +234,25 @@ class Trial:
         finally:
             self.wire.delay_s = 0.0
 
+    def restart(self, kind: str) -> None:
+        """All processes are replaced by new ones; if `kind` is "killed", one of them is killed meanwhile."""
+        service = self.played.service
+        state = service.folder.heartbeat_of("serve")
+        before = read_beat(state)["restarts"]
+        os.kill(service.process.pid, signal.SIGUSR2)
+        if kind == "killed":
+            self.played.linger(self.random.uniform(0, RESTART_S))
+            victim = self.random.choice(PROCESSES)
+            # Of two of a kind, one prepares to replace the other.
+            pids = service.processes(MARKS[victim])
+            if pids:
+                kill([self.random.choice(pids)])
+                self.report.kills[victim] += 1
+        until(lambda: read_beat(state).get("restarts", 0) > before, READY_S, "(restarted, or refused to)")
+        if kind != "killed":
+            assert read_beat(state)["error"] is None, read_beat(state)["error"]
+        service.wait_ready()
+
     def files(self, kind: str) -> None:
         """A process may open no more files than it has open."""
         for pid in victims_of(self.played.service, kind):
@@ -304,8 +328,7 @@ ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
     name: getattr(Trial, name)
     for name in (
         *("kill", "burst", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files"),
-        "nonsense",
-        "flood",
+        *("restart", "nonsense", "flood"),
     )
 }
 
@@ -320,6 +343,7 @@ DECK = (
     *("burst", "burst"),
     *("power", "power", "full", "failing", "failing", "clock", "cut", "slow", "nonsense"),
     *("files gateway", "files driver", "files indexer"),
+    *("restart whole", "restart killed", "restart killed"),
     *(f"flood {kind}" for kind in FLOODS),
 )
 """What happens in one trial, in an order drawn anew for each."""

@@ -14,6 +14,7 @@ import pytest
 
 from fieldfare.cli.app import load_command
 from fieldfare.runtimes.process.notify import ServiceManager
+from fieldfare.runtimes.process.reexec import Inheritance
 from fieldfare.runtimes.process.supervisor import Supervisor
 from fieldfare.runtimes.service.serve import STOP_S
 
@@ -81,9 +82,15 @@ def test_an_abstract_address_is_used() -> None:
         assert received(manager) == ["READY=1"]
 
 
-def test_a_supervisor_tells_its_manager_what_it_does(listening) -> None:
+def test_a_supervisor_tells_its_manager_what_it_does(listening, tmp_path) -> None:
     manager, address = listening
-    supervisor = Supervisor([], say=lambda line: None, manager=ServiceManager({"NOTIFY_SOCKET": address}))
+    supervisor = Supervisor(
+        [],
+        say=lambda line: None,
+        inheritance=Inheritance(str(tmp_path), ("127.0.0.1", 0), -1, -1, ends_with_terminal=False),
+        state=tmp_path / "serve.json",
+        manager=ServiceManager({"NOTIFY_SOCKET": address}),
+    )
     supervisor.request_stop()
     assert supervisor.run() == 0
     assert received(manager) == ["STATUS=stopping", "STOPPING=1", "STATUS=stopped"]

@@ -19,6 +19,10 @@ from fieldfare.runtimes.files.kinds import FileError
 
 COMMANDS = {
     "serve": ("service:serve", "Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C."),
+    "restart": (
+        "restart:restart",
+        "Restart a running service almost without a pause, for a new version or changed settings.",
+    ),
     "publish": ("publishing:publish", "Publish events, and report how many are durable."),
     "subscribe": (
         "follow:subscribe",

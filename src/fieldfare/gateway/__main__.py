@@ -26,7 +26,10 @@ from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.log_lines import configure_logging, process_line
 from fieldfare.runtimes.process.parents import end_with_parent
+from fieldfare.runtimes.process.program import end_process
+from fieldfare.runtimes.process.successors import wait_for_turn
 from fieldfare.runtimes.process.without_pandas import leave_out_pandas
+from fieldfare.storage import load_stores
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.private import keep_private
 
@@ -102,6 +105,9 @@ def main(arguments: list[str] | None = None) -> int:
     except CannotListen as error:
         _say(error)
         return EXIT_PORT_IN_USE
+    load_stores(settings.folder.log_url)
+    if not wait_for_turn():
+        return EXIT_LATER
     try:
         # Held until this process ends: a gateway that is still stopping after its supervisor was killed
         # would overwrite the cursors of its successor.
@@ -134,4 +140,4 @@ def _say(line: object) -> None:
 
 if __name__ == "__main__":
     leave_out_pandas()
-    sys.exit(main())
+    end_process(main())

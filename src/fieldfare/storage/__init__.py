@@ -43,6 +43,7 @@ __all__ = [
     "MoveStore",
     "NewMatchBlock",
     "Registry",
+    "load_stores",
     "open_brokers",
     "open_delayed",
     "open_event_log",
@@ -78,6 +79,13 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_stores(event_log_url: str) -> None:
+    """Load the stores' modules before the first is opened; that takes a third of a second."""
+    log = "kafka.log" if event_log_url.startswith("kafka:") else "sqlite.log"
+    for name in (log, "sqlite.delayed", "sql.registry", "sql.keys", "files.match_log"):
+        import_module(f"{__name__}.{name}")
 
 
 def open_event_log(url: str) -> EventLog:

@@ -94,6 +94,7 @@ class Service:
         return DataFolder.at(self._data)
 
     def __enter__(self) -> Service:
+        self._lines = []
         self._process = subprocess.Popen(
             [
                 sys.executable,

@@ -18,6 +18,7 @@ from fieldfare.planning.cuts import AUTO, CutSettings
 from fieldfare.runtimes.indexer.following import run_indexer
 from fieldfare.runtimes.process.locks import LockTimeoutError
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
+from fieldfare.runtimes.process.successors import wait_for_turn
 from fieldfare.runtimes.process.without_pandas import leave_out_pandas
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     stop = begin("indexer")
     folder = DataFolder.at(options.data.resolve())
+    if not wait_for_turn(stop):
+        return EXIT_FAILED
     try:
         folder.make()
         with only_one(folder.lock_of("indexer"), options.lock_wait):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from fieldfare.runtimes.process.logs import LOG_VARIABLE, set_aside_large
 from fieldfare.runtimes.process.parents import PARENT_VARIABLE, signal_at_parents_death
+from fieldfare.runtimes.process.successors import PREPARED, TURN, TURN_VARIABLE
 
 STOP_LOOK_EVERY_S = 0.02
 
@@ -58,12 +60,69 @@ class ChildSpec:
     may_start: Callable[[], bool] = lambda: True
 
 
-class Child:
-    """A process that was started from a `ChildSpec`."""
+class AdoptedProcess:
+    """A child process that this process started before it replaced its own program (exec)."""
 
-    def __init__(self, spec: ChildSpec) -> None:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Wait until the process ends; return its exit code."""
+        return self._wait(0)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _wait(self, options: int) -> int | None:
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                pid, status = self.pid, 0
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+@dataclass(frozen=True, slots=True)
+class RunningChild:
+    """The facts about a running child that a supervisor needs if it did not start the child itself."""
+
+    pid: int
+    log_start: int
+    is_ready: bool
+
+
+class Child:
+    """A process that was started from a `ChildSpec`.
+
+    Parameters
+    ----------
+    spec
+        How to run it.
+    running
+        The process, if it runs already.
+    turn
+        The child's end of a socket pair, if it replaces a running process; see `successors`.
+    """
+
+    def __init__(
+        self, spec: ChildSpec, *, running: RunningChild | None = None, turn: socket.socket | None = None
+    ) -> None:
         self.spec = spec
         self.is_ready = False
+        self._process: subprocess.Popen[bytes] | AdoptedProcess
+        if running is not None:
+            self.is_ready, self._log_start = running.is_ready, running.log_start
+            self._process = AdoptedProcess(running.pid)
+            return
         spec.log.parent.mkdir(parents=True, exist_ok=True)
         set_aside_large(spec.log)
         with open(spec.log, "ab", buffering=0) as log:
@@ -81,11 +140,17 @@ class Child:
                     **spec.environment,
                     PARENT_VARIABLE: str(os.getpid()),
                     LOG_VARIABLE: str(spec.log.absolute()),
+                    **({} if turn is None else {TURN_VARIABLE: str(turn.fileno())}),
                 },
                 process_group=0,
-                pass_fds=spec.descriptors,
+                pass_fds=(*spec.descriptors, *(() if turn is None else (turn.fileno(),))),
                 preexec_fn=_prepare(signal_at_parents_death()),
             )
+
+    @property
+    def running(self) -> RunningChild:
+        """The facts about the process for another supervisor."""
+        return RunningChild(self.pid, self._log_start, self.is_ready)
 
     @property
     def pid(self) -> int:
@@ -106,10 +171,14 @@ class Child:
         """Tell the process to read its files again, and to reopen its log."""
         self._process.send_signal(signal.SIGHUP)
 
-    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Stop the process with SIGTERM, and kill it and its group after `stop_s`, or at once in a hurry."""
+    def request_stop(self) -> None:
+        """Send SIGTERM."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
+
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Stop the process with SIGTERM, and kill it and its group after `stop_s`, or at once in a hurry."""
+        self.request_stop()
         deadline_s = time.monotonic() + self.spec.stop_s
         while self._process.poll() is None and time.monotonic() < deadline_s and not hurry():
             time.sleep(STOP_LOOK_EVERY_S)
@@ -130,6 +199,41 @@ class Child:
             begins = self._log_start if self._log_start <= size_bytes else 0
             log.seek(max(begins, size_bytes - 16384))
             return log.read().decode(errors="replace").splitlines()[-count:]
+
+
+class Successor:
+    """A child that prepares to replace a running one of the same `ChildSpec`."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self._own, theirs = socket.socketpair()
+        self._own.setblocking(False)
+        try:
+            with theirs:
+                self.child = Child(spec, turn=theirs)
+        except OSError:
+            self._own.close()
+            raise
+        self._is_prepared = False
+
+    def is_prepared(self) -> bool:
+        """Return whether it waits for its turn."""
+        if not self._is_prepared:
+            try:
+                self._is_prepared = self._own.recv(1) == PREPARED
+            except OSError:  # Nothing yet, or it has ended.
+                return False
+        return self._is_prepared
+
+    def take_over(self) -> Child:
+        """Let it take over, once its predecessor has been told to stop; return it."""
+        with suppress(OSError), self._own:  # It may have ended; its supervisor will notice.
+            self._own.send(TURN)
+        return self.child
+
+    def give_up(self) -> None:
+        """Kill it."""
+        self._own.close()
+        self.child.sweep()
 
 
 def _prepare(then: Callable[[], None] | None) -> Callable[[], None]:

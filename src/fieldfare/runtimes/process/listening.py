@@ -35,3 +35,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener.close()
         raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return listener
+
+
+def inherited_listener(descriptor: int) -> socket.socket:
+    """Return a listening socket that the program before this one opened in the same process."""
+    listener = socket.socket(fileno=descriptor)
+    listener.set_inheritable(False)
+    return listener

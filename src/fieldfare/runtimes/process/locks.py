@@ -29,13 +29,26 @@ class FileLock:
         Seconds to wait for another holder.
     end_holder : bool
         Kill a holder that does not release the lock within `wait_s`: it hangs, and nothing else would end it.
+
+    Attributes
+    ----------
+    descriptor : int
+        The file descriptor that holds the lock; -1 while it is not held.
     """
 
     def __init__(self, path: Path, wait_s: float, *, end_holder: bool = False) -> None:
         self._path = path
         self._wait_s = wait_s
         self._end_holder = end_holder
-        self._descriptor = -1
+        self.descriptor = -1
+
+    @classmethod
+    def inherited(cls, path: Path, descriptor: int) -> FileLock:
+        """Return a lock that the program before this one took in the same process."""
+        found = cls(path, 0.0)
+        os.set_inheritable(descriptor, False)
+        found.descriptor = descriptor
+        return found
 
     def acquire(self) -> None:
         """Take the lock; LockTimeoutError if another process holds it for too long."""
@@ -56,7 +69,7 @@ class FileLock:
                     ) from None
                 time.sleep(_POLL_S)
             else:
-                self._descriptor = descriptor
+                self.descriptor = descriptor
                 # The holder's id is for `end_holder` and for users; the lock works without it on a full disk.
                 with contextlib.suppress(OSError):
                     write_pid(self._path, os.getpid())
@@ -64,9 +77,9 @@ class FileLock:
 
     def release(self) -> None:
         """Release the lock."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def __enter__(self) -> FileLock:
         self.acquire()

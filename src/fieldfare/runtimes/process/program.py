@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from fieldfare.runtimes.process.locks import FileLock
 from fieldfare.runtimes.process.log_lines import configure_logging
@@ -46,3 +50,12 @@ def only_one(lock: Path, wait_s: float) -> FileLock:
     supervisor.
     """
     return FileLock(lock, wait_s, end_holder=PARENT_VARIABLE in os.environ)
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process without Python's own tidying: a successor would wait for it for most of a second."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)

@@ -1,4 +1,4 @@
-"""A supervisor: starts processes, watches them, restarts them when they die or hang, and stops them.
+"""A supervisor: starts processes, watches them, restarts them when they die or hang, replaces and stops them.
 
 It knows a list of children (see `ChildSpec`), and nothing of what they do.
 """
@@ -17,6 +17,8 @@ from types import FrameType
 from fieldfare.runtimes.process.children import Child, ChildSpec, describe_exit
 from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.notify import ServiceManager
+from fieldfare.runtimes.process.reexec import Inheritance
+from fieldfare.runtimes.process.restarting import Restarter, ServiceState
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 
 EXIT_GAVE_UP = 1
@@ -42,6 +44,11 @@ class Supervisor:
         Monotonic clock, in seconds.
     logs
         A folder whose log files are rotated when they grow too large.
+    inheritance
+        The files of this program that the next one inherits at a restart, and the children that this one
+        inherits from the previous program.
+    state
+        A file for `ServiceState`.
     manager
         The service manager, which hears when all children are ready and that the supervisor is alive.
         Default: the one that started this process, if any.
@@ -54,13 +61,18 @@ class Supervisor:
         say: Callable[[str], None],
         restarts: RestartSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        inheritance: Inheritance,
+        state: Path,
         logs: Path | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._tell = say
         self._clock = clock
-        self._children: dict[str, Child] = {}
+        running = inheritance.children
+        self._children = {
+            name: Child(spec, running=running[name]) for name, spec in self._specs.items() if name in running
+        }
         self._restarts = {name: Restarts(restarts or RestartSettings()) for name in self._specs}
         self._start_at_s: dict[str, float] = dict.fromkeys(self._specs, 0.0)
         self._logs = logs
@@ -68,9 +80,16 @@ class Supervisor:
         self._logs_due_s = 0.0
         self._stop_signals = 0
         self._reload_asked = False
-        # A process started with nohup shall outlive the terminal.
-        self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        self._ends_with_terminal = inheritance.ends_with_terminal
         self._announced = False
+        self._restarter = Restarter(
+            self._specs,
+            self._children,
+            inheritance,
+            ServiceState(state, inheritance.restarts),
+            self._say,
+            is_due=bool(running),
+        )
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -85,6 +104,11 @@ class Supervisor:
         self._reload_asked = True
         self._wake()
 
+    def request_restart(self) -> None:
+        """Request that all processes are replaced, as SIGUSR2 does. May be called from a signal handler."""
+        self._restarter.request()
+        self._wake()
+
     def _wake(self) -> None:
         with suppress(OSError):  # The pipe is full: it wakes already.
             os.write(self._wake_write, b"x")
@@ -93,6 +117,7 @@ class Supervisor:
         """Run until stopped (0), or until a child exits with a fatal code (`EXIT_GAVE_UP`)."""
         handlers = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
         handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: self.request_reload())
+        handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda number, frame: self.request_restart())
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
         try:
             code = self._watch()
@@ -119,13 +144,15 @@ class Supervisor:
     def _watch(self) -> int:
         while not self._stop_signals:
             now_s = self._clock()
+            self._restarter.step(now_s)
             for name, spec in self._specs.items():
                 child = self._children.get(name)
                 if child is None:
-                    if now_s >= self._start_at_s[name] and spec.may_start():
+                    waits = now_s < self._start_at_s[name] or self._restarter.prepares(name)
+                    if not waits and spec.may_start():
                         self._start(name, spec, now_s)
                     continue
-                if child.has_become_ready():
+                if not self._restarter.is_leaving(name) and child.has_become_ready():
                     self._restarts[name].ready(now_s)
                     self._say(f"{name} ready (process {child.pid})")
                     self._announce()
@@ -157,7 +184,7 @@ class Supervisor:
 
     def _reap_orphans(self) -> None:
         """As the first process of a container: reap processes whose parents ended before them."""
-        own = {child.pid for child in self._children.values()}
+        own = {child.pid for child in self._children.values()} | self._restarter.pids()
         while os.getpid() == 1:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -212,6 +239,7 @@ class Supervisor:
         return code not in child.spec.fatal_codes
 
     def _stop_all(self) -> None:
+        self._restarter.stop()
         for name in self._specs:
             child = self._children.pop(name, None)
             if child is not None:

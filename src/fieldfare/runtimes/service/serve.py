@@ -2,6 +2,7 @@
 
 The supervisor holds the listening socket and passes it to the gateway. So a port in use is noticed before
 anything starts, and while a gateway restarts its clients wait in the socket's queue instead of being refused.
+At SIGUSR2 all processes are replaced, the supervisor's program included; see `restarting`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import errno
 import http.client
 import os
+import signal
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -20,10 +23,11 @@ from types import MappingProxyType
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.kernels import are_kernels_compiled
-from fieldfare.runtimes.process.listening import CannotListen, listening_socket
+from fieldfare.runtimes.process.listening import CannotListen, inherited_listener, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.reexec import Inheritance, check_requested
 from fieldfare.runtimes.process.restarts import RestartSettings
-from fieldfare.runtimes.process.supervisor import Supervisor
+from fieldfare.runtimes.process.supervisor import Supervisor, has_terminal
 from fieldfare.runtimes.process.watching import HangWatch
 from fieldfare.runtimes.service.preparation import Preparation
 from fieldfare.storage.addresses import settle
@@ -185,31 +189,102 @@ def serve(
     say = partial(_write_to_console, say)
     folder = DataFolder(data.absolute())
     try:
-        lock = take_directory(folder)
-    except CannotStart as error:
+        if (checked := check_requested(os.environ)) is not None:
+            return _check_start(folder, (host, port), log, index_store, checked)
+        folder, lock, listener, left = _open(folder, (host, port), log, index_store, say)
+    except (CannotStart, StorageError) as error:
         say(str(error))
         return EXIT_CANNOT_START
-    _tighten(folder, say)
-    try:
-        _end_predecessors(folder)
-        mend_databases(folder.databases, say)
-        folder, listener = settle(folder.root, log, index_store), listening_socket(host, port)
-    except (CannotListen, CannotStart, StorageError) as error:
-        say(f"{error}; name another port with --port" if isinstance(error, CannotListen) else str(error))
-        lock.release()
-        return EXIT_CANNOT_START
     port = listener.getsockname()[1]
-    say(_starting(folder, "https" if is_tls else "http", host, port))
+    if not left.children:  # At an ordinary start.
+        say(_starting(folder, "https" if is_tls else "http", host, port))
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
     ahead = Preparation(commands.get("compiler"), are_kernels_compiled, say)
     others = [_spec(folder, name, commands[name], stall_s, ahead.is_done) for name in ("indexer", "pipeline")]
+    state, logs = folder.heartbeat_of("serve"), folder.logs
+    specs = [gateway, *others]
     try:
-        return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
+        return Supervisor(specs, say=say, restarts=restarts, inheritance=left, state=state, logs=logs).run()
     finally:
         ahead.stop()
         listener.close()
         lock.release()
+
+
+def _open(
+    folder: DataFolder,
+    address: tuple[str, int],
+    log: str | None,
+    index_store: str | None,
+    say: Callable[[str], None],
+) -> tuple[DataFolder, FileLock, socket.socket, Inheritance]:
+    """Return the directory with its addresses, its lock, the listening socket, and the next inheritance.
+
+    Lock and socket are those of the program before this one, if there is one.
+    """
+    inherited = Inheritance.taken(os.environ)
+    lock = _take(folder, inherited, say)
+    try:
+        folder = settle(folder.root, log, index_store)
+        listener = _listen(*address, inherited)
+    except (CannotListen, StorageError) as error:
+        lock.release()
+        hint = "; name another port with --port" if isinstance(error, CannotListen) else ""
+        raise CannotStart(f"{error}{hint}") from None
+    if inherited is not None:
+        left = replace(inherited, address=address, lock=lock.descriptor, listener=listener.fileno())
+    else:
+        # A process started with nohup shall outlive the terminal.
+        ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        descriptors = lock.descriptor, listener.fileno()
+        left = Inheritance(str(folder.root), address, *descriptors, ends_with_terminal=ends_with_terminal)
+    return folder, lock, listener, left
+
+
+def _take(folder: DataFolder, inherited: Inheritance | None, say: Callable[[str], None]) -> FileLock:
+    """Lock the directory; at an ordinary start, wait for an earlier service's processes, and repair files."""
+    if inherited is not None:
+        return FileLock.inherited(folder.lock_of("serve"), inherited.lock)
+    lock = take_directory(folder)
+    _tighten(folder, say)
+    try:
+        _end_predecessors(folder)
+        mend_databases(folder.databases, say)
+    except (CannotStart, StorageError):
+        lock.release()
+        raise
+    return lock
+
+
+def _listen(host: str, port: int, inherited: Inheritance | None) -> socket.socket:
+    """Return the listening socket: the one of the program before this one, unless the address has changed."""
+    if inherited is None:
+        return listening_socket(host, port)
+    listener = inherited_listener(inherited.listener)
+    if inherited.address == (host, port):
+        return listener
+    with listener:
+        return listening_socket(host, port)
+
+
+def _check_start(
+    folder: DataFolder,
+    address: tuple[str, int],
+    log: str | None,
+    index_store: str | None,
+    inherited: Inheritance,
+) -> int:
+    """Check whether this program could continue for a running one, with whose options it was started."""
+    if str(folder.root) != inherited.data:
+        raise CannotStart(f"its data directory is {inherited.data}, and cannot be changed to {folder.root}")
+    settle(folder.root, log, index_store)
+    try:
+        if inherited.address != address:
+            listening_socket(*address).close()
+    except CannotListen as error:
+        raise CannotStart(str(error)) from None
+    return 0
 
 
 def _starting(folder: DataFolder, scheme: str, host: str, port: int) -> str:

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,7 @@ from fieldfare.files import remove_abandoned
 from fieldfare.forwarding import POLICIES
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
+from fieldfare.runtimes.process.successors import is_successor, wait_for_turn
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
 from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
@@ -58,8 +59,9 @@ from fieldfare.runtimes.spark.match_loop import Jobs, MatchLoop
 from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.replays import ReplayRunner
-from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
+from fieldfare.runtimes.spark.session import SparkSettings, standard_error_to
+from fieldfare.runtimes.spark.starting import RunningSpark, remove_scratch, start_spark
+from fieldfare.runtimes.spark.warmup import WarmKeeper
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
@@ -68,8 +70,6 @@ from fieldfare.storage.quarantine import brief
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
 JAVA_ENDS_S = 1.0
-FOLLOWING_JOBS = 2
-"""Jobs that follow the log at a time, beside those that match batches."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
@@ -88,52 +88,46 @@ class Pipeline:
     elastic: ElasticSettings | None = None
     is_ready: bool = False
 
-    def run(self) -> int:
-        """Run loops until `stop` is set or recovery fails; return the process's exit status."""
+    def run(self, running: RunningSpark | None) -> int:
+        """Run loops until `stop` is set or recovery fails; return the process's exit status.
+
+        `running` is Spark, if it has been started already.
+        """
         started_s = time.monotonic()
-        jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
-        end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
+        end_process_of(self.folder.jvm_pid, PREDECESSOR_WAIT_S)
         self.recovery.start(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
         self.heartbeat.beat("starting")
         # Remove what killed processes left: Java's scratch folder, and unfinished files.
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_scratch(self.folder)
         shutil.rmtree(self.folder.checkpoint, ignore_errors=True)
         self.folder.following.unlink(missing_ok=True)
         for folder in (self.folder.run, self.folder.quarantine):
             remove_abandoned(folder)
-        with standard_error_to(self.folder.spark_log):
-            more = {**self._following_config(), **(ELASTIC_CONFIG if self.elastic is not None else {})}
-            session = service_session(self.spark, scratch.resolve(), {**more, **self.spark.properties})
-        jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
-            write_pid(jvm_pid, jvm.pid)
-            slots = ExecutorSlots(session)
-            slots.wait(self.stop, self._still_starting)
-            if not self.stop.is_set():
-                warm_workers(session, slots.plan())
-            _log.info("Spark runs after %.1f s, %d cores", time.monotonic() - started_s, slots.planned)
-            status = self._run_all(session, slots)
+            if running is None:
+                running = start_pipelines_spark(
+                    self.folder, self.spark, self.stop, self._still_starting,
+                    is_elastic=self.elastic is not None, pid_file=self.folder.jvm_pid,
+                )  # fmt: skip
+            else:
+                write_pid(self.folder.jvm_pid, running.java.pid)
+            _log.info(
+                "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, running.slots.planned
+            )
+            status = self._run_all(running.session, running.slots)
         except Exception as error:
-            ended = jvm.poll()
+            ended = None if running is None else running.java.poll()
             said = reason(error) if ended is None else f"the Java process ended with status {ended}"
             self.heartbeat.beat("failed", error=said)
             _log.error("%s", said)
             return 1
         finally:
-            _end(session, jvm)
+            if running is not None:
+                running.end()
         if status == 0:
             self.heartbeat.beat("stopped")
             _log.info("stopped")
         return status
-
-    def _following_config(self) -> dict[str, str]:
-        """Return settings that leave batches all cores while tasks, which mostly sleep, follow the log."""
-        if is_cluster(self.spark.master):
-            return {}
-        cores = self.spark.cores_used
-        lanes = min(cores, self.recovery.partitions)
-        slots = cores + FOLLOWING_JOBS * lanes
-        return {"spark.master": f"local[{slots}]", "spark.default.parallelism": str(cores)}
 
     def _still_starting(self) -> None:
         if self.heartbeat.due:
@@ -238,6 +232,21 @@ class Pipeline:
                 self.heartbeat.beat("recovering", error=why)
 
 
+def start_pipelines_spark(
+    folder: DataFolder,
+    spark: SparkSettings,
+    stop: threading.Event,
+    alive: Callable[[], None] = lambda: None,
+    *,
+    is_elastic: bool = False,
+    pid_file: Path | None = None,
+) -> RunningSpark:
+    """Start Spark for a pipeline; its own output is in a log of its own."""
+    more = ELASTIC_CONFIG if is_elastic else {}
+    with standard_error_to(folder.spark_log):
+        return start_spark(folder, spark, more, stop, alive, pid_file=pid_file)
+
+
 def run(
     folder: DataFolder,
     spark: SparkSettings,
@@ -245,12 +254,13 @@ def run(
     stop: threading.Event,
     forwarding: str = "adaptive",
     elastic: ElasticSettings | None = None,
+    running: RunningSpark | None = None,
 ) -> int:
     """Run the pipeline on a data directory; return the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
-    return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding, elastic).run()
+    return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding, elastic).run(running)
 
 
 def _raise_if_java_ended(session: SparkSession, error: BaseException) -> None:
@@ -261,18 +271,6 @@ def _raise_if_java_ended(session: SparkSession, error: BaseException) -> None:
             jvm.wait(JAVA_ENDS_S)
         if jvm.poll() is not None:
             raise error
-
-
-def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
-    """Stop the session and its Java process, which exits when its standard input closes."""
-    with suppress(Py4JError, OSError):
-        session.stop()
-    if jvm.stdin is not None:
-        jvm.stdin.close()
-    try:
-        jvm.wait(PREDECESSOR_WAIT_S)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -331,8 +329,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.cores, options.driver_memory, options.spark_log_level, options.master, properties
         )
         folder.make()
+        running = None
+        # On a cluster, its predecessor has the executors.
+        if is_successor() and not is_cluster(spark.master):
+            running = start_pipelines_spark(folder, spark, stop)
+        if not wait_for_turn(stop):
+            if running is not None:
+                running.end()
+            return EXIT_FAILED
         with only_one(folder.lock_of("pipeline"), options.lock_wait):
-            return run(folder, spark, batches, stop, options.forwarding, _elastic(options))
+            return run(folder, spark, batches, stop, options.forwarding, _elastic(options), running)
     except LockTimeoutError as error:
         _log.error("another pipeline runs on this data directory: %s", error)
     except FormatError as error:

@@ -1,0 +1,162 @@
+"""Replacing the program of a running supervisor by a newer one, in the same process (exec).
+
+The process keeps its id, so its children stay its children, and a service manager notices nothing. A variable
+of the environment tells the new program which files and children it inherits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fieldfare.runtimes.process.children import RunningChild
+
+INHERITED_VARIABLE = "_FIELDFARE_INHERITED"
+CHECK_VARIABLE = "_FIELDFARE_CHECK_START"
+"""Environment variable of a program that shall only check whether it could continue for another one."""
+
+CHECK_MAX_S = 120.0
+INITIAL_ENVIRONMENT = dict(os.environ)
+"""The environment with which this process was started, before settings of a file were added to it."""
+
+_UNHANDLED = (signal.SIGHUP, signal.SIGUSR2)
+"""Signals that would end the new program before it handles them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """The files and children that a program leaves to the one that replaces it.
+
+    Parameters
+    ----------
+    data
+        The data directory.
+    address
+        The host and port that the service was told to listen on.
+    lock, listener
+        File descriptors of the directory's lock and of the listening socket.
+    children
+        The running children by name.
+    restarts
+        Number of restarts so far.
+    ends_with_terminal
+        Whether the service ends when its terminal is closed.
+    """
+
+    data: str
+    address: tuple[str, int]
+    lock: int
+    listener: int
+    ends_with_terminal: bool
+    children: Mapping[str, RunningChild] = field(default_factory=dict)
+    restarts: int = 0
+
+    @classmethod
+    def taken(cls, environment: MutableMapping[str, str]) -> Inheritance | None:
+        """Remove the inheritance from the environment and return it; None for an ordinary start."""
+        text = environment.pop(INHERITED_VARIABLE, None)
+        return None if text is None else cls._decoded(text)
+
+    @classmethod
+    def _decoded(cls, text: str) -> Inheritance:
+        found: dict[str, Any] = json.loads(text)
+        children = {name: RunningChild(**each) for name, each in found.pop("children").items()}
+        return cls(children=children, address=tuple(found.pop("address")), **found)
+
+    def encoded(self) -> str:
+        """Return it as the text of a variable."""
+        return json.dumps(asdict(self))
+
+    def execute(self) -> None:
+        """Replace this process's program; OSError if that is not possible."""
+        environment = {**INITIAL_ENVIRONMENT, INHERITED_VARIABLE: self.encoded()}
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHANDLED}
+        descriptors = self.lock, self.listener
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        try:
+            os.execve(sys.executable, _command(), environment)
+        finally:  # It failed.
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class ProgramCheck:
+    """A run of the program as it is installed now, which only checks whether it could continue.
+
+    Parameters
+    ----------
+    inheritance
+        What it would inherit.
+    """
+
+    def __init__(self, inheritance: Inheritance) -> None:
+        self._process = subprocess.Popen(
+            _command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**INITIAL_ENVIRONMENT, CHECK_VARIABLE: inheritance.encoded()},
+            process_group=0,
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._printed = b""
+        self._until_s = time.monotonic() + CHECK_MAX_S
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def problem(self) -> str | None:
+        """Return why the program could not continue, empty if it could; None while it is being checked."""
+        self._read()
+        code = self._process.poll()
+        if code is None:
+            if time.monotonic() < self._until_s:
+                return None
+            self.stop()
+            return f"the new program did not start within {CHECK_MAX_S:.0f} s"
+        self._read()
+        if code == 0:
+            return ""
+        lines = [line.strip() for line in self._printed.decode(errors="replace").splitlines()]
+        return f"the new program cannot start: {_reason_in(lines) or f'exit code {code}'}"
+
+    def stop(self) -> None:
+        """Kill it if it runs."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self._printed = (self._printed + (self._process.stdout.read() or b""))[-65536:]
+
+
+def _reason_in(lines: Sequence[str]) -> str:
+    """Return what a program printed as its error; else its last line."""
+    begins = next((number for number, line in enumerate(lines) if line.startswith("error: ")), None)
+    if begins is None:
+        return next((line for line in reversed(lines) if line), "")
+    return "; ".join(filter(None, lines[begins:])).removeprefix("error: ")
+
+
+def check_requested(environment: MutableMapping[str, str]) -> Inheritance | None:
+    """Return what this program would inherit, if it shall only check that; remove the request."""
+    text = environment.pop(CHECK_VARIABLE, None)
+    return None if text is None else Inheritance._decoded(text)
+
+
+def _command() -> list[str]:
+    return [sys.executable, *sys.orig_argv[1:]]
