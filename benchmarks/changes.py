@@ -81,7 +81,9 @@ class Measurement:
                 await client.replace_subscription("changed", f"data.changed = {number}")
                 self.put_s.append(time.monotonic() - asked_s)
                 self.sent_s.append(time.monotonic())
-                both = [publisher.publish(event_of(number, **{kind: number})) for kind in ("changed", "other")]
+                both = [
+                    publisher.publish(event_of(number, **{kind: number})) for kind in ("changed", "other")
+                ]
                 await asyncio.gather(*both)  # Before the next change, which would leave the event unmatched.
 
     async def run(self, seconds: float) -> None:
