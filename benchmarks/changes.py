@@ -2,8 +2,8 @@
 
     python benchmarks/changes.py --json
 
-runs a service with 100,000 subscriptions; 200 single events are published per second. Ten times per second the
-filter of one subscription, whose stream is open, is replaced. As soon as the change is answered, two events
+runs a service with 100,000 subscriptions; 200 single events are published per second. Ten times per second
+the filter of one subscription, whose stream is open, is replaced. As soon as the change is answered, two events
 are published at the same moment: one that only the new filter matches, and one that the filter of another
 subscription has always matched. Prints one JSON object:
 
@@ -132,13 +132,15 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=100_000, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=30.0, help="(default: %(default)s)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fieldfare-changes-") as folder:
-        with Service(Path(folder) / "data") as service:
-            service.wait_until_ready()
-            register(service.url, options.subscriptions)
-            service.wait_until_indexed()
-            measurement = Measurement(service.url)
-            asyncio.run(measurement.run(options.seconds))
+    with (
+        tempfile.TemporaryDirectory(prefix="fieldfare-changes-") as folder,
+        Service(Path(folder) / "data") as service,
+    ):
+        service.wait_until_ready()
+        register(service.url, options.subscriptions)
+        service.wait_until_indexed()
+        measurement = Measurement(service.url)
+        asyncio.run(measurement.run(options.seconds))
     figures = measurement.figures() | {"subscriptions": options.subscriptions}
     if options.json:
         print(json.dumps(figures))

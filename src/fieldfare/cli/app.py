@@ -38,7 +38,10 @@ COMMANDS = {
         "demo:demo",
         "Match a year of real departures against 100,000 travellers' alerts, and check the results.",
     ),
-    "subscriptions": ("subscriptions:app", "Create, list, get, configure, move and delete subscriptions."),
+    "subscriptions": (
+        "subscriptions:app",
+        "Create, import, list, get, configure, move and delete subscriptions.",
+    ),
     "dead-letters": (
         "delivery:app",
         "Dead letters of a subscription: list, retry or clear them.",

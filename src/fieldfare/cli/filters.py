@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from fieldfare.cli import converting
 from fieldfare.cli.connection import connect
 from fieldfare.cli.event_files import EventsOption, read_events
+from fieldfare.cli.filter_texts import FileOption, FilterArgument, compile_text, read_filter
 from fieldfare.cli.output import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -23,12 +23,8 @@ from fieldfare.cli.output import (
     out,
     print_json,
     print_json_line,
-    report_error,
 )
-from fieldfare.filters import Filter, FilterError, compile_filter
-from fieldfare.filters.filter import DIALECTS
 from fieldfare.filters.help import check as check_filter
-from fieldfare.filters.help import convert as convert_filter
 from fieldfare.filters.help import explain as explain_filter
 from fieldfare.filters.help import trace
 from fieldfare.filters.help.documents import (
@@ -38,13 +34,9 @@ from fieldfare.filters.help.documents import (
     trace_document,
 )
 from fieldfare.filters.help.tracing import tree_lines
-from fieldfare.runtimes.files.lines import open_stream
 
 SAMPLE_EVENTS_MAX = 10_000
 """Maximum events of a file that ``explain`` uses as its sample; the rest is not read."""
-
-FILTER_BYTES_MAX = 16 << 20
-"""Maximum bytes read of a filter; the limits of filters are far below."""
 
 app = typer.Typer(
     help="Check, explain, test and convert filters.",
@@ -52,12 +44,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FilterArgument = Annotated[
-    str | None, typer.Argument(metavar="FILTER", help="The filter; default, or -: standard input.")
-]
-FileOption = Annotated[
-    Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the filter from a file.")
-]
 DataOption = Annotated[
     bool, typer.Option("--data", help="Each line of the events is an event's data, not a complete event.")
 ]
@@ -84,7 +70,7 @@ def check(
     fieldfare filter check "data.price => 5 AND data.symbol = NULL"
     ```
     """
-    found = check_filter(_read_filter(filter, file, dialect), dialect)
+    found = check_filter(read_filter(filter, file, dialect), dialect)
     if as_json:
         print_json(check_document(found))
     else:
@@ -121,8 +107,8 @@ def explain(
     """
     if events is not None and space is not None:
         fail("--events and --space cannot be combined", EXIT_USAGE)
-    text = _read_filter(filter, file, dialect, events)
-    compiled = _compile(text, dialect)
+    text = read_filter(filter, file, dialect, events)
+    compiled = compile_text(text, dialect)
     if space is not None:
         with connect(url, space) as client:
             document = client.explain_filter(compiled.text, dialect)
@@ -164,7 +150,7 @@ def test(
     """
     if events is None:
         fail("no events to test with: give --events FILE", EXIT_USAGE)
-    compiled = _compile(_read_filter(filter, file, dialect, events), dialect)
+    compiled = compile_text(read_filter(filter, file, dialect, events), dialect)
     matched = total = 0
     for number, event in read_events(events, as_data=as_data):
         total += 1
@@ -190,67 +176,7 @@ def test(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
-def convert(
-    filter: FilterArgument = None,
-    file: FileOption = None,
-    dialect: DialectOption = "cesql",
-    to: Annotated[str, typer.Option("--to", help="The dialect to convert to: sql.")] = "sql",
-    as_json: JsonOption = False,
-) -> None:
-    """Convert a CESQL, Subscriptions API or EventBridge filter to sql; it matches exactly the same events.
-
-    Example:
-    ```
-    fieldfare filter convert --dialect eventbridge --file pattern.json
-    ```
-    """
-    compiled = _compile(_read_filter(filter, file, dialect), dialect)
-    try:
-        text = convert_filter(compiled, to)
-    except ValueError as error:
-        fail(str(error), EXIT_FAILED if isinstance(error, FilterError) else EXIT_USAGE)
-    if as_json:
-        print_json({"filter": text, "dialect": to})
-    else:
-        sys.stdout.write(text + "\n")
-
-
-def _read_filter(filter: str | None, file: Path | None, dialect: str, events: str | None = None) -> str:
-    """Return the filter's text: from the argument, a file, or standard input."""
-    if dialect not in DIALECTS:
-        try:
-            compile_filter("", dialect)
-        except FilterError as error:
-            problem = error.problems[0]
-            fail(f"{problem.message}\nhint: {problem.hint}", EXIT_USAGE)
-    if filter is not None and file is not None:
-        fail("give FILTER or --file, not both", EXIT_USAGE)
-    if filter is not None and filter != "-":
-        return filter
-    if file is None or str(file) == "-":
-        if events == "-":
-            fail("the filter and the events cannot both come from standard input", EXIT_USAGE)
-        if filter is None and file is None and (sys.stdin is None or sys.stdin.isatty()):
-            fail("give a FILTER, --file, or the filter on standard input", EXIT_USAGE)
-        file = None
-    try:
-        content = open_stream(file or "-")[0].read(FILTER_BYTES_MAX)
-    except OSError as error:
-        fail(f"cannot read {file or 'standard input'}: {error.strerror}")
-    try:
-        return content.decode().removeprefix("\ufeff").rstrip()
-    except UnicodeDecodeError:
-        fail(f"the filter in {file or 'standard input'} is not UTF-8")
-
-
-def _compile(text: str, dialect: str) -> Filter:
-    try:
-        return compile_filter(text, dialect)
-    except FilterError as error:
-        report_error(f"the filter cannot be used\n{error}")
-        raise typer.Exit(EXIT_FAILED) from None
-
+app.command()(converting.convert)
 
 _STYLES = {
     "warning:": "yellow",

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fieldfare.cli import index, moving
+from fieldfare.cli import importing, index, moving
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import (
     EXIT_USAGE,
@@ -38,11 +38,12 @@ from fieldfare.runtimes.files.subscriptions import NAMES, read_subscriptions
 from fieldfare.units import parse_size, parse_time
 
 app = typer.Typer(
-    help="Create, list, get, configure, move and delete subscriptions.",
+    help="Create, import, list, get, configure, move and delete subscriptions.",
     epilog="Example: `fieldfare subscriptions create cheap 'data.price < 18.5'`",
     no_args_is_help=True,
 )
 app.command("explain")(index.explain)
+app.command("import")(importing.import_)
 app.command("move")(moving.move)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]

@@ -67,14 +67,16 @@ def parse_pattern(text: str) -> tuple[Fields, tuple[Problem, ...]]:
         hint = 'write what an event must have, as in {"source": ["aws.ec2"]}'
         raise FilterError(text, [Problem("the filter is empty", 1, 1, hint, 0)])
     document = read_json(text)
-    parser = _PatternParser(text)
+    parser = PatternParser(text)
     fields = parser.top(document)
     refuse_overlaps(document, parser.findings.add)
     parser.findings.refuse()
     return fields, tuple(mistake.problem(text) for mistake in parser.warnings[:PROBLEMS_MAX])
 
 
-class _PatternParser:
+class PatternParser:
+    """A parser of one pattern; collects mistakes in ``findings``."""
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.findings = Findings(text)
@@ -154,6 +156,7 @@ class _PatternParser:
         return tuple(found)
 
     def values(self, value: JsonValue) -> PatternValues:
+        """Parse the list of a field's values and tests."""
         if not value.value:
             hint = 'to match any value, write [{"exists": true}]'
             self.record(value, "a list of values cannot be empty", hint)
@@ -296,24 +299,24 @@ class _PatternParser:
         return AnythingBut(tuple(tests))
 
 
-_READERS: dict[str, Callable[[_PatternParser, JsonValue], Test | None]] = {
-    "exactly": _PatternParser.exactly,
-    "prefix": _PatternParser.prefix,
-    "suffix": _PatternParser.suffix,
-    "equals-ignore-case": _PatternParser.equals_ignore_case,
-    "anything-but": _PatternParser.anything_but,
-    "numeric": _PatternParser.numeric,
-    "cidr": _PatternParser.cidr,
-    "exists": _PatternParser.exists,
-    "wildcard": _PatternParser.wildcard,
+_READERS: dict[str, Callable[[PatternParser, JsonValue], Test | None]] = {
+    "exactly": PatternParser.exactly,
+    "prefix": PatternParser.prefix,
+    "suffix": PatternParser.suffix,
+    "equals-ignore-case": PatternParser.equals_ignore_case,
+    "anything-but": PatternParser.anything_but,
+    "numeric": PatternParser.numeric,
+    "cidr": PatternParser.cidr,
+    "exists": PatternParser.exists,
+    "wildcard": PatternParser.wildcard,
 }
 _EXCLUDED: dict[
-    str, Callable[[_PatternParser, JsonValue], EqualsIgnoreCase | Prefix | Suffix | Wildcard | None]
+    str, Callable[[PatternParser, JsonValue], EqualsIgnoreCase | Prefix | Suffix | Wildcard | None]
 ] = {
     "prefix": lambda parser, value: Prefix(value.value),
     "suffix": lambda parser, value: Suffix(value.value),
     "equals-ignore-case": lambda parser, value: EqualsIgnoreCase(value.value),
-    "wildcard": _PatternParser.wildcard,
+    "wildcard": PatternParser.wildcard,
 }
 
 

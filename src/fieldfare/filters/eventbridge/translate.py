@@ -239,17 +239,23 @@ def _any_test(tests: list[Test], at: _Place) -> Expression:
         elif isinstance(test, PatternExists):
             ways.append(_is_value(at))
         elif isinstance(test, AnythingBut):
-            ways.append(_and([_is_value(at), _not_true(_any_excluded(test, value))]))
+            ways.append(_and([_is_value(at), _not_true(any_excluded(test, value))]))
         else:
-            ways.append(_TESTS[type(test)](test, value))
+            ways.append(simple_test(test, value))
     return _or(ways)
 
 
-def _any_excluded(test: AnythingBut, value: Expression) -> Expression:
+def simple_test(test: Test, value: Expression) -> Expression:
+    """Return a test of a value by its text, its number or its address."""
+    return _TESTS[type(test)](test, value)
+
+
+def any_excluded(test: AnythingBut, value: Expression) -> Expression:
+    """Return a test whether a value is one of those that an anything-but excludes."""
     constants = [Literal(excluded.value) for excluded in test.tests if isinstance(excluded, Equals)]
     if constants:
         return ast.In(value, tuple(constants))
-    return _or([_TESTS[type(excluded)](excluded, value) for excluded in test.tests])
+    return _or([simple_test(excluded, value) for excluded in test.tests])
 
 
 def _is_null(test: Equals) -> bool:

@@ -70,15 +70,33 @@ def convert(filter: Filter, dialect: str = "sql") -> str:
         raise ValueError(f"filters are converted to sql only, not to {dialect}")
     if filter.dialect == "sql":
         return filter.text
-    text = laid_out(simplest(in_sql(filter.expression, filter.text)))
+    return sql_text(in_sql(filter.expression, filter.text), filter.text)
+
+
+def sql_text(e: Expression, source: str) -> str:
+    """Return the ``sql`` text of an expression without ordered AND and OR.
+
+    Parameters
+    ----------
+    e
+        The expression.
+    source
+        The text that it was translated from, for errors.
+
+    Raises
+    ------
+    FilterError
+        The text would exceed the limits of ``sql``.
+    """
+    text = laid_out(simplest(e))
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
-        raise _too_long(filter.text)
+        raise _too_long(source)
     try:
         parse_sql(text)
     except FilterError as error:
         first = error.problems[0]
         message = f"this filter cannot be written in sql: {first.message}"
-        raise FilterError(filter.text, [Problem(message, 1, 1, first.hint, 0)]) from error
+        raise FilterError(source, [Problem(message, 1, 1, first.hint, 0)]) from error
     return text
 
 
