@@ -3,9 +3,9 @@
     python benchmarks/changes.py --json
 
 runs a service with 100,000 subscriptions; 200 single events are published per second. Ten times per second
-the filter of one subscription, whose stream is open, is replaced. As soon as the change is answered, two events
-are published at the same moment: one that only the new filter matches, and one that the filter of another
-subscription has always matched. Prints one JSON object:
+the filter of one subscription, whose stream is open, is replaced. As soon as the change is answered, two
+events are published at the same moment: one that only the new filter matches, and one that the filter of
+another subscription has always matched. Prints one JSON object:
 
 counts_p50_ms, counts_p99_ms
     From the answer to the change until the delivery of the event that the new filter matches, less the same

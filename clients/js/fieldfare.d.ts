@@ -32,8 +32,27 @@ export interface Subscription {
   dialect: string;
   revision: number;
   valid_from: string;
+  /** The responsible team or person. */
+  owner?: string;
+  labels?: Record<string, string>;
   delivery?: DeliverySettings;
   warnings?: { detail: string; hint?: string }[];
+}
+
+/** An owner and labels; those that are missing stay as they are. */
+export interface Tags {
+  owner?: string | null;
+  /** Of an existing subscription, `putSubscription` replaces all labels; `configureSubscription` changes those named. */
+  labels?: Record<string, string | null> | null;
+}
+
+/** The subscriptions of a list: those that meet all of this. */
+export interface Criteria {
+  /** A text in id, filter, owner or labels. */
+  search?: string;
+  owner?: string;
+  /** Labels by key; null stands for any value. */
+  labels?: Record<string, string | null>;
 }
 
 export interface ClientSettings {
@@ -74,16 +93,16 @@ export class Client {
   close(): Promise<void>;
   createSubscription(
     filter: Filter,
-    settings?: { id?: string; dialect?: string; delivery?: DeliverySettings; start?: string },
+    settings?: { id?: string; dialect?: string; delivery?: DeliverySettings; start?: string } & Tags,
   ): Promise<Subscription>;
   putSubscription(
     id: string,
     filter: Filter,
-    settings?: { dialect?: string; delivery?: DeliverySettings },
+    settings?: { dialect?: string; delivery?: DeliverySettings } & Tags,
   ): Promise<Subscription>;
   getSubscription(id: string): Promise<Subscription>;
-  listSubscriptions(): AsyncGenerator<Subscription>;
-  configureSubscription(id: string, delivery: DeliverySettings): Promise<Subscription>;
+  listSubscriptions(criteria?: Criteria): AsyncGenerator<Subscription>;
+  configureSubscription(id: string, delivery?: DeliverySettings, tags?: Tags): Promise<Subscription>;
   deleteSubscription(id: string): Promise<void>;
   backlog(id: string): Promise<Record<string, unknown>>;
   ticket(id: string, validS?: number): Promise<string>;

@@ -35,33 +35,36 @@ export class Client {
   }
 
   /** Create a subscription; one with this id and another filter is an error (409). */
-  createSubscription(filter, { id, dialect, delivery, start } = {}) {
-    return this.#call("POST", this.#subscriptions(), defined({ id, filter, dialect, delivery, start }));
+  createSubscription(filter, { id, dialect, delivery, start, owner, labels } = {}) {
+    const asked = defined({ id, filter, dialect, delivery, start, owner, labels });
+    return this.#call("POST", this.#subscriptions(), asked);
   }
 
   /** Create or replace a subscription. */
-  putSubscription(id, filter, { dialect, delivery } = {}) {
-    return this.#call("PUT", this.#subscription(id), defined({ filter, dialect, delivery }));
+  putSubscription(id, filter, { dialect, delivery, owner, labels } = {}) {
+    return this.#call("PUT", this.#subscription(id), defined({ filter, dialect, delivery, owner, labels }));
   }
 
   getSubscription(id) {
     return this.#call("GET", this.#subscription(id));
   }
 
-  /** Yield all subscriptions of the space, by id. */
-  async *listSubscriptions() {
+  /** Yield the subscriptions of the space, by id: all, or those with a text, an owner, or all of some labels. */
+  async *listSubscriptions({ search, owner, labels = {} } = {}) {
+    const query = new URLSearchParams(defined({ limit: "1000", search, owner }));
+    for (const [key, value] of Object.entries(labels)) query.append("label", value === null ? key : `${key}=${value}`);
     let after = null;
     do {
-      const more = after === null ? "" : `&after=${encodeURIComponent(after)}`;
-      const page = await this.#call("GET", `${this.#subscriptions()}?limit=1000${more}`);
+      if (after !== null) query.set("after", after);
+      const page = await this.#call("GET", `${this.#subscriptions()}?${query}`);
       yield* page.subscriptions;
       after = page.next;
     } while (after !== null);
   }
 
-  /** Change delivery settings; null restores a default. */
-  configureSubscription(id, delivery) {
-    return this.#call("PATCH", this.#subscription(id), { delivery });
+  /** Change delivery settings; null restores a default. Change owner and labels; null removes one. */
+  configureSubscription(id, delivery, { owner, labels } = {}) {
+    return this.#call("PATCH", this.#subscription(id), defined({ delivery, owner, labels }));
   }
 
   deleteSubscription(id) {

@@ -313,6 +313,19 @@ class DeliverySettings:
         return delays[min(attempt, len(delays)) - 1] if delays else 0.0
 
 
+Labels = tuple[tuple[str, str], ...]
+"""The labels of a subscription: pairs of key and value, sorted by key."""
+
+LABELS_MAX = 32
+"""Maximum labels of a subscription; more are refused."""
+
+LABEL_KEY_MAX = 63
+"""Maximum characters of a label's key."""
+
+LABEL_VALUE_MAX = OWNER_MAX = 255
+"""Maximum characters of a label's value, and of an owner."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A subscription's current version: its filter and settings.
@@ -321,6 +334,7 @@ class Subscription:
     revision that wrote this version. It matches no record before ``valid_from``, except in the replay of a
     subscription that was created with a ``start`` (a position in each partition): its first version also
     matches what the log held from there on. ``cost`` is the filter's cost, which its space's quotas count.
+    ``owner`` (empty: none) and ``labels`` describe it for people; they need no revision of the registry.
     """
 
     id: str
@@ -333,6 +347,13 @@ class Subscription:
     delivery: DeliverySettings = DeliverySettings()
     start: tuple[Position, ...] | None = None
     cost: int = 1
+    owner: str = ""
+    labels: Labels = ()
+
+    @property
+    def text_chars(self) -> int:
+        """The characters of its filter, owner and labels, by which lists and caches are bounded."""
+        return len(self.filter) + len(self.owner) + sum(len(key) + len(value) for key, value in self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DEADLINE_S = 30.0
 KEYS = {"Enter": ("\r", 13), "Tab": ("", 9), "Escape": ("", 27), " ": (" ", 32)}
+KEYS |= {"ArrowDown": ("", 40), "ArrowUp": ("", 38)}
 
 
 class PageError(AssertionError):

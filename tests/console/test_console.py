@@ -28,6 +28,7 @@ pytestmark = [
 ADMIN = "a-first-key-of-an-administrator-0123456789"
 SHOTS = os.environ.get("SHOTS")
 HOSTILE = '<img src=x onerror=document.title="owned">'
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 SIZES = {"light": (1280, 800, False), "dark": (1280, 800, True), "phone": (390, 844, False)}
 SIZES["phone-dark"] = (390, 844, True)
 
@@ -39,9 +40,7 @@ def shoot(page: Page, name: str) -> None:
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
         for kind, (width, height, dark) in SIZES.items():
             page.view(width, height, dark=dark)
-            page.run(
-                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
-            )
+            page.run(FRAMES)
             assert page.run("document.documentElement.scrollWidth <= innerWidth"), (name, kind, "is too wide")
             page.picture(Path(SHOTS) / f"{name}-{kind}.png")
     page.view(390, 844)

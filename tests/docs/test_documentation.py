@@ -29,8 +29,8 @@ PAGE_BREAK = "== the next page"
 SERVICE_PAGES = [
     f"docs/{name}.md"
     for name in (
-        *("service", "kafka", "cluster", "elastic", "publishing", "subscriptions", "webhooks"),
-        *("dead-letters", "filter-help", "http-api", "metrics", "faults", "settings"),
+        *("service", "kafka", "cluster", "elastic", "publishing", "subscriptions", "labels"),
+        *("webhooks", "dead-letters", "filter-help", "http-api", "metrics", "faults", "settings"),
     )
 ]
 """The pages about the service, in the order in which their examples run: each goes on from those before."""
@@ -66,7 +66,7 @@ def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, st
 @pytest.mark.long
 def test_the_requests_of_the_service_pages_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
     examples = [example for page in SERVICE_PAGES for example in shell_examples(page, f"{DEFAULT_URL}/")]
-    assert len(examples) == 34
+    assert len(examples) == 36
     for script, shown_as, shown in examples:
         answer = run_shell(script.replace(DEFAULT_URL, gateway_url), tmp_path)
         if shown_as == "json":

@@ -23,6 +23,7 @@ from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpa
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
+    Criteria,
     DeliveryPlace,
     Put,
     Remove,
@@ -49,6 +50,12 @@ class _Place:
 class _Letter:
     letter: DeadLetter
     again: bool = False
+
+
+def _has_text(subscription: Subscription, text: str | None) -> bool:
+    labels = "\n".join(f"{key}={value}" for key, value in subscription.labels)
+    searched = (subscription.id, subscription.filter, subscription.owner, labels)
+    return text is None or any(text.lower() in each.lower() for each in searched)
 
 
 class MemoryRegistry:
@@ -160,12 +167,28 @@ class MemoryRegistry:
         return [self._standing[space, id] for id in ids[first : first + limit]]
 
     def search(
-        self, space: str, after: str | None, text: str, searched: int, limit: int
+        self, space: str, after: str | None, criteria: Criteria, searched: int, limit: int
     ) -> tuple[Sequence[Subscription], str | None]:
-        some = self.list(space, after, searched)
-        wanted = text.lower()
-        found = [each for each in some if wanted in each.id.lower() or wanted in each.filter.lower()]
-        return found[:limit], some[-1].id if len(some) == searched else None
+        some = self.list(space, after, len(self._standing))
+        if criteria.labels:
+            rarest = min(
+                criteria.labels, key=lambda label: sum(map(Criteria(None, [label]).has_labels, some))
+            )
+            some = list(filter(Criteria(None, [rarest]).has_labels, some))
+        some = some[:searched]
+        found = [each for each in some if criteria.has_labels(each) and _has_text(each, criteria.text)]
+        last = found[limit - 1] if len(found) >= limit else some[-1] if len(some) == searched else None
+        return found[:limit], None if last is None else last.id
+
+    def labelled(
+        self, space: str, criteria: Criteria, limit: int, among: Sequence[int] | None = None
+    ) -> Sequence[int] | None:
+        of = [each for each in self._standing.values() if each.space == space]
+        if among is not None:
+            of = [each for each in of if each.number in among]
+        elif all(sum(map(Criteria(None, [each]).has_labels, of)) > limit for each in criteria.labels):
+            return None
+        return [each.number for each in of if criteria.has_labels(each)]
 
     def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
         found = []

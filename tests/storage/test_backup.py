@@ -332,3 +332,16 @@ def test_a_backup_that_fails_leaves_nothing(
     with pytest.raises(BackupError, match=r"other cannot be restored from .*No space left"):
         restore_backup(small, tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_owners_and_labels_are_in_a_backup_and_found_after_a_restore(tmp_path: Path) -> None:
+    with LocalService(tmp_path / "data") as service, service.client() as client:
+        client.create_subscription("true", "a", owner="ann", labels={"env": "prod", "team": "pay"})
+        client.create_subscription("true", "b", labels={"env": "prod"})
+        client.configure_subscription("b", labels={"env": "test"})
+        make_backup(DataFolder(tmp_path / "data"), tmp_path / "backup")
+    check_backup(tmp_path / "backup")
+    with restored(tmp_path / "backup", tmp_path / "restored") as service, service.client() as client:
+        (found,) = client.subscriptions(owner="ann", labels={"env": None})
+        assert (found.id, found.labels) == ("a", {"env": "prod", "team": "pay"})
+        assert [each.id for each in client.subscriptions(labels={"env": "test"})] == ["b"]

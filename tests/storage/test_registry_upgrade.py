@@ -13,10 +13,19 @@ from fieldfare.model import Cursor, Position
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.errors import RegistryError
-from fieldfare.storage.registry import Remove, SpaceUsage, StoredSpace
+from fieldfare.storage.registry import Configure, Criteria, Remove, SpaceUsage, StoredSpace
 from fieldfare.storage.sql import tables
 
+FORMAT_10 = f"""
+DROP TABLE labels;
+ALTER TABLE subscriptions DROP COLUMN owner;
+ALTER TABLE subscriptions DROP COLUMN labels;
+UPDATE counters SET value = 10, checksum = {checksum("format", 10)} WHERE name = 'format';
+"""
+"""Statements that turn today's tables into those of format 10."""
+
 FORMAT_9 = f"""
+{FORMAT_10}
 ALTER TABLE versions DROP COLUMN destination;
 UPDATE counters SET value = 9, checksum = {checksum("format", 9)} WHERE name = 'format';
 """
@@ -140,6 +149,7 @@ OLDER = {
     "seventh": FORMAT_7,
     "eighth": FORMAT_8,
     "ninth": FORMAT_9,
+    "tenth": FORMAT_10,
 }
 
 
@@ -176,10 +186,13 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     check_upgraded(open_registry(old_registry))
     registry.apply([put("x", "a = 2")], (9, 2), 0)
     registry.save_cursors([(1, Cursor((Position(0, 9, 0), Position(1, 2, 0))))])
+    registry.apply([Configure("birds", "x", owner="ann", labels=(("env", "prod"),))], (9, 2), 0)
+    (found,), _ = registry.search("birds", None, Criteria(None, [("env", "prod"), ("", "ann")]), 9, 9)
+    assert found.id == "x" and not registry.has_vanished()
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(32))
+@pytest.mark.parametrize("steps", range(36))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -195,6 +208,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         tables._FROM_7 = tables._FROM_7[:max(0, {steps} - 24)]
         tables._FROM_8 = tables._FROM_8[:max(0, {steps} - 26)]
         tables._FROM_9 = tables._FROM_9[:max(0, {steps} - 29)]
+        tables._FROM_10 = tables._FROM_10[:max(0, {steps} - 30)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -209,5 +223,5 @@ def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
         values = tables.FORMAT + 1, checksum("format", tables.FORMAT + 1)
         later.execute("UPDATE counters SET value = ?, checksum = ? WHERE name = 'format'", values)
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of formats 1 to 10"):
+    with pytest.raises(RegistryError, match="not a registry of formats 1 to 11"):
         open_registry(old_registry)

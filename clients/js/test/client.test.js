@@ -261,3 +261,25 @@ test("a subscription that moves is followed, and acks for its old site never rea
   assert.deepEqual(found.map(([n]) => n), [1, 1, 2], "the first is not acked at the new site");
   await old.close();
 });
+
+test("subscriptions are found by owner and labels", async () => {
+  const client = await ownSpace();
+  const made = await client.createSubscription("true", { id: "a", owner: "ann", labels: { team: "pay", env: "prod" } });
+  assert.deepEqual([made.owner, made.labels], ["ann", { env: "prod", team: "pay" }]);
+  await client.putSubscription("b", "true", { owner: "ann", labels: { env: "test" } });
+  await client.putSubscription("c", "true");
+  const ids = async (criteria) => {
+    const found = [];
+    for await (const { id } of client.listSubscriptions(criteria)) found.push(id);
+    return found;
+  };
+  assert.deepEqual(await ids(), ["a", "b", "c"]);
+  assert.deepEqual(await ids({ owner: "ann", labels: { env: null } }), ["a", "b"]);
+  assert.deepEqual(await ids({ labels: { env: "prod", team: "pay" } }), ["a"]);
+  assert.deepEqual(await ids({ search: "ENV=TEST" }), ["b"]);
+  const changed = await client.configureSubscription("a", undefined, { owner: null, labels: { team: null } });
+  assert.deepEqual([changed.owner, changed.labels, changed.revision], [undefined, { env: "prod" }, made.revision]);
+  await client.configureSubscription("a", { max_attempts: 2 });
+  assert.deepEqual((await client.getSubscription("a")).labels, { env: "prod" });
+  await client.close();
+});

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fieldfare.cli import importing, index, moving
 from fieldfare.cli.connection import connect
+from fieldfare.cli.labels import labels_text, read_labels, wanted_labels
 from fieldfare.cli.output import (
     EXIT_USAGE,
     DialectOption,
@@ -47,6 +48,15 @@ app.command("import")(importing.import_)
 app.command("move")(moving.move)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
+OwnerOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The team or person that is responsible for it.")
+]
+RemoveLabelOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY", help="A label to remove; may be repeated.")
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; the option may be repeated.")
+]
 
 
 @app.command()
@@ -58,8 +68,8 @@ def create(
         typer.Option(
             "--file",
             "-f",
-            help="JSON lines, CSV, Parquet or Arrow file with id, filter (and dialect, delivery);"
-            " -: JSON lines on standard input.",
+            help="JSON lines, CSV, Parquet or Arrow file with id, filter (and dialect, delivery, owner,"
+            " labels); -: JSON lines on standard input.",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the filter if the id exists.")] = False,
@@ -70,6 +80,8 @@ def create(
             help="Where it begins: earliest, a position, or a time (2026-07-01T12:00:00Z). Default: now.",
         ),
     ] = None,
+    owner: OwnerOption = None,
+    label: LabelOption = None,
     dialect: DialectOption = "sql",
     url: UrlOption = None,
     space: SpaceOption = None,
@@ -81,23 +93,26 @@ def create(
     ```
     fieldfare subscriptions create cheap "data.price < 18.5"
     fieldfare subscriptions create cheaper "data.price < 10" --start earliest
+    fieldfare subscriptions create dear "data.price > 90" --owner ann --label team=sales --label env=prod
     fieldfare subscriptions create --file alerts.jsonl
     ```
     """
     if file is not None:
-        if id is not None or replace or start is not None:
-            fail("--file cannot be combined with ID, FILTER, --replace or --start", EXIT_USAGE)
+        if id is not None or replace or start is not None or owner is not None or label:
+            what = "ID, FILTER, --replace, --start, --owner or --label"
+            fail(f"--file cannot be combined with {what}", EXIT_USAGE)
         _create_many(file, dialect, url, space, as_json)
         return
     if id is None or filter is None:
         fail("give an ID and a FILTER, or --file", EXIT_USAGE)
     if replace and start is not None:
         fail("--start is for new subscriptions: it cannot be combined with --replace", EXIT_USAGE)
+    labels = read_labels(label) if label else None
     with connect(url, space) as client:
         if replace:
-            info = client.replace_subscription(id, filter, dialect)
+            info = client.replace_subscription(id, filter, dialect, owner=owner, labels=labels)
         else:
-            info = client.create_subscription(filter, id, dialect, start=start)
+            info = client.create_subscription(filter, id, dialect, start=start, owner=owner, labels=labels)
     for warning in info.warnings:
         report_warning(warning.detail, warning.hint)
     if as_json:
@@ -120,15 +135,28 @@ def list_all(
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number to list; default: all.")
     ] = None,
     sort: Annotated[Sort, typer.Option(help="Order: by id, or the greatest backlog first.")] = Sort.ID,
+    owner: Annotated[str | None, typer.Option(metavar="NAME", help="Only those with this owner.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY[=VALUE]", help="Only those with this label; repeated: with all of them."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only those with this text in id, filter, owner or label."),
+    ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the subscriptions of a space, by id or by backlog."""
+    """List the subscriptions of a space, by id or by backlog: all, or those with an owner or labels."""
     rows: list[tuple[str, ...]] = []
+    tags: list[tuple[str, str]] = []
     count = 0
+    wanted = wanted_labels(label or ())
     with connect(url, space) as client:
-        for info in client.subscriptions(min(limit or 1000, 1000), sort.value):
+        for info in client.subscriptions(
+            min(limit or 1000, 1000), sort.value, search=search, owner=owner, labels=wanted
+        ):
             count += 1
             if as_json:
                 print_json_line(_describe(info))
@@ -136,10 +164,15 @@ def list_all(
                 rows.append((info.id, *_backlog_cells(info.backlog), one_line(info.filter)))
             else:
                 rows.append((info.id, positions_text(info.valid_from), info.dialect, one_line(info.filter)))
+            tags.append((info.owner or "", labels_text(info.labels)))
             if count == limit:
                 break
     if count and not as_json:
-        _print_rows(rows, BACKLOG_COLUMNS if sort is Sort.BACKLOG else COLUMNS)
+        names = BACKLOG_COLUMNS if sort is Sort.BACKLOG else COLUMNS
+        if any(map(any, tags)):
+            names = (*names[:-1], "owner", "labels", names[-1])
+            rows = [(*row[:-1], *more, row[-1]) for row, more in zip(rows, tags, strict=True)]
+        _print_rows(rows, names)
     elif not count and not as_json:
         out().print("no subscriptions")
 
@@ -195,6 +228,8 @@ def _show(info: SubscriptionInfo, as_json: bool, backlog: Backlog | None = None)
     if as_json:
         print_json(described)
         return
+    if info.labels:
+        described["labels"] = labels_text(info.labels)
     delivery = described.pop("delivery", {})
     past = described.pop("past", None)
     if past is not None:
@@ -240,6 +275,12 @@ RetryDelaysOption = Annotated[
     str | None,
     typer.Option(metavar="TIME,...", help="Redelivery delays of a failed message, by attempt."),
 ]
+OrderByOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ATTRIBUTE", help="Deliver events with the same value of this attribute one at a time."
+    ),
+]
 InFlightBytesOption = Annotated[
     str | None,
     typer.Option(
@@ -251,6 +292,9 @@ InFlightBytesOption = Annotated[
 @app.command("set", epilog="Example: `fieldfare subscriptions set cheap --max-attempts 5`")
 def change(
     id: IdArgument,
+    owner: OwnerOption = None,
+    label: LabelOption = None,
+    remove_label: RemoveLabelOption = None,
     ack_deadline: AckDeadlineOption = None,
     max_attempts: Annotated[
         str | None, typer.Option(help="Delivery attempts before a message becomes a dead letter.")
@@ -264,12 +308,7 @@ def change(
         bool | None,
         typer.Option("--dead-letter/--no-dead-letter", help="Whether to keep dead letters in a list."),
     ] = None,
-    order_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ATTRIBUTE", help="Deliver events with the same value of this attribute one at a time."
-        ),
-    ] = None,
+    order_by: OrderByOption = None,
     max_age: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Age at which an event is no longer delivered."),
@@ -296,7 +335,7 @@ def change(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a subscription's delivery settings; the value "none" resets a setting to its default.
+    """Change a subscription's delivery settings, owner and labels; "none" resets a setting to its default.
 
     Times are seconds, or have a unit: ms, s, min, h or d. Sizes are bytes, or have a unit such as kB or MiB.
     """
@@ -312,6 +351,8 @@ def change(
         "expires_unused_s": _amount(expires_unused, parse_time),
         "pinned": pinned,
         "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
+        "owner": owner,
+        "labels": {**read_labels(label or ()), **dict.fromkeys(remove_label or ())} or None,
     }
     given = {name: None if value == _NONE else value for name, value in settings.items() if value is not None}
     if not given:

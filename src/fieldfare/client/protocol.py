@@ -233,7 +233,7 @@ def _read_spaces(answer: Answer) -> list[str]:
 
 def create_subscription(space: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Create a subscription; an id that exists is refused with status 409."""
-    return ApiCall("POST", _subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
+    return ApiCall("POST", subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
 
 
 def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCall[BulkStored]:
@@ -241,7 +241,7 @@ def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCal
     body = {"subscriptions": [_describe_new(item) for item in items]}
     return ApiCall(
         "POST",
-        _subscriptions_path(space),
+        subscriptions_path(space),
         _read_bulk,
         *_json(body),
         good_statuses=frozenset({200, 201, 207}),
@@ -270,19 +270,6 @@ def get_subscription(space: str, id: str) -> ApiCall[SubscriptionInfo]:
 def delete_subscription(space: str, id: str) -> ApiCall[None]:
     """Delete a subscription."""
     return ApiCall("DELETE", subscription_path(space, id), lambda answer: None)
-
-
-def list_subscriptions(
-    space: str, after: str | None, limit: int, sort: str = "id"
-) -> ApiCall[tuple[list[SubscriptionInfo], str | None]]:
-    """Read a page of subscriptions by id or backlog, and the ``after`` of the next page (None: no more)."""
-    query = {"limit": str(limit), "sort": sort} | ({"after": after} if after is not None else {})
-    return ApiCall("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
-
-
-def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
-    value = read_object(answer)
-    return [_make_subscription(item) for item in value["subscriptions"]], value.get("next")
 
 
 def pull(
@@ -349,11 +336,18 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
 
 
 def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[SubscriptionInfo]:
-    """Change delivery settings of a subscription."""
-    push = settings.get("push")
+    """Change delivery settings, ``owner`` and ``labels`` of a subscription."""
+    delivery = {name: value for name, value in settings.items() if name not in _TAGS}
+    body = {name: settings[name] for name in _TAGS if name in settings}
+    push = delivery.get("push")
     if isinstance(push, PushSettings):
-        settings = {**settings, "push": push.to_wire()}
-    return ApiCall("PATCH", subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
+        delivery["push"] = push.to_wire()
+    if delivery or not body:
+        body["delivery"] = delivery
+    return ApiCall("PATCH", subscription_path(space, id), _read_subscription, *_json(body))
+
+
+_TAGS = ("owner", "labels")
 
 
 def get_backlog(space: str, id: str) -> ApiCall[Backlog]:
@@ -503,12 +497,13 @@ def _space_path(space: str) -> str:
     return f"/v1/spaces/{quote(space, safe='')}"
 
 
-def _subscriptions_path(space: str) -> str:
+def subscriptions_path(space: str) -> str:
+    """Return the path of a space's subscriptions."""
     return f"{_space_path(space)}/subscriptions"
 
 
 def subscription_path(space: str, id: str) -> str:
-    return f"{_subscriptions_path(space)}/{quote(id, safe='')}"
+    return f"{subscriptions_path(space)}/{quote(id, safe='')}"
 
 
 def _json(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
@@ -522,14 +517,19 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
         body["delivery"] = given.to_wire() if isinstance(given, DeliverySettings) else dict(given)
     if new.start is not None:
         body["start"] = str(new.start)
+    if new.owner is not None:
+        body["owner"] = new.owner
+    if new.labels is not None:
+        body["labels"] = dict(new.labels)
     return body if new.id is None else {"id": new.id, **body}
 
 
 def _read_subscription(answer: Answer) -> SubscriptionInfo:
-    return _make_subscription(read_object(answer))
+    return make_subscription(read_object(answer))
 
 
-def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
+def make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
+    """Return a subscription from the document of an answer."""
     return SubscriptionInfo(
         id=value["id"],
         space=value["space"],
@@ -542,6 +542,8 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         past=_make_past(value["past"]) if "past" in value else None,
         document=value,
         warnings=_read_warnings(value),
+        owner=value.get("owner"),
+        labels=value.get("labels", {}),
     )
 
 

@@ -47,6 +47,8 @@ class SubscriptionInfo:
         secrets and, from `get_subscription`, the state of the address (``push``).
     warnings
         Probable mistakes in the filter; only in the answer that stored it.
+    owner, labels
+        The responsible team or person, None if there is none; and the labels by key.
     """
 
     id: str
@@ -60,6 +62,8 @@ class SubscriptionInfo:
     past: PastInfo | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     warnings: tuple[FilterWarning, ...] = field(default=(), compare=False)
+    owner: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def backlog(self) -> SubscriptionBacklog | None:
@@ -97,7 +101,8 @@ class PastInfo:
 class NewSubscription:
     """A subscription to create; without an id the service generates one.
 
-    ``delivery`` has delivery settings, None for the defaults. ``start`` is not allowed in bulk calls.
+    ``delivery`` has delivery settings, None for the defaults. ``start`` is not allowed in bulk calls. An
+    existing subscription keeps its delivery settings, owner and labels where these are None.
     """
 
     filter: str
@@ -105,6 +110,8 @@ class NewSubscription:
     dialect: str = "sql"
     delivery: DeliverySettings | Mapping[str, Any] | None = None
     start: str | Position | None = None
+    owner: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from fieldfare.client.records import BulkStored, FilterWarning, NewSubscription
 logger = logging.getLogger("fieldfare.client")
 
 Subscribable = NewSubscription | Mapping[str, Any] | tuple[str, str]
-"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and optionally ``id``, ``dialect`` and
-``delivery``, or (id, filter)."""
+"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and optionally ``id``, ``dialect``,
+``delivery``, ``owner`` and ``labels``, or (id, filter)."""
 
 BULK_CHARS_MAX = 2 << 20
-"""Maximum size of the filters in one bulk request, in characters; larger calls are split. It is well below
-the service's limit in bytes."""
+"""Maximum size of the filters and labels in one bulk request, in characters; larger calls are split. It is
+well below the service's limit in bytes."""
 
 
 def read_subscribable(item: Subscribable) -> NewSubscription:
@@ -27,14 +27,19 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
     if isinstance(item, NewSubscription):
         return item
     if isinstance(item, Mapping):
-        unknown = set(item) - {"id", "filter", "dialect", "delivery"}
+        unknown = set(item) - {"id", "filter", "dialect", "delivery", "owner", "labels"}
         if "filter" not in item or unknown:
             raise ValueError(
-                "a subscription needs filter, and may have id, dialect and delivery; this one has"
-                f" {sorted(map(str, item))}"
+                "a subscription needs filter, and may have id, dialect, delivery, owner and labels; this one"
+                f" has {sorted(map(str, item))}"
             )
         return NewSubscription(
-            item["filter"], item.get("id"), item.get("dialect") or "sql", item.get("delivery")
+            item["filter"],
+            item.get("id"),
+            item.get("dialect") or "sql",
+            item.get("delivery"),
+            owner=item.get("owner"),
+            labels=item.get("labels"),
         )
     if isinstance(item, tuple) and len(item) == 2:
         return NewSubscription(item[1], item[0])
@@ -46,11 +51,13 @@ def cut_bulk(items: Iterable[Subscribable]) -> Iterator[list[NewSubscription]]:
     piece: list[NewSubscription] = []
     piece_chars = 0
     for item in map(read_subscribable, items):
-        if piece and (len(piece) == BULK_MAX or piece_chars + len(item.filter) > BULK_CHARS_MAX):
+        labels = item.labels or {}
+        chars = len(item.filter) + sum(len(str(text)) for pair in labels.items() for text in pair)
+        if piece and (len(piece) == BULK_MAX or piece_chars + chars > BULK_CHARS_MAX):
             yield piece
             piece, piece_chars = [], 0
         piece.append(item)
-        piece_chars += len(item.filter)
+        piece_chars += chars
     if piece:
         yield piece
 

@@ -111,9 +111,9 @@ def create_app(gateway: Gateway) -> Starlette:
 
 def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """Return the routes over the parts of a gateway."""
-    settings = g.settings
+    settings, warnings = g.settings, FilterWarnings(g.log)
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
-    filters = FilterRoutes(g.subscriptions, g.log, g.bodies, g.help_threads, settings.filter_max_bytes)
+    filters = _filter_routes(g, warnings)
     finder = DeliveryFinder(g.subscriptions, g.deliveries, g.unused)
     backlogs = BacklogRoutes(g.backlogs, g.subscriptions)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
@@ -142,7 +142,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             metrics=g.metrics,
             bodies=g.bodies,
             space_removal=g.space_removal,
-            warnings=FilterWarnings(g.log),
+            warnings=warnings,
             backlogs=backlogs,
             bulk_max_subscriptions=settings.bulk_max_subscriptions,
         ),
@@ -179,6 +179,11 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         BrokerRoutes(g.federation, g.bodies, g.subscriptions),
         TraceRoutes(g.tracer, g.subscriptions, g.load),
     )
+
+
+def _filter_routes(g: Gateway, warnings: FilterWarnings) -> FilterRoutes:
+    threads, most = g.help_threads, g.settings.filter_max_bytes
+    return FilterRoutes(g.subscriptions, g.log, warnings, g.bodies, threads, most)
 
 
 def routes_of(
@@ -232,6 +237,7 @@ def routes_of(
         GuardedRoute(space + "/delayed/{delayed}", delayed.cancel_delayed, ["DELETE"], publish),
         GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
         GuardedRoute(space + "/backlog", backlogs.get_space_backlog, ["GET"], subscribe),
+        GuardedRoute(space + "/attributes", filters.list_attributes, ["GET"], subscribe),
         GuardedRoute("/v1/backlogs", backlogs.get_backlogs, ["GET"], watch),
         GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], Right.MANAGE),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),

@@ -1,4 +1,4 @@
-"""Warnings about a new subscription's filter, above all of names that its space's events do not have."""
+"""The attributes of a space's newest events, and warnings about filters with names that these do not have."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from fieldfare.filters import Filter, compile_filter
 from fieldfare.filters.encrypted import ENCRYPTED
 from fieldfare.filters.help import use_cautions
+from fieldfare.filters.help.column_types import ColumnType
 from fieldfare.filters.help.names import KnownNames
 from fieldfare.filters.help.sampling import Sample
+from fieldfare.filters.sql.paths import format_path
+from fieldfare.filters.values import ABSENT
 from fieldfare.gateway.event_samples import SampleSize, newest_events
 from fieldfare.model import Subscription
 from fieldfare.storage.event_log import EventReader
@@ -41,11 +45,25 @@ WARNED_BULK_MAX = 20
 """Maximum subscriptions of a bulk request that are checked; those after them get no warnings."""
 
 
-@dataclass(frozen=True, slots=True)
+_TYPES = {
+    ColumnType.NUMBER: "number",
+    ColumnType.STRING: "string",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.DATE: "date",
+    ColumnType.TIMESTAMP: "timestamp",
+    ColumnType.TIMESTAMP_NTZ: "timestamp",
+    ColumnType.ARRAY: "array",
+    ColumnType.OBJECT: "object",
+}
+"""Names of the types of attributes in `FilterWarnings.attributes`."""
+
+
+@dataclass(slots=True)
 class _Kept:
     events: list[dict[str, Any]]
     names: KnownNames
     read_s: float
+    attributes: list[dict[str, Any]] | None = None
 
     def is_fresh(self, now_s: float) -> bool:
         return now_s - self.read_s < (SAMPLE_FRESH_S if self.events else EMPTY_SAMPLE_FRESH_S)
@@ -86,8 +104,23 @@ class FilterWarnings:
         """Return the warnings of the first `WARNED_BULK_MAX` subscriptions, each with its ``id``."""
         return [{"id": each.id, **warning} for each in stored[:WARNED_BULK_MAX] for warning in self.of(each)]
 
+    def attributes(self, space: str) -> tuple[list[dict[str, Any]], int]:
+        """Return the attributes of a space's newest events, sorted by name, and the number of these events.
+
+        Each has its ``name``, as in filters of the dialect ``sql``, its ``type`` if all its values have one,
+        and the number of ``events`` with it. It may read the log: call it on a thread.
+        """
+        kept = self._kept(space)
+        if kept.attributes is None:
+            kept.attributes = _attributes(Sample(kept.events, kept.names))
+        return kept.attributes, len(kept.events)
+
     def _sample(self, space: str) -> Sample:
         """Return a new sample for each filter, so that attributes which filters name are not kept."""
+        kept = self._kept(space)
+        return Sample(kept.events, kept.names)
+
+    def _kept(self, space: str) -> _Kept:
         with self._reading:
             kept = self._samples.get(space)
             if kept is None or not kept.is_fresh(time.monotonic()):
@@ -97,7 +130,19 @@ class FilterWarnings:
             self._samples.move_to_end(space)
             if len(self._samples) > SAMPLES_MAX:
                 self._samples.popitem(last=False)
-            return Sample(kept.events, kept.names)
+            return kept
+
+
+def _attributes(sample: Sample) -> list[dict[str, Any]]:
+    found = []
+    for path in sample.names():
+        kind = sample.type_of(path)
+        count = sum(value is not ABSENT for value in sample.column(path))
+        named: dict[str, Any] = {"name": format_path(path), "events": count}
+        if kind in _TYPES:
+            named["type"] = _TYPES[kind]
+        found.append(named)
+    return sorted(found, key=itemgetter("name"))
 
 
 def _is_checked(subscription: Subscription) -> bool:

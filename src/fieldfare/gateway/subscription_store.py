@@ -8,18 +8,36 @@ from __future__ import annotations
 import enum
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.barriers import Barriers
+from fieldfare.gateway.delivery_settings import BadSetting
+from fieldfare.gateway.labels import changed_labels, checked_owner
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.model import Offsets, Position, Subscription, positions_text, space_name
-from fieldfare.storage.registry import Configure, Conflict, Put, Remove, SubscriptionLists, SubscriptionStore
+from fieldfare.model import (
+    DeliverySettings,
+    Offsets,
+    Position,
+    Subscription,
+    positions_text,
+    space_name,
+)
+from fieldfare.storage.registry import (
+    Configure,
+    Conflict,
+    Criteria,
+    Put,
+    Remove,
+    SubscriptionLists,
+    SubscriptionStore,
+)
 
 PAGE_BYTES = 4 << 20
 PAGE_STEP = 200
@@ -29,6 +47,8 @@ SEARCHED_MAX = 50_000
 
 FOUND_MAX = 200
 """Maximum subscriptions that one search returns; the search continues after them."""
+
+_ANY = Criteria()
 
 HELD = ("subscriptions", "filter_cost")
 """The quotas that limit a space's subscriptions."""
@@ -53,6 +73,12 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     start
         Where a new subscription begins: `earliest`, `latest`, a position, or a time of publishing. Events in
         the log from there on are matched, too. Not allowed in a request for many. None: it begins now.
+    owner
+        The team or person that is responsible for the subscription. None: no owner. Without it, an existing
+        subscription keeps its owner.
+    labels
+        Labels by key, for finding subscriptions: they replace all labels that it has. None: no labels.
+        Without them, an existing subscription keeps its labels.
     """
 
     filter: str | dict[str, Any] | list[Any]
@@ -60,6 +86,24 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     delivery: dict[str, Any] | None = None
     start: str | None = None
+    owner: str | UnsetType | None = UNSET
+    labels: dict[str, Any] | UnsetType | None = UNSET
+
+
+class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of a subscription that leave its filter as it is.
+
+    Attributes
+    ----------
+    owner
+        The new owner; None removes it.
+    labels
+        Labels to add or change, by key; a value of None removes one. None removes all.
+    """
+
+    delivery: dict[str, Any] | UnsetType = UNSET
+    owner: str | UnsetType | None = UNSET
+    labels: dict[str, Any] | UnsetType | None = UNSET
 
 
 class Outcome(enum.Enum):
@@ -129,15 +173,16 @@ class ListedSubscriptions(SubscriptionStore, SubscriptionLists, Protocol):
 
 
 def page(
-    registry: ListedSubscriptions, space: str, after: str | None, limit: int, text: str | None = None
+    registry: ListedSubscriptions, space: str, after: str | None, limit: int, criteria: Criteria
 ) -> tuple[list[Subscription], str | None]:
     """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
 
-    ``space`` is a key from `check_space`; with a ``text``, only subscriptions are returned that have it in id
-    or filter. It reads the registry: call it on a thread.
+    ``space`` is a key from `check_space`. With criteria, it returns at most `FOUND_MAX` of the next
+    `SEARCHED_MAX` subscriptions. It reads the registry: call it on a thread.
     """
-    if text is not None:
-        return _found_page(registry, space, after, limit, text)
+    if criteria != _ANY:
+        some, last = registry.search(space, after, criteria, SEARCHED_MAX, min(limit, FOUND_MAX))
+        return list(some), last
     found: list[Subscription] = []
     size_bytes = 0
     while size_bytes < PAGE_BYTES:
@@ -146,22 +191,10 @@ def page(
         if not some or len(found) > limit:
             break
         after = some[-1].id
-        size_bytes += sum(len(each.filter) for each in some)
+        size_bytes += sum(each.text_chars for each in some)
     else:
         return found, found[-1].id
     return found[:limit], found[limit - 1].id if len(found) > limit else None
-
-
-def _found_page(
-    registry: SubscriptionLists, space: str, after: str | None, limit: int, text: str
-) -> tuple[list[Subscription], str | None]:
-    """Return at most ``limit`` subscriptions with a text in id or filter, of the next `SEARCHED_MAX`.
-
-    The second value is the id to continue after, if any may follow.
-    """
-    limit = min(limit, FOUND_MAX)
-    found, last = registry.search(space, after, text, SEARCHED_MAX, limit)
-    return list(found), found[-1].id if len(found) == limit else last
 
 
 def make_up_id() -> str:
@@ -194,6 +227,7 @@ def store(
             put = puts[index] = _with_kept_secrets(puts[index], held)
             differs = (held.filter, held.dialect) != (put.filter, put.dialect)
             differs |= put.delivery not in (None, held.delivery)
+            differs |= put.owner not in (None, held.owner) or put.labels not in (None, held.labels)
             stored.append((held, Outcome.DIFFERS if differs else Outcome.UNCHANGED))
             if differs:
                 others.append(index)
@@ -247,12 +281,57 @@ def remove_unused(
     if barrier is not None and barrier.is_closed:
         return None
     existing = registry.get(subscription.space, subscription.id)
-    if existing is None or (existing.revision, existing.delivery) != (
-        subscription.revision,
-        subscription.delivery,
-    ):
+    if existing is None or _changeable(existing) != _changeable(subscription):
         return None
     return _removed(registry, quotas, subscription.space, subscription.id, ends)
+
+
+def _changeable(subscription: Subscription) -> tuple[Any, ...]:
+    return subscription.revision, subscription.delivery, subscription.owner, subscription.labels
+
+
+def asked_settings(
+    body: SubscriptionBody | ChangesBody,
+    changed: Callable[[DeliverySettings, Any], DeliverySettings],
+    existing: Subscription | None = None,
+) -> dict[str, Any]:
+    """Return the arguments of a change for what a body says of `delivery`, `owner` and `labels`.
+
+    Changes apply to the settings of ``existing``, else to the defaults. BadSetting names the first wrong one,
+    with its pointer in the body.
+    """
+    found: dict[str, Any] = {}
+    if body.delivery is not None and body.delivery is not UNSET:
+        before = DeliverySettings() if existing is None else existing.delivery
+        try:
+            found["delivery"] = changed(before, body.delivery)
+        except BadSetting as bad:
+            raise BadSetting(f"/delivery{bad.pointer}", str(bad)) from None
+    if body.owner is not UNSET:
+        found["owner"] = checked_owner(body.owner)
+    if body.labels is not UNSET:
+        found["labels"] = changed_labels(() if existing is None else existing.labels, body.labels)
+    return found
+
+
+def configure(
+    registry: SubscriptionStore,
+    barriers: Barriers,
+    body: ChangesBody,
+    changed: Callable[[DeliverySettings, Any], DeliverySettings],
+    space: str,
+    id: str,
+    ends: Offsets,
+) -> Subscription | None:
+    """Change what a body names and return the subscription; None if there is none."""
+    barriers.check_use(space, id)
+    existing = registry.get(space, id)
+    if existing is None:
+        return None
+    change = Configure(space, id, **asked_settings(body, changed, existing))
+    configured = registry.apply([change], ends, time.time_ns() // 1_000_000)[0]
+    assert isinstance(configured, Subscription)
+    return configured
 
 
 def pause(
@@ -303,8 +382,8 @@ def _refuse_over_quota(registry: SubscriptionStore, quotas: Quotas, space: str, 
 
 def _replacing(held: Subscription, put: Put) -> Put | Configure:
     """Return the change from a subscription to the requested one; the same filter needs no revision."""
-    if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
-        return Configure(put.space, put.id, put.delivery)
+    if (held.filter, held.dialect) == (put.filter, put.dialect):
+        return Configure(put.space, put.id, put.delivery, put.owner, put.labels)
     return replace_fields(put, if_absent=False)
 
 
@@ -328,6 +407,8 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
         "valid_from": positions_text(
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
+        **({"owner": subscription.owner} if subscription.owner else {}),
+        **({"labels": dict(subscription.labels)} if subscription.labels else {}),
         **({"delivery": delivery} if delivery else {}),
         **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
         **({"paused_because": because} if because else {}),

@@ -23,10 +23,13 @@ from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
     HELD,
+    ChangesBody,
     ListedSubscriptions,
     Outcome,
     PutRequest,
     SubscriptionBody,
+    asked_settings,
+    configure,
     make_up_id,
     page,
     pause,
@@ -39,7 +42,7 @@ from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE, DeliverySettings, Offsets, Subscription, space_name
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import (
-    Configure,
+    Criteria,
     Put,
     Remove,
     ReplayStore,
@@ -296,10 +299,10 @@ class Subscriptions:
         return self._held.get((subscription.space, subscription.id)) is subscription
 
     def page(
-        self, space: str, after: str | None, limit: int, text: str | None = None
+        self, space: str, after: str | None, limit: int, criteria: Criteria
     ) -> tuple[list[Subscription], str | None]:
         """Return a page of a space's subscriptions, as `subscription_store.page` does, on a thread."""
-        return page(self._registry, space, after, limit, text)
+        return page(self._registry, space, after, limit, criteria)
 
     async def put(
         self,
@@ -454,27 +457,18 @@ class Subscriptions:
             self.count -= 1
         return removed
 
-    async def configure(self, space: str, id: str, changes: Any) -> Subscription:
-        """Change some of a subscription's delivery settings; raise Problem 404 if there is none."""
+    async def configure(self, space: str, id: str, body: ChangesBody) -> Subscription:
+        """Change settings, owner or labels of a subscription; raise Problem 404 if there is none."""
         key = self.check_space(space)
         self._spend(key, 1)
-
-        def configure(ends: Offsets) -> Any:
-            self.barriers.check_use(key, id)
-            existing = self._registry.get(key, id)
-            if existing is None:
-                return None
-            delivery = self.changed(existing.delivery, changes)
-            return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
-
+        work = partial(configure, self._registry, self.barriers, body, self.changed, key, id)
         try:
             async with self._queued(0, key):
-                configured = await self._writer.change(configure, key)
+                configured = await self._writer.change(work, key)
         except BadSetting as bad:
-            raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
+            raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=bad.pointer) from None
         if configured is None:
             raise await self._unknown(key, id)
-        assert isinstance(configured, Subscription)
         await self.absorb([configured])
         return configured
 
@@ -534,12 +528,10 @@ class Subscriptions:
         found = compile_in_space(text, dialect, self._filter_max_bytes, said.dimensions if said else None)
         if isinstance(found, RefusedFilter):
             return found
-        delivery = None
-        if body.delivery is not None:
-            try:
-                delivery = self.changed(DeliverySettings(), body.delivery)
-            except BadSetting as bad:
-                return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
+        try:
+            settings = asked_settings(body, self.changed)
+        except BadSetting as bad:
+            return RefusedFilter(str(bad), bad.pointer)
         return Put(
             space=space,
             id=id,
@@ -547,17 +539,17 @@ class Subscriptions:
             dialect=dialect,
             compiled=found.compiled,
             if_absent=True,
-            delivery=delivery,
             cost=found.cost,
+            **settings,
         )
 
     def _cache(self, subscription: Subscription) -> None:
         self._drop_cached(subscription.space, subscription.id)
         self._held[(subscription.space, subscription.id)] = subscription
-        self._held_bytes += len(subscription.filter)
+        self._held_bytes += subscription.text_chars
         while len(self._held) > HELD_MAX or self._held_bytes > HELD_MAX_BYTES:
             _, oldest = self._held.popitem(last=False)
-            self._held_bytes -= len(oldest.filter)
+            self._held_bytes -= oldest.text_chars
 
     def invalidate(self, space: str, id: str) -> None:
         """Read a subscription again before its next use: it was changed or removed in the registry."""
@@ -567,7 +559,7 @@ class Subscriptions:
     def _drop_cached(self, space: str, id: str) -> None:
         held = self._held.pop((space, id), None)
         if held is not None:
-            self._held_bytes -= len(held.filter)
+            self._held_bytes -= held.text_chars
 
     async def _unknown(self, space: str, id: str) -> HttpProblem:
         near = await asyncio.to_thread(self._near, space, id[:128])

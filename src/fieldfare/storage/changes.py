@@ -32,8 +32,8 @@ class ChangeBatch:
     standing: dict[tuple[str, str], Subscription]
     revision: int
     number: int
-    touched: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """The changed spaces and ids, and whether each subscription existed before the batch."""
+    touched: dict[tuple[str, str], Subscription | None] = field(default_factory=dict)
+    """The changed spaces and ids, and each subscription as it was before the batch."""
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
     begun: dict[int, tuple[Position, ...]] = field(default_factory=dict)
     """Start positions of replaced or replayed subscriptions without a cursor, by subscription number."""
@@ -48,8 +48,13 @@ class ChangeBatch:
         if isinstance(change, Configure):
             if existing is None:
                 return None
-            self.touched.setdefault(key, True)
-            self.standing[key] = configured = replace(existing, delivery=change.delivery)
+            self.touched.setdefault(key, existing)
+            self.standing[key] = configured = replace(
+                existing,
+                delivery=existing.delivery if change.delivery is None else change.delivery,
+                owner=existing.owner if change.owner is None else change.owner,
+                labels=existing.labels if change.labels is None else change.labels,
+            )
             return configured
         if isinstance(change, Remove):
             if existing is None:
@@ -69,7 +74,7 @@ class ChangeBatch:
         return self._open(change, existing)
 
     def _touch(self, key: tuple[str, str]) -> None:
-        self.touched.setdefault(key, key in self.standing)
+        self.touched.setdefault(key, self.standing.get(key))
         self.revision += 1
 
     def _close(self, existing: Subscription, *, removed: bool) -> None:
@@ -89,6 +94,8 @@ class ChangeBatch:
             self.number += 1
         number = self.number if existing is None else existing.number
         delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
+        owner = put.owner if put.owner is not None else existing.owner if existing is not None else ""
+        labels = put.labels if put.labels is not None else existing.labels if existing is not None else ()
         start = self._start_positions(put, number) if existing is None else existing.start
         subscription = Subscription(
             id=put.id,
@@ -101,6 +108,8 @@ class ChangeBatch:
             delivery=delivery,
             start=start,
             cost=put.cost,
+            owner=owner,
+            labels=labels,
         )
         self.standing[put.space, put.id] = subscription
         self.versions[self.revision] = {

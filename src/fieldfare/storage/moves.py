@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from fieldfare.model import Cursor, Offsets, Subscription
+from fieldfare.model import Cursor, Labels, Offsets, Subscription
 from fieldfare.storage.registry import Configure, Conflict, Put, Remove
 
 State = Literal[
@@ -55,6 +55,8 @@ class Move:
         The SHA-256 of such a credential that is valid here.
     delivery
         The subscription's settings as JSON: those to hand over, or once the other broker has handed it over.
+    owner, labels
+        The subscription's owner and labels, as of the same time as its settings.
     is_told
         Whether the other broker has confirmed the end of the session.
     filter, dialect
@@ -80,6 +82,8 @@ class Move:
     filter: str = ""
     dialect: str = "sql"
     earlier: Move | None = None
+    owner: str = ""
+    labels: Labels = ()
 
 
 Results = Sequence[Subscription | Conflict | None]

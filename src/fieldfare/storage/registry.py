@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.model import Change, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
+from fieldfare.model import (
+    Change,
+    Cursor,
+    DeadLetter,
+    DeliverySettings,
+    Labels,
+    Offsets,
+    Position,
+    Subscription,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +27,10 @@ class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
     ``compiled`` is the filter's encoded normal form, ``cost`` its cost for the quotas of its space. With
-    ``if_absent``, an existing id is a conflict. Without ``delivery``, existing settings are kept. ``start``
-    gives the positions, in the partitions that it names, at which delivery begins; it is allowed only for a
-    new subscription, and creates a `Replay`. ``destination`` is the number under which the matches of another
-    broker's filter are reported (see `storage.brokers`).
+    ``if_absent``, an existing id is a conflict. Without ``delivery``, ``owner`` or ``labels``, the existing
+    ones are kept. ``start`` gives the positions, in the partitions that it names, at which delivery begins;
+    it is allowed only for a new subscription, and creates a `Replay`. ``destination`` is the number under
+    which the matches of another broker's filter are reported (see `storage.brokers`).
     """
 
     space: str
@@ -34,15 +43,22 @@ class Put:
     start: tuple[Position, ...] | None = None
     cost: int = 1
     destination: int | None = None
+    owner: str | None = None
+    labels: Labels | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Change a subscription's delivery settings; its filter and its revision stay unchanged."""
+    """Change a subscription's delivery settings, owner or labels, those that are not None.
+
+    Its filter and its revision stay unchanged.
+    """
 
     space: str
     id: str
-    delivery: DeliverySettings
+    delivery: DeliverySettings | None = None
+    owner: str | None = None
+    labels: Labels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +202,57 @@ class SpaceStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """The subscriptions that a search finds: those that meet all of this.
+
+    Attributes
+    ----------
+    text
+        A text in id, filter, owner or labels, each as ``key=value``; letters A to Z in any case. None: any.
+    labels
+        Labels by key and value; a value of None stands for any. The key `OWNER_KEY` stands for the owner.
+    """
+
+    text: str | None = None
+    labels: Sequence[tuple[str, str | None]] = ()
+
+    def has_labels(self, subscription: Subscription) -> bool:
+        """Return whether a subscription has the labels, without regard to the text."""
+        found = dict(labels_of(subscription))
+        return all(key in found and value in (None, found[key]) for key, value in self.labels)
+
+
+OWNER_KEY = ""
+"""The key under which the owner is found like a label; no label has it."""
+
+
+def labels_of(subscription: Subscription) -> Labels:
+    """Return the labels under which a subscription is found, its owner included."""
+    owner = ((OWNER_KEY, subscription.owner),) if subscription.owner else ()
+    return (*owner, *subscription.labels)
+
+
 class SubscriptionLists(Protocol):
     """The current subscriptions, found by other things than their id."""
 
     def search(
-        self, space: str, after: str | None, text: str, searched: int, limit: int
+        self, space: str, after: str | None, criteria: Criteria, searched: int, limit: int
     ) -> tuple[Sequence[Subscription], str | None]:
-        """Return subscriptions of a space with a text in id or filter, by id; letters A to Z in any case.
+        """Return subscriptions of a space that meet criteria, by id.
 
-        Reads at most `searched` subscriptions after `after` and returns at most `limit`; also the last id
-        read, None if it was the last of the space.
+        Reads at most `searched` subscriptions after `after`, of those with one of the wanted labels if there
+        are any, and returns at most `limit`; also the id to continue after, None if no more follow.
+        """
+        ...
+
+    def labelled(
+        self, space: str, criteria: Criteria, limit: int, among: Sequence[int] | None = None
+    ) -> Sequence[int] | None:
+        """Return the numbers of the subscriptions of a space with the wanted labels, in any order.
+
+        None if more than `limit` have the rarest of these labels; with `among`, only these numbers are looked
+        at, without a limit.
         """
         ...
 

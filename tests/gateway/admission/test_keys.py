@@ -194,7 +194,7 @@ RIGHTS = {
         *(("PATCH", "wanted"), ("DELETE", "wanted"), ("POST", "pull"), ("POST", "ack"), ("POST", "nack")),
         *(("POST", "extend"), ("POST", "terminate"), ("POST", "seek"), ("GET", "websocket")),
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
-        *(("POST", "ticket"), ("GET", "backlog")),
+        *(("POST", "ticket"), ("GET", "backlog"), ("GET", "attributes")),
     },
     "manage": {("GET", "move"), ("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
     "watch": {

@@ -51,6 +51,9 @@ def send(of: Site, to: Site, step: wire.Step, session: str = SESSION) -> None:
         ({"delivery": {"max_attempts": 0}}, "its setting /max_attempts is refused"),
         ({"delivery": {"paused_because": "x"}}, "there is no setting"),
         ({"delivery": {"push": {"url": "https://127.0.0.1/"}}}, "is refused"),
+        ({"owner": "a\nb"}, "its owner is refused"),
+        ({"labels": {"a b": "c"}}, "its labels/a b is refused"),
+        ({"labels": {f"k{n}": "" for n in range(33)}}, "its labels is refused"),
         ({"id": "known"}, "there is a subscription of this name"),
     ],
 )
@@ -67,7 +70,11 @@ def test_an_offer_that_cannot_be_taken_is_refused(
 
 
 @pytest.mark.parametrize(
-    "changed", [{"id": "../x"}, {"space": "a b"}, {"digest": b"short"}, {"delivery": []}, {"filter": 5}]
+    "changed",
+    [
+        *({"id": "../x"}, {"space": "a b"}, {"digest": b"short"}, {"delivery": []}, {"filter": 5}),
+        *({"owner": 5}, {"labels": {"a": 5}}, {"labels": ["a"]}),
+    ],
 )
 def test_a_message_that_no_broker_sends_is_no_entry(changed: dict[str, Any]) -> None:
     message = wire.Move("a", (wire.Destination("b"),), SESSION, offer(**changed))

@@ -165,7 +165,8 @@ def test_settings_move_and_dead_letters_stay(tmp_path: Path) -> None:
     with sites(tmp_path, "ab", "ab") as (a, b):
         a.subscribe("mine", "data.n >= 0")
         given = {"max_attempts": 3, "order_by": "data.n", "retry_delays_s": [0.5]}
-        a.client.patch(OF_ONE, json={"delivery": given}).raise_for_status()
+        tags = {"owner": "ann", "labels": {"env": "prod", "team": "payments"}}
+        a.client.patch(OF_ONE, json={"delivery": given, **tags}).raise_for_status()
         counted_everywhere(a, "b")
         a.publish(1)
         [message] = until(lambda: a.client.post(f"{OF_ONE}/pull", json={}).json()["messages"])
@@ -177,6 +178,8 @@ def test_settings_move_and_dead_letters_stay(tmp_path: Path) -> None:
         until(lambda: b.client.get(OF_ONE).status_code == 200)
         moved_settings = b.client.get(OF_ONE).json()["delivery"]
         assert moved_settings in (given, given | {"max_attempts": 4})
+        found = b.client.get("/v1/spaces/default/subscriptions?owner=ann&label=env=prod").json()
+        assert [{name: each[name] for name in tags} for each in found["subscriptions"]] == [tags]
         letters = a.client.get(f"{OF_ONE}/dead-letters")
         assert [each["reason"] for each in letters.json()["dead_letters"]] == ["unreadable"]
         retried = a.client.post(f"{OF_ONE}/dead-letters/retry", json={})

@@ -58,6 +58,7 @@ SETTINGS = DeliverySettings(
 
 OFTEN = {
     *(("subscriptions", "delivery"), ("subscriptions", "unused_s"), ("subscriptions", "number")),
+    *(("subscriptions", "owner"), ("subscriptions", "labels"), ("labels", "number"), ("labels", "id")),
     *(("spaces", "quotas"), ("cursors", "acked"), ("api_keys", "digest")),
 }
 """The columns that every run of the tests damages; the slow ones damage all."""
@@ -82,7 +83,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         registry.create_space(f"space{n}")
         registry.create_space(f"gone{n}")
         registry.set_quotas(f"space{n}", {"subscriptions": 1000.0})
-        put = Put("default", f"s{n:02}", "data.x = 1", "sql", ENCODED, delivery=SETTINGS)
+        put = Put(
+            *("default", f"s{n:02}", "data.x = 1", "sql", ENCODED),
+            delivery=SETTINGS,
+            owner="ann",
+            labels=(("env", "prod"), ("team", "pay")),
+        )
         replay = Put("default", f"past{n:02}", "data.x = 1", "sql", ENCODED, start=(Position(0, 0, 0),))
         registry.apply([put], (0,), 0)
         [made] = registry.apply([replay], (0,), 0)
@@ -127,7 +133,8 @@ def check_serves(data: Path) -> None:
             r.client.headers.update(bearer(ADMIN))
             made = await r.client.put(f"{SUBSCRIPTIONS}/new", json={"filter": "data.x = 1"})
             assert made.status_code == 201, made.text
-            for query in ("", "?sort=backlog", "?search=data"):
+            labelled = "?owner=ann&label=env=prod&label=team"
+            for query in ("", "?sort=backlog", "?search=data", labelled, f"{labelled}&sort=backlog"):
                 assert (await r.client.get(f"{SUBSCRIPTIONS}{query}")).status_code == 200, query
             assert (await r.client.get("/v1/backlogs")).status_code == 200
             assert (await r.client.get("/v1/keys")).status_code == 200

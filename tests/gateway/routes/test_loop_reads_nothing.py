@@ -25,7 +25,9 @@ from fieldfare.storage.quarantine import QuarantinedRecord
 JSON = {"content-type": "application/json"}
 LISTS = (
     *(SUBSCRIPTIONS, f"{SUBSCRIPTIONS}?sort=backlog", f"{SUBSCRIPTIONS}?search=data"),
-    *("/v1/backlogs", "/v1/spaces/default/backlog", "/v1/caller", "/v1/audit"),
+    *(f"{SUBSCRIPTIONS}?owner=ann", f"{SUBSCRIPTIONS}?sort=backlog&label=env=prod"),
+    *("/v1/backlogs", "/v1/spaces/default/backlog", "/v1/spaces/default/attributes"),
+    *("/v1/caller", "/v1/audit"),
 )
 TYPES = {EVENTS: BATCH, "/v1/brokers/there/entries": {"content-type": MEDIA_TYPE}}
 

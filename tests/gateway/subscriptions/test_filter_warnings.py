@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,3 +197,44 @@ def test_names_that_a_sample_has_are_not_looked_for_in_its_events() -> None:
 
     sample = WriteWatch([{"data": {"a": None, "b": {"c": 1}}}])
     assert sample.missing([("data", "a"), ("data", "b"), ("data", "b", "c")]) == []
+
+
+def test_the_attributes_of_the_newest_events_are_listed_with_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_warnings, "EMPTY_SAMPLE_FRESH_S", 0.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            await r.client.post(
+                "/v1/spaces", json={"name": "closed", "encryption": {"library": "aspe", "dimensions": 8}}
+            )
+            for space in ("default", "other", "closed"):
+                answer = await r.client.get(f"/v1/spaces/{space}/attributes")
+                assert (answer.status_code, answer.json()) == (200, {"attributes": [], "events": 0})
+            deep: Any = {"x": 1}
+            for _ in range(40):
+                deep = {"d": deep}
+            data = {
+                "price": 1.5,
+                "a b": "x",
+                '"<img src=x>': True,
+                "at": "2026-01-02T03:04:05Z",
+                "items": [1],
+            }
+            await r.publish(event(1, {**data, "mixed": 1, "deep": deep, "none": None}))
+            await r.publish(event(2, {"price": 2, "mixed": "x"}))
+            await r.publish(event(3, {"secret": 1}), space="other")
+            answer = (await r.client.get("/v1/spaces/default/attributes")).json()
+            found = {each["name"]: (each.get("type"), each["events"]) for each in answer["attributes"]}
+            assert found["data.price"] == ("number", 2) and found["type"] == ("string", 2)
+            assert found['data."a b"'] == ("string", 1) and found['data."""<img src=x>"'] == ("boolean", 1)
+            assert found["data.items"] == ("array", 1) and found["data"] == ("object", 2)
+            assert found["data.mixed"] == (None, 2) and found["data.none"] == (None, 1)
+            assert "data.secret" not in found and "secret" not in json.dumps(answer)
+            assert list(found) == sorted(found) and answer["events"] == 2
+            assert max(map(len, found)) < 40, "names are at most eight levels deep"
+            assert (await r.client.get("/v1/spaces/nowhere/attributes")).status_code == 404
+
+    run(work)

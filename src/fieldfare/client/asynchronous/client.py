@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from fieldfare.client.endpoint import Certificate, Endpoint, choose_space
 from fieldfare.client.errors import ApiError, ClientClosed, WrongContext
 from fieldfare.client.forks import FORKS
 from fieldfare.client.later import DelayedEvents, When
+from fieldfare.client.listing import list_subscriptions
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
@@ -245,6 +246,8 @@ class AsyncClient(AsyncAdministration):
         dialect: str = "sql",
         delivery: DeliverySettings | None = None,
         start: str | Position | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SubscriptionInfo:
         """Create a subscription; every event published from now on is matched against its filter.
 
@@ -252,7 +255,8 @@ class AsyncClient(AsyncAdministration):
         as a name that no event has. ``delivery`` holds the delivery settings. With a ``start`` the
         subscription also gets matching events that are already in the log from there on: "earliest", a
         position, or an RFC 3339 time. Events before the start, and events that retention has removed, are
-        not delivered. The result's ``start`` is the position where it begins.
+        not delivered. The result's ``start`` is the position where it begins. ``owner`` names
+        a team or a person; by owner and ``labels``, such as {"team": "payments"}, it is found in lists.
 
         Raises
         ------
@@ -260,7 +264,9 @@ class AsyncClient(AsyncAdministration):
             The filter has an error (see `place` and `hint`), the start is not valid or lies in the future,
             or the id exists already (status 409).
         """
-        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery, start))
+        new = self._crypt.seal_filter(
+            NewSubscription(filter, id, dialect, delivery, start, owner=owner, labels=labels)
+        )
         return self._crypt.open_filter(await self._perform(protocol.create_subscription(self.space, new)))
 
     async def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
@@ -277,19 +283,28 @@ class AsyncClient(AsyncAdministration):
         return tally.result()
 
     async def replace_subscription(
-        self, id: str, filter: str, dialect: str = "sql", delivery: DeliverySettings | None = None
+        self,
+        id: str,
+        filter: str,
+        dialect: str = "sql",
+        delivery: DeliverySettings | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SubscriptionInfo:
         """Replace a subscription's filter from now on, or create the subscription if it does not exist.
 
-        Without ``delivery`` its delivery settings stay as they are.
+        Without ``delivery``, ``owner`` or ``labels``, those that it has stay; ``labels`` replaces all labels.
         """
-        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery))
+        new = self._crypt.seal_filter(
+            NewSubscription(filter, id, dialect, delivery, owner=owner, labels=labels)
+        )
         return self._crypt.open_filter(await self._perform(protocol.put_subscription(self.space, id, new)))
 
     async def configure_subscription(self, id: str, **settings: Any) -> SubscriptionInfo:
         """Change delivery settings of a subscription: the fields of `DeliverySettings`, as keyword arguments.
 
-        Settings that are not named stay; None resets a setting to its default.
+        Settings that are not named stay; None resets a setting to its default. ``owner`` and ``labels`` are
+        changed in the same way: labels that are not named stay, and a label of None is removed.
         """
         call = protocol.configure(self.space, id, settings)
         return self._crypt.open_filter(await self._perform(call))
@@ -302,14 +317,33 @@ class AsyncClient(AsyncAdministration):
         """Return a subscription; ApiError (404) if it does not exist."""
         return self._crypt.open_filter(await self._perform(protocol.get_subscription(self.space, id)))
 
-    async def subscriptions(self, page_size: int = 1000, sort: str = "id") -> AsyncIterator[SubscriptionInfo]:
-        """Iterate over all subscriptions of the space, reading a page at a time.
+    async def subscriptions(
+        self,
+        page_size: int = 1000,
+        sort: str = "id",
+        *,
+        search: str | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> AsyncIterator[SubscriptionInfo]:
+        """Iterate over the subscriptions of the space, reading a page at a time.
 
         With ``sort="backlog"`` the greatest backlog comes first, and each has a `backlog`.
+
+        Parameters
+        ----------
+        search
+            Only those with this text in id, filter, owner or labels; not by backlog.
+        owner
+            Only those with this owner.
+        labels
+            Only those with all of these labels; a value of None stands for any.
         """
         after: str | None = None
         while True:
-            page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size, sort))
+            page, after = await self._perform(
+                list_subscriptions(self.space, after, page_size, sort, search, owner, labels)
+            )
             for subscription in page:
                 yield self._crypt.open_filter(subscription)
             if after is None:

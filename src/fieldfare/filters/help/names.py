@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -45,6 +45,9 @@ class KnownNames:
 
     def __contains__(self, path: Path) -> bool:
         return path in self._paths
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._paths)
 
     def likely(self, path: Path) -> Path | None:
         """Return what `likely_path` returns, for the last `LIKELY_MAX` names without computing it again."""

@@ -1,6 +1,7 @@
 // A filter's text and dialect, checked and explained by the service as one types.
 
 import { post } from "./api.js";
+import { Completion } from "./completion.js";
 import { field, h, later, note, pill, problem, select, show } from "./dom.js";
 import { count, plural } from "./words.js";
 
@@ -28,7 +29,11 @@ export class FilterEditor {
     });
     this.dialect.addEventListener("change", () => this.check());
     signal.addEventListener("abort", () => this.turn.abort());
-    this.node = h("div", {}, field("Filter", this.text), field("Language", this.dialect), this.result);
+    const completion = new Completion({ box: this.text, space: () => this.space, dialect: () => this.dialect.value, signal });
+    const typed = field("Filter", this.text, "Names of attributes are offered as you type; Ctrl+Space shows all.");
+    this.text.after(completion.list, completion.said);
+    typed.classList.add("completed");
+    this.node = h("div", {}, typed, field("Language", this.dialect), this.result);
   }
 
   get value() {

@@ -463,7 +463,13 @@ class BacklogTable:
 
     # Reading
 
-    def greatest(self, space: str | None, after: tuple[int, int] | None, limit: int) -> list[Standing]:
+    def greatest(
+        self,
+        space: str | None,
+        after: tuple[int, int] | None,
+        limit: int,
+        among: Sequence[int] | None = None,
+    ) -> list[Standing]:
         """Return at most ``limit`` subscriptions by falling backlog, then by number.
 
         Parameters
@@ -474,6 +480,8 @@ class BacklogTable:
             The pending messages and the number of the last one of the page before.
         limit
             Maximum subscriptions.
+        among
+            Numbers of the only subscriptions that are returned; None: any.
         """
         pending = np.maximum(self._column("pending"), 0)
         if space is None:
@@ -483,6 +491,8 @@ class BacklogTable:
         if after is not None:
             is_later = (pending == after[0]) & (self._column("number") > after[1])
             is_wanted &= (pending < after[0]) | is_later
+        if among is not None:
+            is_wanted &= np.isin(self._column("number"), np.array(among, np.uint32))
         rows = np.flatnonzero(is_wanted)
         if rows.size > limit:
             most = pending[rows]

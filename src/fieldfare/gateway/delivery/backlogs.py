@@ -31,6 +31,7 @@ from fieldfare.storage import MatchBlock, MatchLog
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.registry import (
+    Criteria,
     DeadLetterStore,
     DeliveryPlace,
     SpaceStore,
@@ -75,6 +76,19 @@ IN_FLIGHT_BATCH_SIZE = 1_000
 
 class BacklogRegistry(SpaceStore, SubscriptionStore, SubscriptionLists, DeadLetterStore, Protocol):
     """The parts of the registry that the count reads."""
+
+
+LABELLED_MAX = 50_000
+"""Maximum subscriptions with a label whose numbers are read for a page; with more, the page is found by going
+through all by falling backlog."""
+
+WALKED_MAX = 10_000
+"""Maximum subscriptions that are held against the wanted labels for one page; then the page ends."""
+
+WALKED_BATCH_SIZE = 1_000
+"""Subscriptions that are held against the wanted labels at a time."""
+
+_ANY = Criteria()
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,31 +392,60 @@ class Backlogs:
             )
             raise HttpProblem(503, "starting", detail, headers={"Retry-After": "2"})
 
-    async def page(self, space: str | None, after: tuple[int, int] | None, limit: int) -> Page:
+    async def page(
+        self, space: str | None, after: tuple[int, int] | None, limit: int, criteria: Criteria = _ANY
+    ) -> Page:
         """Return the subscriptions of a space by falling backlog; None: of all, those with pending messages.
 
-        Subscriptions whose backlog changes while a client reads pages may be missing, or on two of them.
+        Subscriptions whose backlog changes while a client reads pages may be missing, or on two of them. If
+        many have the wanted labels, a page may be short, or empty, and be followed by others.
         """
         await self._ready()
-        standings, subscriptions, letters = await self._run(self._read_page, space, after, limit)
+        standings, subscriptions, last = await self._run(self._read_page, space, after, limit, criteria)
+        letters = await self._run(self._registry.count_letters, [each.number for each in standings])
         items = [
             (found, self._backlog_of(each, letters.get(each.number, 0)))
             for each in standings
             if (found := subscriptions.get(each.number)) is not None
         ]
-        last = standings[-1] if len(standings) == limit else None
         return Page(items, None if last is None else (last.pending, last.number))
 
     def _read_page(
-        self, space: str | None, after: tuple[int, int] | None, limit: int
-    ) -> tuple[list[Standing], dict[int, Subscription], dict[int, int]]:
-        standings = self._table.greatest(space, after, limit)
+        self, space: str | None, after: tuple[int, int] | None, limit: int, criteria: Criteria
+    ) -> tuple[list[Standing], dict[int, Subscription], Standing | None]:
+        """Return a page, its subscriptions by number, and where to continue after it."""
+        among = None
+        if space is not None and criteria.labels:
+            among = self._registry.labelled(space, criteria, LABELLED_MAX)
+            if among is None:
+                return self._walk_page(space, after, limit, criteria)
+        standings = self._table.greatest(space, after, limit, among)
         numbers = [each.number for each in standings]
-        return (
-            standings,
-            dict(self._registry.by_number(numbers)),
-            dict(self._registry.count_letters(numbers)),
-        )
+        found = {
+            number: each
+            for number, each in self._registry.by_number(numbers).items()
+            if criteria.has_labels(each)
+        }
+        last = standings[-1] if len(standings) == limit else None
+        return standings, found, last
+
+    def _walk_page(
+        self, space: str, after: tuple[int, int] | None, limit: int, criteria: Criteria
+    ) -> tuple[list[Standing], dict[int, Subscription], Standing | None]:
+        """Return a page as `_read_page` does, where many subscriptions have the wanted labels."""
+        some = self._table.greatest(space, after, WALKED_MAX)
+        labelled: list[Standing] = []
+        for first in range(0, len(some), WALKED_BATCH_SIZE):
+            step = some[first : first + WALKED_BATCH_SIZE]
+            having = set(self._registry.labelled(space, criteria, 0, [each.number for each in step]) or ())
+            labelled += [each for each in step if each.number in having]
+            if len(labelled) >= limit:
+                break
+        page = labelled[:limit]
+        found = dict(self._registry.by_number([each.number for each in page]))
+        if len(page) == limit:
+            return page, found, page[-1]
+        return page, found, some[-1] if len(some) == WALKED_MAX else None
 
     def _backlog_of(self, standing: Standing, letters: int) -> SubscriptionBacklog:
         delivery = self._deliveries.loaded.get(standing.number)

@@ -239,7 +239,7 @@ class DeliveryService:
         for changed in self._on_change:
             changed(subscription.number, subscription)
         delivery = self.loaded.get(subscription.number)
-        if delivery is None or delivery.settings is subscription.delivery:
+        if delivery is None or delivery.settings == subscription.delivery:
             return
         delivery.configure(subscription.delivery)
         self.wake(delivery)  # a paused delivery, or one at its in-flight limit, may resume

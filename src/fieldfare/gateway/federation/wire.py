@@ -156,6 +156,8 @@ class Offer(msgspec.Struct, tag="offer", frozen=True):
         Its delivery settings, as a client sends them, secrets included.
     digest
         The SHA-256 of a token with which its readers may read it there.
+    owner, labels
+        Its owner, empty for none, and its labels; brokers of earlier versions do not send them.
     """
 
     space: _Name
@@ -164,6 +166,8 @@ class Offer(msgspec.Struct, tag="offer", frozen=True):
     dialect: str
     delivery: dict[str, Any]
     digest: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+    owner: str = ""
+    labels: dict[str, str] = {}
 
 
 class Accepted(msgspec.Struct, tag="accepted", frozen=True):
@@ -189,9 +193,11 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 
 class HandOver(msgspec.Struct, tag="hand-over", frozen=True):
-    """The sender has delivered all of its part; these are the latest delivery settings."""
+    """The sender has delivered all of its part; these are the latest settings, owner and labels."""
 
     delivery: dict[str, Any]
+    owner: str = ""
+    labels: dict[str, str] = {}
 
 
 class Cancelled(msgspec.Struct, tag="cancelled", frozen=True):

@@ -196,7 +196,39 @@ def _about_filters(
     )
 
 
+_ATTRIBUTE = record(
+    {
+        "name": string("Name of the attribute, as filters of the dialect `sql` write it."),
+        "type": {
+            "enum": ["number", "string", "boolean", "date", "timestamp", "array", "object"],
+            "description": "Type of its values; missing if they have several, or are all null.",
+        },
+        "events": integer("Number of these events that have the attribute."),
+    },
+    ["name", "events"],
+)
+
 FILTERS: Json = {
+    **path(
+        "/v1/spaces/{space}/attributes",
+        get=operation(
+            "list_attributes",
+            "List the attributes of a space's newest events",
+            "The names that filters of the space can use, from at most 100 events, read at most every ten"
+            " seconds. Attributes in arrays are not listed, nor are those of an encrypted space.",
+            answers=answer(
+                "The attributes, sorted by name.",
+                record(
+                    {
+                        "attributes": array(_ATTRIBUTE, "The attributes."),
+                        "events": integer("Number of events that were looked at."),
+                    }
+                ),
+                {"attributes": [{"name": "data.price", "type": "number", "events": 98}], "events": 100},
+            ),
+            problems="404",
+        ),
+    ),
     **_about_filters(
         "check",
         "Check a filter for errors",

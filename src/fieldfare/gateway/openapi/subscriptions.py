@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.gateway.delivery_settings import AUTHORIZATION_MAX, PATH_MAX, SECRETS_MAX
+from fieldfare.gateway.labels import LABEL_KEY
 from fieldfare.gateway.openapi.events import CURSOR
 from fieldfare.gateway.openapi.filters import DIALECT, WARNING
 from fieldfare.gateway.openapi.from_types import described, nullable
@@ -26,9 +27,9 @@ from fieldfare.gateway.openapi.words import (
 )
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
 from fieldfare.gateway.routes.backlogs import PAGE_MAX
-from fieldfare.gateway.routes.subscriptions import SEARCH_MAX_CHARS, ChangesBody
-from fieldfare.gateway.subscription_store import SEARCHED_MAX, SubscriptionBody
-from fieldfare.model import DeliverySettings, PushSettings
+from fieldfare.gateway.routes.criteria import SEARCH_MAX_CHARS, WANTED_MAX
+from fieldfare.gateway.subscription_store import FOUND_MAX, SEARCHED_MAX, ChangesBody, SubscriptionBody
+from fieldfare.model import LABEL_VALUE_MAX, LABELS_MAX, OWNER_MAX, DeliverySettings, PushSettings
 
 _EXAMPLE: Json = {
     "id": "cheap-yahoo",
@@ -70,8 +71,17 @@ _PUSH_STATE = record(
     description="State of the push; only when one subscription with a push URL is read.",
 )
 
+_OWNER: Json = {"minLength": 1, "maxLength": OWNER_MAX}
+_LABELS: Json = {
+    "propertyNames": {"pattern": f"^{LABEL_KEY}$"},
+    "additionalProperties": or_null(string(maxLength=LABEL_VALUE_MAX)),
+    "maxProperties": LABELS_MAX,
+}
+
 SUBSCRIPTION_SCHEMAS: Json = {
-    "Filter": described(SubscriptionBody, dialect=DIALECT, delivery=ref("Delivery")),
+    "Filter": described(
+        SubscriptionBody, dialect=DIALECT, delivery=ref("Delivery"), owner=_OWNER, labels=_LABELS
+    ),
     "DeliverySettings": record(
         _DELIVERY, [], description="The delivery settings without `push`, as in requests and responses."
     ),
@@ -122,6 +132,12 @@ SUBSCRIPTION_SCHEMAS: Json = {
                 " `start`.",
             },
             "past": ref("Replay"),
+            "owner": string("The team or person that is responsible; missing without an owner."),
+            "labels": {
+                "type": "object",
+                "additionalProperties": string(),
+                "description": "The labels, by key; missing if there are none.",
+            },
             "delivery": ref("DeliveryShown"),
             "paused_because": string("Why the service has paused the subscription; missing if it has not."),
             "warnings": array(
@@ -200,8 +216,23 @@ _LIST = path(
                 "search",
                 "query",
                 string(maxLength=SEARCH_MAX_CHARS),
-                "Return only subscriptions with this text in their id or filter, in any case of A to Z. A"
-                f" page looks at {SEARCHED_MAX:,} of them: it may be short, or empty, and have a `next`.",
+                "Return only subscriptions with this text in their id, filter, owner, or in `key=value` of a"
+                f" label, in any case of A to Z. Not with `sort=backlog`. A page has at most {FOUND_MAX}, and"
+                f" looks at {SEARCHED_MAX:,} of them: it may be short, or empty, and have a `next`.",
+            ),
+            parameter(
+                "owner",
+                "query",
+                string(minLength=1, maxLength=OWNER_MAX),
+                f"Return only subscriptions with this owner. A page has at most {FOUND_MAX}, or, sorted by"
+                f" backlog, {PAGE_MAX:,}, and may be short, or empty, and have a `next`.",
+            ),
+            parameter(
+                "label",
+                "query",
+                array(string(), maxItems=WANTED_MAX),
+                "Return only subscriptions with this label: `key=value`, or `key` for any value. Repeated:"
+                " only those with all of these labels. Pages are as with `owner`.",
             ),
             parameter(
                 "limit",
@@ -281,9 +312,12 @@ _ONE = path(
     ),
     patch=operation(
         "patch_subscription",
-        "Change a subscription's delivery settings",
+        "Change a subscription's delivery settings, owner or labels",
         "Members that are not named do not change, nor do the filter and its revision.",
-        takes=body(described(ChangesBody, delivery=ref("Delivery")), {"delivery": {"max_attempts": 5}}),
+        takes=body(
+            described(ChangesBody, delivery=ref("Delivery"), owner=_OWNER, labels=_LABELS),
+            {"delivery": {"max_attempts": 5}, "labels": {"env": "prod"}},
+        ),
         answers=answer("The subscription after the change.", ref("Subscription"), _EXAMPLE),
         problems="400 404 429",
     ),

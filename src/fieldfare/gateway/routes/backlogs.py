@@ -17,6 +17,7 @@ from fieldfare.gateway.routes.requests import json_response, query_int, query_te
 from fieldfare.gateway.subscription_store import subscription_document
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import SpaceBacklog, space_name
+from fieldfare.storage.registry import Criteria
 
 PAGE_MAX = 1_000
 """Maximum subscriptions of a page by backlog; a larger `limit` is refused."""
@@ -34,12 +35,12 @@ class BacklogRoutes:
     backlogs: Backlogs
     subscriptions: Subscriptions
 
-    async def list_by_backlog(self, request: Request) -> Response:
-        """Return a page of the subscriptions of a space, the greatest backlog first."""
+    async def list_by_backlog(self, request: Request, criteria: Criteria) -> Response:
+        """Return a page of the subscriptions of a space with some labels, the greatest backlog first."""
         limit = query_int(request, "limit", 100, 1, PAGE_MAX)
         after = _after(request)
         key = self.subscriptions.check_space(request.path_params["space"])
-        page = await self.backlogs.page(key, after, limit)
+        page = await self.backlogs.page(key, after, limit, criteria)
         return await asyncio.to_thread(_response, page)
 
     async def get_space_backlog(self, request: Request) -> Response:

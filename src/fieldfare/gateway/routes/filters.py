@@ -20,6 +20,7 @@ from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.event_samples import SampleSize, newest_events
 from fieldfare.gateway.fair_limiter import FairExecutor, ThreadsClosed
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked, refuse_text
+from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -126,6 +127,8 @@ class FilterRoutes:
         Knows which spaces exist.
     log
         The log that samples of a space's events are read from.
+    warnings
+        Knows the attributes of a space's newest events.
     bodies
         Reads request bodies.
     threads
@@ -138,15 +141,25 @@ class FilterRoutes:
         self,
         subscriptions: Subscriptions,
         log: EventReader,
+        warnings: FilterWarnings,
         bodies: Bodies,
         threads: FairExecutor,
         filter_max_bytes: int,
     ) -> None:
         self._subscriptions = subscriptions
         self._log = log
+        self._warnings = warnings
         self._bodies = bodies
         self._filter_max_bytes = filter_max_bytes
         self._threads = threads
+
+    async def list_attributes(self, request: Request) -> Response:
+        """List the attributes of a space's newest events, for the names in filters."""
+        key = self._subscriptions.check_space(request.path_params["space"])
+        if self._subscriptions.encryption(key) is not None:
+            return json_response({"attributes": [], "events": 0})
+        found, events = await self._threads.run(_owner(request), self._warnings.attributes, key)
+        return json_response({"attributes": found, "events": events})
 
     async def check_filter(self, request: Request) -> Response:
         return await self._answer(request, _check_body, lambda body, check: self._check(body))

@@ -25,19 +25,22 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.encrypted import space_document
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.backlogs import BacklogRoutes
+from fieldfare.gateway.routes.criteria import query_criteria
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
-from fieldfare.gateway.subscription_store import Outcome, PutRequest, SubscriptionBody, subscription_document
+from fieldfare.gateway.subscription_store import (
+    ChangesBody,
+    Outcome,
+    PutRequest,
+    SubscriptionBody,
+    subscription_document,
+)
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import Subscription
 from fieldfare.storage.registry import SpaceEncryption
 
 CONFIGURED_BATCH_SIZE = 500
 """Maximum subscriptions of one request that are configured before other tasks run."""
-
-
-SEARCH_MAX_CHARS = 200
-"""Maximum characters of a text that is searched for; a longer one is refused."""
 
 
 class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,12 +74,6 @@ class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
     encryption: EncryptionBody | None = None
 
 
-class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Changes of a subscription that leave its filter as it is."""
-
-    delivery: dict[str, Any]
-
-
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     """One subscription, or a list of any items, each of which is validated separately."""
 
@@ -85,6 +82,8 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     delivery: dict[str, Any] | None = None
     start: str | None = None
+    owner: str | msgspec.UnsetType | None = msgspec.UNSET
+    labels: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: list[Any] | None = None
 
 
@@ -152,12 +151,15 @@ class SubscriptionRoutes:
         return json_response(await self._warned(subscription), 201 if outcome is Outcome.CREATED else 200)
 
     async def patch_subscription(self, request: Request) -> Response:
-        """Change a subscription's delivery settings; its filter and revision stay."""
+        """Change a subscription's delivery settings, owner or labels; its filter and revision stay."""
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _changes_body)
-        configured = await self.subscriptions.configure(space, id, body.delivery)
+        if body == ChangesBody():
+            detail = "The body changes nothing: it needs delivery, owner or labels."
+            raise HttpProblem(400, "bad-request", detail)
+        configured = await self.subscriptions.configure(space, id, body)
         self.deliveries.configure(configured)
         return json_response(subscription_document(configured))
 
@@ -212,9 +214,11 @@ class SubscriptionRoutes:
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-            one = SubscriptionBody(body.filter, body.dialect, body.id, body.delivery, body.start)
+            one = SubscriptionBody(
+                body.filter, body.dialect, body.id, body.delivery, body.start, body.owner, body.labels
+            )
             return PutRequest([one], replace=False)
-        if any(each is not None for each in (body.filter, body.id, body.delivery, body.start)):
+        if body != SubscriptionsBody(subscriptions=body.subscriptions, dialect=body.dialect):
             detail = "Send one subscription, or a list of subscriptions, not both."
             raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
@@ -227,18 +231,18 @@ class SubscriptionRoutes:
         sort = query_text(request, "sort") or "id"
         if sort not in ("id", "backlog"):
             raise HttpProblem(400, "bad-parameter", "sort must be id or backlog.", parameter="sort")
-        search = query_text(request, "search")
-        if search is not None and (sort == "backlog" or not 1 <= len(search) <= SEARCH_MAX_CHARS):
-            detail = f"search must be 1 to {SEARCH_MAX_CHARS} characters, without sort=backlog."
-            raise HttpProblem(400, "bad-parameter", detail, parameter="search")
+        criteria = query_criteria(request)
         if sort == "backlog":
-            return await self.backlogs.list_by_backlog(request)
+            if criteria.text is not None:
+                detail = "A search is in the order of ids: send search without sort=backlog."
+                raise HttpProblem(400, "bad-parameter", detail, parameter="search")
+            return await self.backlogs.list_by_backlog(request, criteria)
         limit = query_int(request, "limit", 100, 1, 10_000)
         after = request.query_params.get("after")
         key = self.subscriptions.check_space(request.path_params["space"])
 
         def read() -> Response:
-            page, last = self.subscriptions.page(key, after, limit, search)
+            page, last = self.subscriptions.page(key, after, limit, criteria)
             return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
 
         return await asyncio.to_thread(read)
@@ -275,4 +279,5 @@ def _item(item: Any) -> SubscriptionBody:
     if not isinstance(item, dict):
         item = {}
     id, filter, dialect = item.get("id"), item.get("filter"), item.get("dialect", "sql")
-    return SubscriptionBody(filter, dialect, id, item.get("delivery"), item.get("start"))
+    owner, labels = item.get("owner", msgspec.UNSET), item.get("labels", msgspec.UNSET)
+    return SubscriptionBody(filter, dialect, id, item.get("delivery"), item.get("start"), owner, labels)

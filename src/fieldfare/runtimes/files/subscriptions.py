@@ -1,4 +1,4 @@
-"""Subscriptions from CSV, JSON lines, Parquet and Arrow files: an id, a filter, a dialect, a delivery.
+"""Subscriptions from CSV, JSON lines, Parquet and Arrow files: id, filter, dialect, delivery, owner, labels.
 
 A filter is a string. If it is an object or an array, as in the dialects ``eventbridge`` and
 ``subscriptions``, its JSON is the string. Numbers in it keep their digits.
@@ -18,7 +18,7 @@ import msgspec
 from fieldfare.runtimes.files.kinds import TABLES, FileError, FileKind, kind_of
 from fieldfare.runtimes.files.lines import STANDARD_INPUT, UNPACKING_ERRORS, LineReader, open_stream, unpacked
 
-NAMES = ("id", "filter", "dialect", "delivery")
+NAMES = ("id", "filter", "dialect", "delivery", "owner", "labels")
 EXAMPLE = '{"id": "cheap", "filter": "data.price < 18.5"}'
 CSV_VALUE_MAX = 16 << 20
 """Maximum characters of one value in CSV; a longer value is a FileError."""
@@ -33,6 +33,8 @@ class FileSubscription:
     filter: str | None
     dialect: str | None
     delivery: dict[str, Any] | None
+    owner: str | None = None
+    labels: dict[str, Any] | None = None
 
 
 def read_subscriptions(file: str | Path, *, with_ids: bool) -> Iterator[FileSubscription]:
@@ -148,16 +150,10 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def _subscription(place: str, row: dict[str, Any], needed: Sequence[str]) -> FileSubscription:
-    filter, delivery = row.get("filter"), row.get("delivery")
+    filter = row.get("filter")
     if isinstance(filter, msgspec.Raw | dict | list):
         filter = _encoder.encode(filter).decode()
-    if isinstance(delivery, str):  # in CSV
-        delivery = msgspec.Raw(delivery.encode())
-    if isinstance(delivery, msgspec.Raw):
-        try:
-            delivery = msgspec.json.decode(delivery)
-        except (ValueError, RecursionError) as error:
-            raise FileError(f"{place}: the delivery is not JSON: {error}") from None
+    delivery, labels = (_object(place, name, row.get(name)) for name in ("delivery", "labels"))
     id: Any = row.get("id")
     if isinstance(id, int) and not isinstance(id, bool):
         id = str(id)
@@ -166,6 +162,8 @@ def _subscription(place: str, row: dict[str, Any], needed: Sequence[str]) -> Fil
         ("filter", filter, str),
         ("dialect", row.get("dialect"), str),
         ("delivery", delivery, dict),
+        ("owner", row.get("owner"), str),
+        ("labels", labels, dict),
     ):
         if value is not None and not isinstance(value, kind):
             wanted = "an object" if kind is dict else "a string"
@@ -176,4 +174,16 @@ def _subscription(place: str, row: dict[str, Any], needed: Sequence[str]) -> Fil
     for name, value in ("id", id), ("filter", filter):
         if name in needed and not value:
             raise FileError(f"{place} has no {name}\nhint: one looks like {EXAMPLE}")
-    return FileSubscription(place, id, filter, row.get("dialect"), delivery)
+    return FileSubscription(place, id, filter, row.get("dialect"), delivery, row.get("owner"), labels)
+
+
+def _object(place: str, name: str, value: Any) -> Any:
+    """Return the value of a member that is an object; in CSV and JSON lines it comes as text."""
+    if isinstance(value, str):
+        value = msgspec.Raw(value.encode())
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{place}: the {name} is not JSON: {error}") from None

@@ -50,8 +50,7 @@ _COUNTED = {
 def format_of(connection: sa.Connection) -> int | None:
     """Return the format that the counters name; None if it is none.
 
-    Tables whose counters have checksums are of this format, or the one before, unless an intact counter names
-    a later one.
+    Without an intact counter, the columns of tables whose counters have checksums tell it.
     """
     if "checksum" not in columns_of(connection, counters.name):
         query = sa.select(counters.c.value).where(counters.c.name == FORMAT_COUNTER)
@@ -61,7 +60,9 @@ def format_of(connection: sa.Connection) -> int | None:
         return 8 if "checksum" in columns_of(connection, letters.name) else None
     row = connection.execute(_select_one, {"counter": FORMAT_COUNTER}).first()
     if row is None or not isinstance(row.value, int) or not is_whole(row.checksum, row[:2]):
-        return FORMAT if "destination" in columns_of(connection, versions.name) else 9
+        if "labels" in columns_of(connection, subscriptions.name):
+            return FORMAT
+        return 10 if "destination" in columns_of(connection, versions.name) else 9
     return row.value
 
 

@@ -1,4 +1,4 @@
-"""Reads of all subscriptions of a space, page by page: where their deliveries stand, and searches.
+"""Reads of all subscriptions of a space, page by page: where their deliveries stand.
 
 All functions run in a transaction of the registry. Rows are not held against their checksums, which is done
 when a delivery is loaded: a wrong row makes one count wrong.
@@ -7,7 +7,6 @@ when a delivery is loaded: a wrong row makes one count wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -22,7 +21,6 @@ _Row = tuple[str, Number, Offset, bytes | None, bool]
 _Cursor = tuple[Number, Partition, Offset, Index, bool]
 
 _further_decoder = msgspec.msgpack.Decoder(list[Offset])
-_ESCAPED = str.maketrans({each: f"\\{each}" for each in "\\%_"})
 _some: sa.BindParameter[int] = sa.bindparam("some", expanding=True)
 _NONE_ACKED_BYTES = 1
 """Length of an empty list of acked runs."""
@@ -73,28 +71,6 @@ def places(
         )
         for id, number, first, further, has_start in rows
     ]
-
-
-def search(
-    connection: sa.Connection,
-    query: sa.Select[Any],
-    space: str,
-    after: str | None,
-    text: str,
-    searched: int,
-    limit: int,
-) -> tuple[Sequence[Any], str | None]:
-    """Return rows of a query of ``subscriptions`` with a text in id or filter, as `Registry.search` does."""
-    table = subscriptions.c
-    is_here = table.space == space if after is None else sa.and_(table.space == space, table.id > after)
-    ids = sa.select(table.id).where(is_here).order_by(table.id)
-    last = connection.execute(ids.offset(searched - 1).limit(1)).scalar()
-    if last is not None:
-        is_here = sa.and_(is_here, table.id <= last)
-    pattern = f"%{text.translate(_ESCAPED)}%"
-    is_found = sa.or_(table.id.ilike(pattern, escape="\\"), table.filter.ilike(pattern, escape="\\"))
-    rows = connection.execute(query.where(is_here, is_found).order_by(table.id).limit(limit)).all()
-    return rows, last if isinstance(last, str) else None
 
 
 def _rows_in(connection: sa.Connection, numbers: Sequence[int]) -> Sequence[sa.Row[tuple[int, ...]]]:

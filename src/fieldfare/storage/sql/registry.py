@@ -27,6 +27,7 @@ from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceErr
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
+    Criteria,
     DeliveryPlace,
     Put,
     Remove,
@@ -35,19 +36,20 @@ from fieldfare.storage.registry import (
     SpaceUsage,
     StoredSpace,
 )
-from fieldfare.storage.sql import by_setting, counting, restored, tables, vanished
+from fieldfare.storage.sql import by_setting, counting, restored, searches, tables, vanished
 from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import places as stored_places
 from fieldfare.storage.sql import replays as stored_replays
 from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
 from fieldfare.storage.sql.row_checks import (
+    SUBSCRIPTION_COLUMNS,
     add_checksums,
     intact_subscriptions,
     intact_versions,
     with_checksums,
 )
-from fieldfare.storage.sql.rows import Count, Number
+from fieldfare.storage.sql.rows import Count, Number, labels_text
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
@@ -165,13 +167,20 @@ class SqlRegistry(SqlDatabase):
             after = rows[-1].id
 
     def search(
-        self, space: str, after: str | None, text: str, searched: int, limit: int
+        self, space: str, after: str | None, criteria: Criteria, searched: int, limit: int
     ) -> tuple[Sequence[Subscription], str | None]:
+        table = _subscriptions.c
         with self._read() as connection:
-            rows, last = stored_places.search(
-                connection, _select_subscriptions, space, after, text, searched, limit
-            )
-        return self._subscriptions_of(rows), last
+            ids, last = searches.search(connection, space, after, criteria, searched, limit)
+            rows = _rows_with(connection, table.id, ids, table.space == space)
+        found = sorted(self._subscriptions_of(rows), key=attrgetter("id"))
+        return [each for each in found if criteria.has_labels(each)], last
+
+    def labelled(
+        self, space: str, criteria: Criteria, limit: int, among: Sequence[int] | None = None
+    ) -> Sequence[int] | None:
+        with self._read() as connection:
+            return searches.labelled(connection, space, criteria, limit, among)
 
     def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
         with self._read() as connection:
@@ -179,15 +188,7 @@ class SqlRegistry(SqlDatabase):
 
     def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
         with self._read() as connection:
-            rows = [
-                row
-                for first in range(0, len(numbers), _IDS_A_QUERY)
-                for row in connection.execute(
-                    _select_subscriptions.where(
-                        _subscriptions.c.number.in_(numbers[first : first + _IDS_A_QUERY])
-                    )
-                )
-            ]
+            rows = _rows_with(connection, _subscriptions.c.number, numbers)
         return {each.number: each for each in self._subscriptions_of(rows)}
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
@@ -448,13 +449,7 @@ class SqlRegistry(SqlDatabase):
             ids_of.setdefault(change.space, set()).add(change.id)
         rows: list[Any] = []
         for space, ids in ids_of.items():
-            in_order = sorted(ids)
-            for first in range(0, len(in_order), _IDS_A_QUERY):
-                some = in_order[first : first + _IDS_A_QUERY]
-                query = _select_subscriptions.where(
-                    _subscriptions.c.space == space, _subscriptions.c.id.in_(some)
-                )
-                rows += connection.execute(query).all()
+            rows += _rows_with(connection, _subscriptions.c.id, sorted(ids), _subscriptions.c.space == space)
         standing = {(each.space, each.id): each for each in self._subscriptions_of(rows)}
         replaced = {(each.space, each.id) for each in changes if not isinstance(each, Configure)}
         unusable = replaced.intersection((row.space, row.id) for row in rows) - standing.keys()
@@ -477,10 +472,28 @@ class SqlRegistry(SqlDatabase):
             raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
 
 
+def _rows_with(
+    connection: sa.Connection, column: sa.Column[Any], values: Sequence[Any], *conditions: Any
+) -> list[Any]:
+    """Return the rows of subscriptions with one of `values` in a column."""
+    return [
+        row
+        for first in range(0, len(values), _IDS_A_QUERY)
+        for row in connection.execute(
+            _select_subscriptions.where(*conditions, column.in_(values[first : first + _IDS_A_QUERY]))
+        )
+    ]
+
+
 def write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mapping[str, int]) -> None:
     """Write the rows of a batch of changes, and the counters, in a transaction."""
     gone = [{"in_space": space, "with_id": id} for (space, id), stood in batch.touched.items() if stood]
     rows = [_row_of(batch.standing[key]) for key in batch.touched if key in batch.standing]
+    searches.write(
+        connection,
+        batch.touched.values(),
+        [batch.standing[key] for key in batch.touched if key in batch.standing],
+    )
     begins = [
         stored_cursors.begin(number, at) for number, positions in batch.begun.items() for at in positions
     ]
@@ -504,16 +517,12 @@ def write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mapping
 
 
 _SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
-_DELIVERY_FIELDS = ("valid_from", "further", "delivery", "start")
 # Rows of versions without a bound on costs may have any cost.
 _cost = sa.case(
     (_subscriptions.c.cost > COST_MAX, COST_MAX), (_subscriptions.c.cost < 1, 1), else_=_subscriptions.c.cost
 ).label("cost")
 _select_subscriptions = sa.select(
-    *(
-        _cost if name == "cost" else _subscriptions.c[name]
-        for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS, "checksum")
-    )
+    *(_cost if name == "cost" else _subscriptions.c[name] for name in SUBSCRIPTION_COLUMNS)
 )
 _delete_subscription = sa.delete(_subscriptions).where(
     _subscriptions.c.space == sa.bindparam("in_space"),
@@ -579,6 +588,8 @@ def _row_of(subscription: Subscription) -> dict[str, Any]:
         "further": msgspec.msgpack.encode(further) if further else None,
         "delivery": msgspec.json.encode(delivery).decode() if delivery else None,
         "start": positions_text(subscription.start) if subscription.start else None,
+        "owner": subscription.owner or None,
+        "labels": labels_text(subscription.labels),
     }
 
 

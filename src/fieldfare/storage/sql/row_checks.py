@@ -52,15 +52,23 @@ _COVERED: Mapping[str, tuple[str, ...]] = {
 }
 """Columns that the checksum of a table's rows covers, in this order."""
 
+_COVERED_IF_SET: Mapping[str, tuple[str, ...]] = {
+    versions.name: ("destination",),
+    subscriptions.name: ("owner", "labels"),
+}
+"""Columns that it covers, too, unless all of them are NULL: older formats do not have them."""
+
+SUBSCRIPTION_COLUMNS = (*_COVERED[subscriptions.name], *_COVERED_IF_SET[subscriptions.name], "checksum")
+"""Columns of the rows that `intact_subscriptions` takes."""
+
 
 def with_checksums(table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows to insert, with their checksums."""
     covered = _COVERED[table.name]
     found = []
     for row in rows:
-        values = [row[name] for name in covered]
-        if row.get("destination") is not None:
-            values.append(row["destination"])
+        further = [row.get(name) for name in _COVERED_IF_SET.get(table.name, ())]
+        values = _covered_values([row[name] for name in covered], further)
         checked = {**row, "checksum": checksum(*values)}
         if "compiled" in row:
             checked["compiled_checksum"] = checksum(row["compiled"])
@@ -78,6 +86,15 @@ def add_checksums(connection: sa.Connection, table: sa.Table) -> None:
             connection.execute(sa.update(table).where(is_row).values(checksum=checked["checksum"]))
 
 
+def _covered_values(values: Sequence[Any], further: Sequence[Any]) -> list[Any]:
+    return [*values, *(further if any(each is not None for each in further) else ())]
+
+
+def _is_subscription_whole(expected: int | None, row: Sequence[Any]) -> bool:
+    count = len(_COVERED[subscriptions.name])
+    return is_whole(expected, _covered_values(row[:count], row[count:]))
+
+
 def is_whole(expected: int | None, values: Sequence[Any]) -> bool:
     """Return whether a row's covered values match its checksum; True without a checksum."""
     try:
@@ -87,9 +104,9 @@ def is_whole(expected: int | None, values: Sequence[Any]) -> bool:
 
 
 def intact_subscriptions(path: Path, rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield the intact rows of subscriptions without their checksum, the last column; note corrupt ones."""
+    """Yield the intact rows of `SUBSCRIPTION_COLUMNS` without their checksum; note corrupt ones."""
     for *row, expected in rows:
-        if is_whole(expected, row):
+        if _is_subscription_whole(expected, row):
             yield row
         else:
             note_corruption(
@@ -157,9 +174,9 @@ def destination_of(space: str, id: str) -> int | None:
 
 def _standing_with(connection: sa.Connection, revision: int) -> tuple[str, int, str, str, str] | None:
     """Return space, number, filter, dialect and id of the current subscription with a revision, if intact."""
-    columns = [subscriptions.c[name] for name in (*_COVERED[subscriptions.name], "checksum")]
+    columns = [subscriptions.c[name] for name in SUBSCRIPTION_COLUMNS]
     found = connection.execute(sa.select(*columns).where(subscriptions.c.revision == revision)).first()
-    if found is None or found.checksum is None or not is_whole(found.checksum, found[:-1]):
+    if found is None or found.checksum is None or not _is_subscription_whole(found.checksum, found[:-1]):
         return None
     return found.space, found.number, found.filter, found.dialect, found.id
 

@@ -19,6 +19,7 @@ from fieldfare.model import (
     OPEN_END,
     PARTITIONS_MAX,
     DeliverySettings,
+    Labels,
     Position,
     Subscription,
     positions_of,
@@ -35,8 +36,8 @@ Partition = Annotated[int, msgspec.Meta(ge=0, lt=PARTITIONS_MAX)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=INDEX_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
-SubscriptionRow = tuple[str, str, str, str, Number, Count, int, Any, Any, Any, Any]
-"""Required types of a row of ``subscriptions``; the last four columns are checked separately."""
+SubscriptionRow = tuple[str, str, str, str, Number, Count, int, Any, Any, Any, Any, Any, Any]
+"""Required types of a row of ``subscriptions``; the last six columns are checked separately."""
 
 PAUSED_BECAUSE = "the stored delivery settings cannot be read: set all of them again, and paused to false"
 _UNREADABLE = DeliverySettings(paused=True, paused_because=PAUSED_BECAUSE)
@@ -44,6 +45,17 @@ _NO_SETTINGS = DeliverySettings()
 
 _further_decoder = msgspec.msgpack.Decoder(list[Offset])
 _delivery_decoder = msgspec.json.Decoder(DeliverySettings)
+
+
+def labels_text(labels: Labels) -> str | None:
+    """Return labels as they are stored and searched: a line ``key=value`` each; None without labels."""
+    return "\n".join(f"{key}={value}" for key, value in labels) or None
+
+
+def read_labels(text: str | None) -> Labels:
+    """Parse the text of `labels_text`: no key has a ``=``, and neither keys nor values have line ends."""
+    pairs = (line.partition("=") for line in text.split("\n")) if text else ()
+    return tuple((key, value) for key, _, value in pairs)
 
 
 class Unusable:
@@ -93,7 +105,7 @@ class Unusable:
         return found[0]
 
     def _subscription(self, row: SubscriptionRow) -> Subscription:
-        id, space, filter, dialect, number, revision, cost, first, further, delivery, start = row
+        id, space, filter, dialect, number, revision, cost, first, further, delivery, start, *tags = row
         key = f"{space}/{id}"
         # By default from the log's start: records older than the revision never match.
         valid_from: tuple[int, ...] = (0,)
@@ -120,7 +132,15 @@ class Unusable:
             delivery=settings,
             start=positions,
             cost=cost,
+            **(self._tags(key, *tags) if any(tags) else {}),
         )
+
+    def _tags(self, key: str, owner: Any, labels: Any) -> dict[str, Any]:
+        """Return owner and labels; unreadable ones are left out."""
+        if all(isinstance(each, str | None) for each in (owner, labels)):
+            return {"owner": owner or "", "labels": read_labels(labels)}
+        self.report("subscriptions", f"{key}, labels", "owner or labels are no text", "they are left out")
+        return {}
 
     def _settings(self, key: str, delivery: Any) -> DeliverySettings:
         try:

@@ -8,8 +8,12 @@ of the log's first partition at these two changes, give the stamps of a log of a
 ``subscriptions`` holds the current subscriptions. `valid_from` and `further`, a list, are the offsets at
 which delivery begins in the first and in the other partitions; `delivery` holds the explicit settings as
 JSON, `cost` the filter's cost, `start` the start of a replay, `unused_s` for how many seconds an expiring
-subscription has been unused. ``pasts`` holds the replays, one row per subscription that began in the past:
-its first filter, that filter's revision, and its start; `matched` says that all of its records are matched.
+subscription has been unused. `owner` is NULL without one, `labels` has a line ``key=value`` for each label.
+``labels`` finds subscriptions by these, with an empty key for the owner: it has a row for each label of
+``subscriptions``, and is made from it again if it does not fit.
+
+``pasts`` holds the replays, one row per subscription that began in the past: its first filter, that filter's
+revision, and its start; `matched` says that all of its records are matched.
 
 ``spaces`` holds in `quotas` the quotas set for the space, as JSON, and in `key` the key that stands for it in
 all other tables (NULL means its name). `encryption` holds the settings of an encrypted space, as JSON.
@@ -44,7 +48,7 @@ class StoredBytes(sa.LargeBinary):
         return None
 
 
-FORMAT = 10
+FORMAT = 11
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -88,10 +92,23 @@ subscriptions = sa.Table(
     sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
     sa.Column("unused_s", sa.BigInteger),
     sa.Column("checksum", sa.BigInteger),
+    sa.Column("owner", sa.Text),
+    sa.Column("labels", sa.Text),
     sqlite_with_rowid=False,
 )
 NUMBERS = sa.Index("subscription_numbers", subscriptions.c.number)
 """Index of `subscriptions` by number. Any version of fieldfare may have written a database without it."""
+labels = sa.Table(
+    "labels",
+    metadata,
+    sa.Column("space", sa.String, primary_key=True),
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+sa.Index("labels_by_value", labels.c.space, labels.c.key, labels.c.value, labels.c.id, labels.c.number)
 versions = sa.Table(
     "versions",
     metadata,
@@ -225,8 +242,14 @@ _FROM_8 = (
         "offset" BIGINT NOT NULL, checksum BIGINT, PRIMARY KEY (number, "partition"))""",
 )
 
-_FROM_9 = (
-    "ALTER TABLE versions ADD COLUMN destination BIGINT",
+_FROM_9 = ("ALTER TABLE versions ADD COLUMN destination BIGINT",)
+
+_FROM_10 = (
+    "ALTER TABLE subscriptions ADD COLUMN owner TEXT",
+    "ALTER TABLE subscriptions ADD COLUMN labels TEXT",
+    """CREATE TABLE labels (space VARCHAR NOT NULL, "key" VARCHAR NOT NULL, id VARCHAR NOT NULL,
+        value TEXT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (space, "key", id)) WITHOUT ROWID""",
+    'CREATE INDEX labels_by_value ON labels (space, "key", value, id, number)',
     f"UPDATE counters SET value = {FORMAT}, checksum = NULL WHERE name = 'format'",
 )
 
@@ -264,6 +287,9 @@ def upgrade(connection: sa.Connection, format: int) -> None:
 
     The rows of ``counters`` and ``gone_spaces`` get their checksums later.
     """
-    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5, _FROM_6, _FROM_7, _FROM_8, _FROM_9)[format - 1 :]
+    steps = (
+        *(_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5),
+        *(_FROM_6, _FROM_7, _FROM_8, _FROM_9, _FROM_10),
+    )[format - 1 :]
     for statement in [each for step in steps for each in step]:
         connection.execute(sa.text(statement))

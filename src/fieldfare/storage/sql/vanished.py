@@ -3,7 +3,7 @@
 Each current subscription has an open version with its revision. A subscription without a version would match
 nothing: its version is created again. A version without its subscription is matched for no subscriber, and
 requests get 404: it is closed, as if the subscription had been removed, and noted. A missing space that has
-subscriptions is created again.
+subscriptions is created again, and the table of labels is made again if labels are missing in it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ import sqlalchemy as sa
 from fieldfare.matching.libraries import library_of
 from fieldfare.model import INTEREST, OPEN_END, space_name
 from fieldfare.storage.corruption import note_corruption
-from fieldfare.storage.sql import counting
-from fieldfare.storage.sql.row_checks import destination_of, intact_subscriptions, is_whole, with_checksums
-from fieldfare.storage.sql.rows import Unusable
+from fieldfare.storage.sql import counting, searches
+from fieldfare.storage.sql.row_checks import (
+    SUBSCRIPTION_COLUMNS,
+    destination_of,
+    intact_subscriptions,
+    is_whole,
+    with_checksums,
+)
+from fieldfare.storage.sql.rows import SubscriptionRow, Unusable
 from fieldfare.storage.sql.tables import REVISION, gone_spaces, spaces, subscriptions, versions
 
 _MENDED_MAX = 10_000
@@ -26,10 +32,7 @@ _MENDED_MAX = 10_000
 
 _is_of_version = versions.c.revision == subscriptions.c.revision
 _select_spaces = sa.select(*(spaces.c[name] for name in ("name", "key", "quotas", "encryption", "checksum")))
-_subscriptions = sa.select(
-    *(subscriptions.c[name] for name in ("id", "space", "filter", "dialect", "number", "revision")),
-    *(subscriptions.c[name] for name in ("cost", "valid_from", "further", "delivery", "start", "checksum")),
-)
+_subscriptions = sa.select(*(subscriptions.c[name] for name in SUBSCRIPTION_COLUMNS))
 _without_space = _subscriptions.where(
     subscriptions.c.space.not_in(sa.select(sa.func.coalesce(spaces.c.key, spaces.c.name))),
     subscriptions.c.space.not_in(sa.select(gone_spaces.c.key)),
@@ -51,16 +54,23 @@ _without_subscription = (
 def has_any(connection: sa.Connection) -> bool:
     """Return whether a space, a version or a subscription has vanished, or a space is corrupt."""
     rows = connection.execute(_select_spaces).all()
-    return not all(is_whole(row[-1], row[:-1]) for row in rows) or any(
-        connection.execute(query.limit(1)).first() is not None
-        for query in (_without_space, _without_version, _without_subscription)
+    return (
+        not all(is_whole(row[-1], row[:-1]) for row in rows)
+        or any(
+            connection.execute(query.limit(1)).first() is not None
+            for query in (_without_space, _without_version, _without_subscription)
+        )
+        or searches.is_wrong(connection)
     )
 
 
 def mend(connection: sa.Connection, path: Path) -> None:
     """Restore spaces and versions, close versions without subscription, note each; in a transaction."""
+    if searches.is_wrong(connection):
+        searches.rebuild(connection)
     _mend_spaces(connection, path)
-    for row in intact_subscriptions(path, connection.execute(_without_version).all()):
+    found = intact_subscriptions(path, connection.execute(_without_version).all())
+    for row in Unusable(path).usable("subscriptions", SubscriptionRow, found):
         _make_version(connection, path, row)
     vanished = connection.execute(_without_subscription).all()
     if not vanished:
@@ -122,7 +132,7 @@ def _make_space(connection: sa.Connection, path: Path, key: str, encryption: obj
     )
 
 
-def _make_version(connection: sa.Connection, path: Path, row: list[object]) -> None:
+def _make_version(connection: sa.Connection, path: Path, row: Sequence[object]) -> None:
     id, space, text, dialect, number, revision, _, valid_from, *_ = row
     assert isinstance(text, str) and isinstance(dialect, str)
     assert isinstance(space, str) and isinstance(id, str)

@@ -1,9 +1,10 @@
-// A new subscription: id, filter, where it begins, delivery settings.
+// A new subscription: id, filter, where it begins, owner and labels, delivery settings.
 
 import { post, spacePath } from "../api.js";
 import { card, field, h, head, href, link, problem, select, show, toast } from "../dom.js";
 import { FilterEditor } from "../filter-editor.js";
 import { deliveryForm } from "../delivery-form.js";
+import { labelsForm } from "../labels.js";
 
 export async function open(root, { given, signal }) {
   const [space] = given;
@@ -12,6 +13,7 @@ export async function open(root, { given, signal }) {
   const create = h("button", { class: "first", type: "submit" }, "Create subscription");
   const editor = new FilterEditor({ space, signal, onState: (isValid) => { create.disabled = !isValid; } });
   const settings = deliveryForm({});
+  const labels = labelsForm({});
   const said = h("div", {});
   create.disabled = true;
   const form = h(
@@ -22,7 +24,7 @@ export async function open(root, { given, signal }) {
         create.disabled = true;
         try {
           const delivery = settings.changes();
-          const body = { ...editor.value, delivery, ...(start.value ? { start: start.value } : {}) };
+          const body = { ...editor.value, delivery, ...labels.changes(), ...(start.value ? { start: start.value } : {}) };
           const named = id.value.trim();
           const made = await post(spacePath(space, "subscriptions"), { ...body, ...(named ? { id: named } : {}) });
           toast(`The subscription ${made.id} was created.`);
@@ -34,6 +36,7 @@ export async function open(root, { given, signal }) {
       },
     },
     card("Filter", field("Id", id, "Empty: the service chooses one."), editor.node, field("Begins with", start)),
+    card("Owner and labels", labels.node),
     card("Delivery", settings.node),
     said,
     h("div", { class: "actions" }, create, h("a", { class: "button", href: href("subscriptions", space) }, "Cancel")),

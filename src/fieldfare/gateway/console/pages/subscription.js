@@ -1,9 +1,10 @@
-// One subscription: backlog, filter, delivery settings, dead letters; pausing, seeking, deleting.
+// One subscription: backlog, filter, owner and labels, delivery settings, dead letters; pausing, seeking, deleting.
 
 import { get, patch, post, put, remove, subscriptionPath } from "../api.js";
 import { deliveryForm } from "../delivery-form.js";
 import { ask, card, every, facts, field, h, head, href, link, note, problem, select, show, table, tile, toast } from "../dom.js";
 import { FilterEditor } from "../filter-editor.js";
+import { labelButtons, labelsForm } from "../labels.js";
 import { about, age, count, oneLine, plural, time } from "../words.js";
 
 const EVERY_S = 3;
@@ -20,6 +21,7 @@ export async function open(root, { given, signal }) {
   const state = h("div", {});
   const filter = h("div", {});
   const delivery = h("div", {});
+  const labels = h("div", {});
   const letters = h("div", {});
   const lettersPage = new Letters(letters, at, signal);
 
@@ -53,6 +55,7 @@ export async function open(root, { given, signal }) {
     show(state, stateOf(known));
     show(filter, filterCard(known, { space, id, at, signal, saved: (next) => { known = next; draw(); } }));
     show(delivery, deliveryCard(known, { id, at, saved: (next) => { known = next; draw(); } }));
+    show(labels, labelsCard(known, { space, id, at, saved: (next) => { known = next; draw(); } }));
   };
   let lettersCount = null;
   const look = async () => {
@@ -64,7 +67,7 @@ export async function open(root, { given, signal }) {
       await lettersPage.read();
     }
   };
-  show(root, title, error, state, tiles, h("div", { class: "grid wide-first" }, filter, delivery), letters);
+  show(root, title, error, state, tiles, h("div", { class: "grid wide-first" }, filter, h("div", { class: "stack" }, labels, delivery)), letters);
   draw();
   await every(EVERY_S, signal, look, (caught) => show(error, caught ? problem(caught) : null));
 }
@@ -164,6 +167,33 @@ function deliveryCard(known, { id, at, saved }) {
     "Delivery",
     pairs.length ? facts(pairs) : h("p", { class: "muted" }, "All settings have their defaults."),
     h("div", { class: "more-row" }, h("button", { onclick: change }, "Change settings")),
+  );
+}
+
+function labelsCard(known, { space, id, at, saved }) {
+  const change = async () => {
+    const form = labelsForm(known);
+    const done = await ask({
+      title: `Owner and labels of ${id}`,
+      content: [form.node],
+      confirm: "Save",
+      act: async () => {
+        const changes = form.changes();
+        if (Object.keys(changes).length) saved(await patch(at(), changes));
+      },
+    });
+    if (done) toast("Owner and labels were saved.");
+  };
+  const pick = ({ owner, label }) => {
+    location.hash = href("subscriptions", space, owner === undefined ? "label" : "owner", owner ?? label);
+  };
+  const { owner, labels = {} } = known;
+  const buttons = (of) => h("div", { class: "chips" }, labelButtons(of, pick));
+  const pairs = [owner ? ["owner", buttons({ owner })] : null, Object.keys(labels).length ? ["labels", buttons({ labels })] : null];
+  return card(
+    "Owner and labels",
+    pairs.some(Boolean) ? facts(pairs) : h("p", { class: "muted" }, "It has no owner and no labels."),
+    h("div", { class: "more-row" }, h("button", { onclick: change }, "Change owner and labels")),
   );
 }
 

@@ -17,9 +17,17 @@ from typing import Any
 from fieldfare.filters import Filter, compile_filter
 from fieldfare.gateway.delivery_settings import BadSetting
 from fieldfare.gateway.federation.moving.arrival_cursor import arrival_cursor
-from fieldfare.gateway.federation.moving.book import Book, Key, barrier_of, decoded, encoded
+from fieldfare.gateway.federation.moving.book import (
+    Book,
+    Key,
+    barrier_of,
+    decoded,
+    encoded,
+    with_settings,
+)
 from fieldfare.gateway.federation.wire import Accepted, Ended, HandOver, Offer, Refused, Taken
 from fieldfare.gateway.filter_texts import compile_checked
+from fieldfare.gateway.labels import changed_labels, checked_owner
 from fieldfare.gateway.subscription_store import HELD
 from fieldfare.model import DeliverySettings, Offsets, Subscription
 from fieldfare.storage.moves import Move, Results
@@ -111,6 +119,7 @@ class Arriving:
             if_absent=True,
             delivery=settings,
             cost=compiled.cost,
+            **_tags(offer.owner, offer.labels),
         )
 
     def _settings(self, before: DeliverySettings, given: dict[str, Any]) -> DeliverySettings:
@@ -170,7 +179,8 @@ class Arriving:
         if move is None or move.state == "here":
             await asyncio.to_thread(self._book.send, source, session, Taken())
         elif not move.delivery and move.state in ("arriving", "accepted", "counting", "ready"):
-            handed = replace(move, delivery=encoded(answer.delivery))
+            labels = tuple(answer.labels.items())
+            handed = replace(move, delivery=encoded(answer.delivery), owner=answer.owner, labels=labels)
             await self._store(handed)
 
     async def peer_removed(self, move: Move) -> None:
@@ -183,7 +193,7 @@ class Arriving:
         standing = await asyncio.to_thread(self._parts.registry.get, *key)
         now = self._book.moves[key]
         if standing is not None and not now.delivery:
-            await self._store(replace(now, delivery=encoded(standing.delivery.to_wire())))
+            await self._store(with_settings(now, standing))
 
     async def cancelled(self, move: Move | None, source: str, session: str) -> None:
         """Remove a subscription that does not come after all."""
@@ -251,16 +261,17 @@ class Arriving:
             return False
         key = move.space, move.id
         here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True, earlier=None)
+        here = replace(here, owner="", labels=())
 
         def work(ends: Offsets, now_ms: int) -> Move | None:
             standing = self._parts.registry.get(*key)
             assert standing is not None
             try:
                 settings = self._settings(DeliverySettings(), decoded(move.delivery))
+                change = Configure(*key, settings, **_tags(move.owner, dict(move.labels)))
             except Unacceptable as refused:
                 logger.error("the subscription %s keeps its earlier settings: %s", move.id, refused)
-                settings = standing.delivery
-            change = Configure(*key, settings)
+                change = Configure(*key)
             return self._parts.store.step(key, lambda _: here, [change], ends, now_ms)
 
         await self._book.run(key, work)
@@ -274,3 +285,11 @@ class Arriving:
     async def _store(self, move: Move) -> None:
         key, store = (move.space, move.id), self._parts.store
         await self._book.run(key, lambda ends, now: store.step(key, lambda _: move, (), ends, now))
+
+
+def _tags(owner: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return owner and labels as arguments of a change; raise Unacceptable as a client's would be refused."""
+    try:
+        return {"owner": checked_owner(owner or None), "labels": changed_labels((), labels)}
+    except BadSetting as bad:
+        raise Unacceptable(f"its {bad.pointer[1:]} is refused: {bad}") from None

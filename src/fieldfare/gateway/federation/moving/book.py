@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -249,6 +249,12 @@ def _arriving(move: Move) -> HttpProblem:
         " part: read it there, or try again."
     )
     return HttpProblem(503, "arriving", detail, headers={"Retry-After": "1"})
+
+
+def with_settings(move: Move, subscription: Subscription) -> Move:
+    """Return a move with the present settings, owner and labels of its subscription."""
+    delivery = encoded(subscription.delivery.to_wire())
+    return replace(move, delivery=delivery, owner=subscription.owner, labels=subscription.labels)
 
 
 def encoded(settings: dict[str, Any]) -> bytes:

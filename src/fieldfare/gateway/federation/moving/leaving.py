@@ -29,8 +29,8 @@ from fieldfare.gateway.federation.moving.book import (
     barrier_of,
     closing,
     decoded,
-    encoded,
     moved,
+    with_settings,
 )
 from fieldfare.gateway.federation.wire import Accepted, Cancelled, Ended, HandOver, Offer, Refused
 from fieldfare.gateway.problems import HttpProblem
@@ -147,6 +147,8 @@ class Leaving:
             subscription.dialect,
             subscription.delivery.to_wire(),
             hashlib.sha256(token.encode()).digest(),
+            subscription.owner,
+            dict(subscription.labels),
         )
         await asyncio.to_thread(self._book.send, to, move.session, offer)
         return move
@@ -198,9 +200,8 @@ class Leaving:
             assert isinstance(after, Subscription)
             self._book.count(move.space, standing, after)
             # Its settings of now are handed over if it is removed as unused before the end.
-            delivery = encoded(after.delivery.to_wire())
             text, dialect = standing.filter, standing.dialect
-            return replace(move, revision=after.revision, delivery=delivery, filter=text, dialect=dialect)
+            return replace(with_settings(move, after), revision=after.revision, filter=text, dialect=dialect)
 
         return self._parts.store.step((move.space, move.id), complete, [put], ends, now_ms)
 
@@ -361,8 +362,7 @@ class Leaving:
         """Remove the subscription, unless it has dead letters here; runs on the thread of changes."""
         key = move.space, move.id
         standing = self._parts.registry.get(*key)
-        delivery = move.delivery if standing is None else encoded(standing.delivery.to_wire())
-        left = replace(move, state="moved", delivery=delivery)
+        left = replace(move if standing is None else with_settings(move, standing), state="moved")
         changes = [] if has_letters or standing is None else [Remove(*key)]
 
         def complete(results: Results) -> Move:
@@ -374,7 +374,9 @@ class Leaving:
 
     def _hand_over(self, move: Move) -> None:
         self._book.send(move.peer, move.session, Ended(dict(move.bounds)))
-        self._book.send(move.peer, move.session, HandOver(decoded(move.delivery)))
+        self._book.send(
+            move.peer, move.session, HandOver(decoded(move.delivery), move.owner, dict(move.labels))
+        )
 
 
 async def _standing(subscriptions: Subscriptions, move: Move) -> Subscription | None:
