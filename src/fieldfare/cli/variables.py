@@ -12,9 +12,14 @@ from fieldfare.client.credentials import KEY_FILE_VARIABLE, KEY_VARIABLE, PASSPH
 from fieldfare.gateway.settings import SETTING_VARIABLES
 from fieldfare.runtimes.process.logs import LOG_VARIABLE
 from fieldfare.runtimes.process.parents import DAEMON_VARIABLE, PARENT_VARIABLE
+from fieldfare.runtimes.process.reexec import CHECK_VARIABLE, INHERITED_VARIABLE
+from fieldfare.runtimes.process.successors import TURN_VARIABLE
 
 _OWN = {ATTEMPT_VARIABLE, POSITION_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE, PASSPHRASE_VARIABLE}
-_INHERITED = {LOG_VARIABLE, PARENT_VARIABLE, DAEMON_VARIABLE}
+_INHERITED = {
+    *(LOG_VARIABLE, PARENT_VARIABLE, DAEMON_VARIABLE),
+    *(INHERITED_VARIABLE, CHECK_VARIABLE, TURN_VARIABLE),
+}
 _COMMANDS = ("serve", "publish")
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from fieldfare.runtimes.process.children import RunningChild
 
-INHERITED_VARIABLE = "_FIELDFARE_INHERITED"
-CHECK_VARIABLE = "_FIELDFARE_CHECK_START"
+INHERITED_VARIABLE = "FIELDFARE_INHERITED"
+CHECK_VARIABLE = "FIELDFARE_CHECK_START"
 """Environment variable of a program that shall only check whether it could continue for another one."""
 
 CHECK_MAX_S = 120.0

@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 
-TURN_VARIABLE = "_FIELDFARE_TURN_FD"
+TURN_VARIABLE = "FIELDFARE_TURN_FD"
 """Environment variable with the successor's end of the socket pair."""
 
 PREPARED, TURN = b"p", b"t"
