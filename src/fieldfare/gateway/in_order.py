@@ -92,6 +92,9 @@ class OrderedAppender:
         except RecordOutOfOrder:
             self._tell(own, has_come=False)
             raise
+        except asyncio.CancelledError:  # Its client is gone; it may still be appended, before its followers.
+            self._tell(own, has_come=True)
+            raise
         self._tell(own, has_come=True)
         return place
 

@@ -26,7 +26,7 @@ from fieldfare.cli.app import app
 from fieldfare.delivery.keys import INDEX_BITS, OFFSET_MASK
 from fieldfare.filters import compile_filter
 from fieldfare.filters.covering import region_of
-from fieldfare.gateway.federation.balance_board import LETTER_S, BalanceBoard
+from fieldfare.gateway.federation.balance_board import FORGOTTEN_S, LETTER_S, BalanceBoard
 from fieldfare.gateway.federation.balancing import meter
 from fieldfare.gateway.federation.balancing.edge_runner import balancing_settings
 from fieldfare.gateway.federation.balancing.planning import PUBLISHERS, SpaceRegion
@@ -216,6 +216,20 @@ def test_a_load_goes_along_until_it_was_answered_and_only_the_newest_counts() ->
     found.merge([rename(row, name="d")])
     assert [each.name for each in found.rows_for("b")] == [], "c and d tell it themselves"
     assert [each.name for each in found.rows_for("c")] == ["a", "d"]
+
+
+def test_a_very_high_number_does_not_silence_a_broker_for_ever() -> None:
+    """A hostile neighbour sent it in another broker's name, or a clock was set back."""
+    now_s = [0.0]
+    found = board(now_s)
+    found.merge([LoadRow("c", 2**63 - 1, "OK", 1.0, 0.0, 3, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)])
+    honest = LoadRow("c", 5, "OK", 1.0, 0.0, 7, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    now_s[0] = FORGOTTEN_S - 1
+    assert not found.put(honest)
+    now_s[0] = FORGOTTEN_S + 1
+    assert found.put(honest) and not found.put(honest), "the same load is not new again"
+    now_s[0] = 3 * FORGOTTEN_S
+    assert not found.put(honest)
 
 
 def test_a_letter_goes_along_until_it_was_answered_and_is_passed_on() -> None:

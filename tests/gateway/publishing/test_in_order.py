@@ -214,6 +214,36 @@ def log_of_one_producer() -> tuple[list[int], Callable[[NewRecord], Awaitable[Ap
     return appended, append
 
 
+def test_followers_of_a_record_whose_client_left_are_appended_at_once(monkeypatch):
+    """Its connection was cut, but the writer had it already: its followers waited for two seconds."""
+    monkeypatch.setattr(in_order, "HOLD_S", 60.0)
+
+    async def work() -> None:
+        log, append = log_of_one_producer()
+
+        async def slow(record: NewRecord) -> Appended | OutOfOrder:
+            if record.sequence != 0:
+                return await append(record)
+            await asyncio.sleep(0.01)
+            await append(record)
+            await asyncio.sleep(3600)  # The record is in the log, and its answer does not come.
+            raise AssertionError
+
+        ordered = OrderedAppender(slow)
+        first = asyncio.ensure_future(ordered.append(NewRecord("s", b"", 1, "p", 0)))
+        follower = asyncio.ensure_future(ordered.append(NewRecord("s", b"", 1, "p", 1, follows=0)))
+        other = asyncio.ensure_future(ordered.append(NewRecord("s", b"", 1, "p", 3, follows=2)))
+        while log != [0]:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        async with asyncio.timeout(5):
+            await follower
+        assert log == [0, 1] and not other.done()
+        other.cancel()
+
+    asyncio.run(work())
+
+
 def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
     """With two groups of copies that follow each other, all of the second were examined for each of the
     first."""

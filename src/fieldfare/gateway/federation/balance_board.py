@@ -19,6 +19,13 @@ from fieldfare.gateway.federation.wire import LETTER_HOPS_MAX, LETTERS_MAX, Lett
 LETTER_S = 10.0
 """Seconds after which a letter that a neighbour has not taken is dropped."""
 
+FORGOTTEN_S = 60.0
+"""Seconds after which a load that has not been replaced can be replaced by one with a lower number.
+
+Numbers are times: a broker whose clock was set back, or for which another broker once sent a very high
+number, would otherwise never be heard again.
+"""
+
 
 class BalanceBoard:
     """The newest load of each broker, and the letters under way. Used on the event loop only."""
@@ -44,11 +51,14 @@ class BalanceBoard:
 
     def put(self, row: LoadRow) -> bool:
         """Set a broker's load if it is newer than the known one; return whether it is."""
-        known = self._rows.get(row.name)
-        if known is not None and known[0].number >= row.number:
-            return False
+        now_s = self._clock_s()
+        if row.name in self._rows:
+            known, _, at_s = self._rows[row.name]
+            is_forgotten = now_s - at_s > FORGOTTEN_S and row.number != known.number
+            if known.number >= row.number and not is_forgotten:
+                return False
         self._changes += 1
-        self._rows[row.name] = row, self._changes, self._clock_s()
+        self._rows[row.name] = row, self._changes, now_s
         return True
 
     def merge(self, rows: Iterable[LoadRow]) -> None:
