@@ -264,6 +264,9 @@ class Watch:
     def changed(self) -> bool:
         return True
 
+    def wait(self, timeout_s: float) -> None:
+        Time.sleep(following.LOOK_S)
+
     def close(self) -> None: ...
 
 
@@ -284,7 +287,8 @@ def standing_in() -> Iterator[None]:
                     put(module, name, partial(_opened, name))
             if hasattr(module, "Quarantine"):
                 put(module, "Quarantine", MemoryQuarantine)
-        put(following, "SqliteWatch", Watch)
+        for module in (following, replay_planner):
+            put(module, "SqliteWatch", Watch)
         put(following, "load_kernels", lambda: None)
         put(
             SnapshotSettings, "is_due", lambda self, delta_rows, rows: delta_rows >= Now.machine.snapshot_rows

@@ -38,6 +38,8 @@ EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
 """Exit code for errors that a restart cannot fix: the settings or the directory must change."""
 SHUTDOWN_S = 10
+TICK_S = 1.0
+"""Interval at which the date of answers is renewed, in seconds."""
 
 
 class _Server(uvicorn.Server):
@@ -49,16 +51,25 @@ class _Server(uvicorn.Server):
         self._address = address
         self._garbage = Garbage()
         self._acceptors: list[Acceptor] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._garbage.start()
             self._acceptors = [Acceptor(each, self._make_connection) for each in sockets or ()]
-            loop = asyncio.get_running_loop()
+            loop = self._loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self._gateway.reload)
             with suppress(OSError):  # On a full disk the line is lost, and nothing else.
                 print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
+
+    async def main_loop(self) -> None:
+        """Wait for the stop; uvicorn's own loop looks ten times per second, and notices a stop as late."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._stops.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before uvicorn waits for open requests, as streams would never end by themselves.
@@ -78,6 +89,8 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         logging.getLogger("fieldfare.gateway").info("stopping on %s", signal.Signals(sig).name)
         super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stops.set)
         # Uvicorn raises the signal again after it has stopped; a clean stop is exit code 0 here.
         self._captured_signals.clear()
 

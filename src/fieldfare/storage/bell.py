@@ -50,6 +50,11 @@ class Bell:
                 os.close(self._file)
 
 
+def bell_of(database: Path) -> Bell:
+    """Return the bell of a database, which rings at its commits."""
+    return Bell(database.with_name(f"{database.name}-bell"))
+
+
 class Listener:
     """An event, as of `threading`, that each ring of a bell sets, too; one thread waits for it.
 

@@ -21,6 +21,9 @@ logger = logging.getLogger("fieldfare.gateway")
 LIFE_S = 1.0
 """Interval of the gateway's heartbeat, in seconds."""
 
+QUIET_FACTOR = 4.0
+"""Factor for the interval of statistics while no event is appended or waits to be matched."""
+
 CERTIFICATES_S = 2.0
 """Interval of the check for a renewed TLS certificate, in seconds."""
 
@@ -45,6 +48,7 @@ class Background:
         self._unused = unused
         self._tasks: list[asyncio.Task[None]] = []
         self._maintained_s = time.monotonic()
+        self._observed_s = 0.0
 
     def start(self) -> None:
         settings = self._settings
@@ -76,7 +80,10 @@ class Background:
         await asyncio.to_thread(self._certificates.renew)
 
     async def _observe(self) -> None:
-        await self._figures.observe()
+        now_s = time.monotonic()
+        if not self._figures.is_quiet or now_s >= self._observed_s + QUIET_FACTOR * self._settings.stats_s:
+            self._observed_s = now_s
+            await self._figures.observe()
         if self._maintenance.is_asked:
             await asyncio.to_thread(self._maintenance.mend)
             self._deliveries.look_again()

@@ -76,6 +76,11 @@ class Figures:
         )
         self._read()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has been appended since the last observation, and nothing waited then."""
+        return self.load.lag_events == 0 and sum(self.writer.log_ends) == self._log_end
+
     async def observe(self) -> None:
         """Read the match log up to its end, and update load and metrics."""
         await self.tail.catch_up()

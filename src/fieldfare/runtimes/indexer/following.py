@@ -51,10 +51,11 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.sqlite.watch import SqliteWatch
 
 LOOK_S = 0.002
-QUIET_LOOK_S = 0.01
-QUIET_S = 1.0
-"""Polling interval for changes of the registry, in seconds, and the one after `QUIET_S` without a change: a
-look takes microseconds, and waking up 500 times a second 2 % of a core."""
+"""Polling interval, in seconds, while changes wait for the next manifest, which a batch may want sooner."""
+BUILDING_LOOK_S = 0.02
+QUIET_LOOK_S = 0.2
+"""Maximum seconds to wait for a change of the registry, whose commits wake this process, and for the end of
+a snapshot's build."""
 PACE_S = 0.2
 REST = 3
 """Pause after a manifest, as a multiple of its writing time, if no batch waits; at most ``PACE_S`` seconds.
@@ -194,13 +195,13 @@ class Follower:
                 cuts=self._cuts,
             )
             opened.enter_context(closing(writer))
-            revision, due_s, tended_s, changed_s = writer.manifest.revision, 0.0, 0.0, 0.0
+            revision, due_s, tended_s = writer.manifest.revision, 0.0, 0.0
             _log.info("ready, at revision %d", revision)
             self._heartbeat.write(writer)
             self.worked = True
             while not stop.is_set():
                 if watch.changed():
-                    revision, changed_s = registry.revision(), time.monotonic()
+                    revision = registry.revision()
                 covered = writer.manifest.revision
                 # A wanted revision that the registry has not reached is of another registry, or garbage.
                 if revision > covered and (
@@ -215,8 +216,10 @@ class Follower:
                 if time.monotonic() >= tended_s:
                     self._tend(writer)
                     tended_s = time.monotonic() + TEND_S
-                is_quiet = revision <= writer.manifest.revision and time.monotonic() > changed_s + QUIET_S
-                time.sleep(max(LOOK_S, QUIET_LOOK_S) if is_quiet else LOOK_S)
+                if revision > writer.manifest.revision:
+                    time.sleep(LOOK_S)
+                else:
+                    watch.wait(BUILDING_LOOK_S if writer.is_building else QUIET_LOOK_S)
 
     def _tend(self, writer: IndexWriter) -> None:
         """Maintain the index, and write the heartbeat."""

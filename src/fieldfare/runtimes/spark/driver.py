@@ -67,7 +67,8 @@ from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 
-LOOK_S = 0.1
+LOOK_S, READY_LOOK_S = 0.1, 0.5
+"""Seconds between two looks at the loop and the heartbeat, while the loop starts and afterwards."""
 PREDECESSOR_WAIT_S = 10.0
 JAVA_ENDS_S = 1.0
 
@@ -177,7 +178,7 @@ class Pipeline:
             return cast(Exception, refusal)
         keeper = WarmKeeper(self.folder, loop.jobs.open)
         matched = self.heartbeat.offset
-        while not self.stop.wait(LOOK_S) and self.heartbeat.matchers == matchers:
+        while not self.stop.wait(self._look_s) and self.heartbeat.matchers == matchers:
             if not loop.is_active:
                 error = loop.exception() or RuntimeError("no reason given")
                 with suppress(OSError), self.folder.spark_log.open("a") as spark_log:
@@ -206,6 +207,10 @@ class Pipeline:
                 )
             loop.stop()
         return None
+
+    @property
+    def _look_s(self) -> float:
+        return READY_LOOK_S if self.is_ready else LOOK_S
 
     def _jobs(self, session: SparkSession, batches: MicroBatchSettings) -> Jobs:
         """Return the jobs for the way in which the index is held."""

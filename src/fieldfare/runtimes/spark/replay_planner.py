@@ -27,6 +27,7 @@ from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 from fieldfare.storage.registry import Replay
+from fieldfare.storage.sqlite.watch import SqliteWatch
 
 PIECE_BYTES = 64 << 20
 PIECE_EVENTS = 131_072
@@ -116,6 +117,8 @@ class ReplayPlanner:
         self._folder = folder
         self._log = open_event_log(folder.log_url)
         self._registry = open_registry(folder.registry_url)
+        self._watch = SqliteWatch(folder.registry_path)
+        self._replays: Sequence[Replay] | None = None
         self._clock_s = clock_s
         self._open: dict[tuple[int, int], _Open] = {}
         self._turn = (0, 0)
@@ -137,7 +140,11 @@ class ReplayPlanner:
         StorageError
             The registry, the log or a match log cannot be read.
         """
-        self._absorb(self._registry.replays(only_open=True))
+        if self._watch.changed():
+            self._replays = None
+        if self._replays is None:
+            self._replays = self._registry.replays(only_open=True)
+        self._absorb(self._replays)
         # Continue after the replay that was served last.
         waiting = sorted(self._open.values(), key=lambda each: (each.turn <= self._turn, each.turn))
         pieces: list[Piece] = []
@@ -152,6 +159,10 @@ class ReplayPlanner:
                 waiting.append(each)
                 self._turn = each.turn
         return pieces
+
+    def close(self) -> None:
+        """Stop watching the registry."""
+        self._watch.close()
 
     def failed(self, pieces: Sequence[Piece], report: str, said: str) -> None:
         """Handle a failure caused by records: smaller pieces are tried next, in the end single records."""

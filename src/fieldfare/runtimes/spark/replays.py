@@ -83,6 +83,7 @@ class ReplayRunner:
                     self._said = str(error)
                     _log.error("replays could not be matched and will be retried: %s", reason(error))
             self._stop.wait(pause_s)
+        self._planner.close()
 
     def _round(self) -> float:
         """Match one round of pieces; return the seconds to wait before the next."""

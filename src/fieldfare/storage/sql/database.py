@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from fieldfare.storage.bell import bell_of
 from fieldfare.storage.errors import DiskFullError, FormatError, RegistryError
 from fieldfare.storage.sql.rows import Unusable
 from fieldfare.storage.sqlite.connections import (
@@ -38,6 +39,7 @@ class SqlDatabase:
     def __init__(self, url: str) -> None:
         self._url = url
         self._unusable = Unusable(self._path)
+        self._bell = bell_of(self._path) if url.startswith("sqlite:///") else None
         self._process = 0
         self._reading: sa.Engine
         self._writing: sa.Engine
@@ -86,6 +88,8 @@ class SqlDatabase:
             self._connect()
             with self._write_lock, self._writing.begin() as connection:
                 yield connection
+        if self._bell is not None:
+            self._bell.ring()
 
     def _connect(self) -> None:
         """Create this process's engine if needed: one inherited by a fork must not be used or closed."""

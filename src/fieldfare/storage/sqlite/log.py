@@ -14,7 +14,7 @@ from typing import Self
 from crc32c import crc32c
 
 from fieldfare.model import Offsets
-from fieldfare.storage.bell import Bell
+from fieldfare.storage.bell import bell_of
 from fieldfare.storage.checksums import record_checksum
 from fieldfare.storage.errors import (
     CorruptLogError,
@@ -131,7 +131,7 @@ class SqliteEventLog:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        self.bell = Bell(self.path.with_name(f"{self.path.name}-bell"))
+        self.bell = bell_of(self.path)
         self._connections = SqliteConnections(self.path, _SETTINGS)
         self._reader = RecordReader(self.path, self._connections)
         self._appends_of: dict[tuple[str, str], int] = {}

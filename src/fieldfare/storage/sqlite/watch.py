@@ -7,6 +7,11 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+from fieldfare.storage.bell import Listener, bell_of
+
+UNHEARD_S = 0.01
+"""Seconds to wait at most where commits are not heard."""
+
 
 class SqliteWatch:
     """A watch for changes to one SQLite file; use it from one thread only."""
@@ -15,6 +20,17 @@ class SqliteWatch:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._version = -1
+        self._listener: Listener | None = None
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a process has committed since the last call of `changed`, or for at most a time.
+
+        The first call, which begins to listen, does not wait.
+        """
+        if self._listener is None:
+            self._listener = bell_of(self._path).listen()
+            return
+        self._listener.wait(timeout_s if self._listener.hears else min(timeout_s, UNHEARD_S))
 
     def changed(self) -> bool:
         """Return whether another process may have committed since the last call; True at the first call.
@@ -22,6 +38,8 @@ class SqliteWatch:
         Data read after this call is at least as new as the answer. True also if the file cannot be read: the
         caller's own read then raises the error.
         """
+        if self._listener is not None:
+            self._listener.clear()
         try:
             if self._connection is None:
                 url = f"file:{quote(os.fsencode(self._path))}?mode=ro"
@@ -34,6 +52,9 @@ class SqliteWatch:
 
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._connection is not None:
             self._connection.close()
         self._connection, self._version = None, -1
