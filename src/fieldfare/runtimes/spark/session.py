@@ -110,6 +110,7 @@ def session_config(
             # code, whose compiler takes CPU time from the tasks for minutes.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            "-Xms64m",
             # Nothing reads the counters, which wake a thread 20 times per second.
             "-XX:-UsePerfData",
             "-Xss512k",
