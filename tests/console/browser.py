@@ -180,13 +180,14 @@ class Page:
 
 
 @contextmanager
-def chromium(folder: Path) -> Iterator[Page]:
+def chromium(folder: Path, *options: str) -> Iterator[Page]:
     """Start a browser with a profile of its own, and yield its tab."""
     assert CHROMIUM is not None
     command = [
         *(CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
         *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-        *("--remote-debugging-port=0", f"--user-data-dir={folder}", "--hide-scrollbars", "about:blank"),
+        *("--remote-debugging-port=0", f"--user-data-dir={folder}", "--hide-scrollbars"),
+        *(*options, "about:blank"),
     ]
     log = (folder / "chromium.log").open("w")
     process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -207,6 +207,12 @@ class GatewaySettings(BaseSettings):
         "more streams, more memory. Down: connections without a complete request are closed "
         "sooner for new ones; new ones are refused when all others have a request.",
     )
+    trusted_proxies: Networks = Field(
+        (),
+        description="Networks, separated by commas, of proxies in front of the service, such as 127.0.0.1. "
+        "When connections run out, an unfinished request of such a proxy counts for the last address in its "
+        "X-Forwarded-For. Others' X-Forwarded-For is ignored.",
+    )
     bodies_max_bytes: int = Field(
         256 * MIB,
         ge=MIB,

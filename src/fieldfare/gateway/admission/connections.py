@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from fieldfare.gateway.admission.evictable import Evictable, address_of
 from fieldfare.gateway.admission.exchange import Exchange, check_version, origin_form
+from fieldfare.gateway.admission.forwarded import TrustedProxies
 from fieldfare.gateway.admission.handshakes import SURPLUS_MAX, Handshake
 from fieldfare.gateway.admission.request_ids import HEADER, SCOPE_KEY, request_id
 from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
@@ -71,7 +72,7 @@ def server_config(
         access_log=False,
         lifespan="on",
         server_header=False,
-        proxy_headers=False,  # the client's address is not used
+        proxy_headers=False,  # `TrustedProxies` reads them
         timeout_keep_alive=cast(Any, settings.keep_alive_s),
         **more,
     )
@@ -86,6 +87,7 @@ def connection_class(settings: GatewaySettings) -> type[Connection]:
         "connections_max": max(most, 1),
         "evictable": Evictable(),
         "allowance": allowance,
+        "proxies": TrustedProxies(settings.trusted_proxies),
     }
     return type("GatewayConnection", (Connection,), members)
 
@@ -107,15 +109,16 @@ class Connection(HttpToolsProtocol):
 
     Attributes
     ----------
-    settings, connections_max, evictable, allowance
+    settings, connections_max, evictable, allowance, proxies
         Shared by the server's connections: the settings, the maximum number of connections, the connections
-        without a complete request, and the memory limit of WebSockets.
+        without a complete request, the memory limit of WebSockets, and the proxies that name their clients.
     """
 
     settings: GatewaySettings
     connections_max: int
     evictable: Evictable
     allowance: Allowance
+    proxies: TrustedProxies
 
     def __init__(
         self,
@@ -149,7 +152,9 @@ class Connection(HttpToolsProtocol):
             self.handshake.finish()
         super().connection_made(transport)
         transport.set_write_buffer_limits(WRITTEN_AHEAD_BYTES)
-        self._address = address_of(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self._peer = self._address = address_of(peer)
+        self._is_proxied = self.proxies.trusts(peer)
         if not self.evictable.evict_one_connection(self.connections, self.connections_max):
             self._surplus = True
             if len(self.connections) > self.connections_max + SURPLUS_MAX:
@@ -328,6 +333,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._unset_keepalive_if_required()
+        self._address = self._peer
         if self in self.evictable:
             self.evictable.add(self, self._address)  # its age counts from here
         self._open = self._in_head = self._begins_here = True
@@ -359,6 +365,10 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             detail = f"More than {PIPELINED_MAX} pipelined requests wait: read the responses first."
             self._stop(HttpProblem(429, "pipelined", detail))
+        if self._is_proxied:
+            self._address = self.proxies.client_address(self.headers) or self._peer
+            if self in self.evictable:
+                self.evictable.add(self, self._address)
         self._begin()
         self._in_head = False
         if not self.pipeline:
@@ -422,7 +432,7 @@ class Connection(HttpToolsProtocol):
             self._arrival = None
         super().on_message_complete()
         if self._running is None:  # it was answered before its body was complete
-            self.evictable.add(self, self._address)
+            self.evictable.add(self, self._peer)
 
     # From the answers
 
@@ -434,7 +444,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._close()
         if self._running is None and not self._open:
-            self.evictable.add(self, self._address)
+            self.evictable.add(self, self._peer)
         else:
             self._watch_unfinished()
 
