@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import signal
 import subprocess
@@ -14,41 +13,12 @@ import time
 import urllib.request
 
 import pytest
-from service_support import descendants
-from stand_ins import GATEWAY, INDEXER, PIPELINE, SERVE, Service, alive, service, until
+from restart_support import PROGRAMS, READS_PROGRAMS, children, install, restarted, state, taking_turns
+from stand_ins import PIPELINE, alive, service, until
 
-from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.process.locks import FileLock
 
 pytestmark = pytest.mark.long
-
-TAKES_TURNS = """
-from pathlib import Path
-from fieldfare.runtimes.process.locks import FileLock
-from fieldfare.runtimes.process.successors import is_successor, wait_for_turn
-{before}
-if not wait_for_turn():
-    raise SystemExit(1)
-lock = FileLock(Path(sys.argv[2], "run", "{name}-only.lock"), 20.0)
-lock.acquire()
-"""
-"""What a program does before its work: it waits until it may take over, and works alone."""
-
-
-def taking_turns(name: str, program: str, before: str = "") -> str:
-    first, rest = program.strip().split("\n", 1)
-    return "\n".join([first, TAKES_TURNS.format(name=name, before=before), rest])
-
-
-PROGRAMS = {
-    "gateway": taking_turns("gateway", GATEWAY),
-    "indexer": taking_turns("indexer", INDEXER),
-    "pipeline": taking_turns("pipeline", PIPELINE),
-}
-READS_PROGRAMS = SERVE.replace(
-    "commands = {",
-    "import json\nprograms = json.loads(Path(sys.argv[1], 'programs.json').read_text())\ncommands = {",
-).replace("sys.argv[3:]", "programs")
-"""Reads the children's programs from a file, as an installed version is read anew at a restart."""
 
 
 @pytest.fixture
@@ -58,26 +28,6 @@ def running(tmp_path):
     install(data, **PROGRAMS)
     with service(data, serve=READS_PROGRAMS) as found:
         yield found.ready()
-
-
-def install(data, **programs):
-    (data / "programs.json").write_text(json.dumps(list({**PROGRAMS, **programs}.values())))
-
-
-def state(running: Service) -> dict:
-    return read_beat(running.data / "run" / "serve.json")
-
-
-def restarted(running: Service) -> str | None:
-    """Request a restart and wait for its end; the reason why it failed, if it did."""
-    before = state(running)["restarts"]
-    running.process.send_signal(signal.SIGUSR2)
-    until(lambda: state(running).get("restarts", 0) > before)
-    return state(running)["error"]
-
-
-def children(running: Service) -> list[int]:
-    return [pid for pid in descendants(running.process.pid) if alive(pid)]
 
 
 def test_all_processes_are_replaced_in_the_same_supervisor_and_every_request_is_answered(running):
@@ -211,6 +161,15 @@ def test_the_command_reports_the_end_of_the_restart(running):
     assert (
         "the service was not restarted: the new pipeline ended with exit code 7: it is broken" in done.stderr
     )
+
+
+def test_the_command_names_why_it_cannot_restart_a_running_service(tmp_path):
+    """It is of a version that has no state file, or has its process id in another container."""
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / "serve.lock", 0.0):
+        done = restart_command(tmp_path)
+    assert done.returncode == 1
+    assert "runs in another container, or it is an earlier version" in done.stderr
 
 
 def test_the_command_finds_no_service_to_restart(running, tmp_path):

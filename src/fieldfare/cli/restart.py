@@ -47,6 +47,12 @@ def restart(
     folder = DataFolder(data.absolute())
     state_file = folder.heartbeat_of("serve")
     before = _state(state_file)
+    if not before and _is_running(folder.lock_of("serve")):
+        fail(
+            f"the service on {data} cannot be restarted by this command: it runs in another container, or"
+            " it is an earlier version\n"
+            "hint: run the command in that container, or stop the service and start it again"
+        )
     if not before:
         fail(f"no service that can be restarted runs on {data}\nhint: `fieldfare serve` starts one")
     began_s = time.monotonic()
@@ -77,6 +83,15 @@ def _wait_for_restart(state_file: Path, before: dict[str, Any]) -> dict[str, Any
             told = now["state"]
             out().print(STEPS[told])
         time.sleep(LOOK_S)
+
+
+def _is_running(lock: Path) -> bool:
+    from fieldfare.runtimes.process.locks import is_locked
+
+    try:
+        return is_locked(lock)
+    except OSError as error:
+        fail(f"{lock} cannot be read: {error.strerror}\nhint: run the command as the service's user")
 
 
 def _state(state_file: Path) -> dict[str, Any]:

@@ -18,10 +18,13 @@ STOPPED = b"fieldfare: stopped\n"
 def early_signals() -> Iterator[None]:
     """Make SIGTERM and SIGINT end a start with exit code 0, and SIGHUP end it only if its terminal is closed.
 
-    By default SIGHUP, which asks a service to reload, would kill a starting one, and the first process of a
-    container would ignore SIGTERM. A start can be ended anywhere: it must survive ``kill -9``, too.
+    By default SIGHUP and SIGUSR2, which ask a service to reload and to restart, would kill a starting one,
+    and the first process of a container would ignore SIGTERM. A start can be ended anywhere: it must survive
+    ``kill -9``, too.
     """
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    # A request for a restart: what starts now is new.
+    before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As nohup sets it.
         had_terminal = has_terminal()
 

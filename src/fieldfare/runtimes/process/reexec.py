@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -27,8 +27,9 @@ CHECK_MAX_S = 120.0
 INITIAL_ENVIRONMENT = dict(os.environ)
 """The environment with which this process was started, before settings of a file were added to it."""
 
-_UNHANDLED = (signal.SIGHUP, signal.SIGUSR2)
-"""Signals that would end the new program before it handles them."""
+_WAITING = (signal.SIGHUP, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+"""Signals that wait until the new program handles them. They would end it before, and its children would be
+killed; the first process of a container would lose them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Inheritance:
         The running children by name.
     restarts
         Number of restarts so far.
+    is_restart
+        Whether the program replaces another one.
     ends_with_terminal
         Whether the service ends when its terminal is closed.
     """
@@ -58,6 +61,7 @@ class Inheritance:
     ends_with_terminal: bool
     children: Mapping[str, RunningChild] = field(default_factory=dict)
     restarts: int = 0
+    is_restart: bool = False
 
     @classmethod
     def taken(cls, environment: MutableMapping[str, str]) -> Inheritance | None:
@@ -75,20 +79,21 @@ class Inheritance:
         """Return it as the text of a variable."""
         return json.dumps(asdict(self))
 
-    def execute(self) -> None:
-        """Replace this process's program; OSError if that is not possible."""
+    def execute(self, was_signalled: Callable[[], bool]) -> None:
+        """Replace this process's program, unless it was signalled; OSError if that is not possible."""
         environment = {**INITIAL_ENVIRONMENT, INHERITED_VARIABLE: self.encoded()}
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHANDLED}
         descriptors = self.lock, self.listener
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITING)
         try:
+            if was_signalled():  # Handlers have run for all signals that were not blocked.
+                return
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, True)
             os.execve(sys.executable, _command(), environment)
         finally:  # It failed.
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ProgramCheck:
@@ -130,7 +135,7 @@ class ProgramCheck:
         self._read()
         if code == 0:
             return ""
-        lines = [line.strip() for line in self._printed.decode(errors="replace").splitlines()]
+        lines = [_message(line.strip()) for line in self._printed.decode(errors="replace").splitlines()]
         return f"the new program cannot start: {_reason_in(lines) or f'exit code {code}'}"
 
     def stop(self) -> None:
@@ -144,12 +149,24 @@ class ProgramCheck:
         self._printed = (self._printed + (self._process.stdout.read() or b""))[-65536:]
 
 
+def _message(line: str) -> str:
+    """Return the text of a line of the console, which may be a JSON object."""
+    with suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(line)["message"])
+    return line.removeprefix("fieldfare: ")
+
+
 def _reason_in(lines: Sequence[str]) -> str:
     """Return what a program printed as its error; else its last line."""
     begins = next((number for number, line in enumerate(lines) if line.startswith("error: ")), None)
     if begins is None:
         return next((line for line in reversed(lines) if line), "")
     return "; ".join(filter(None, lines[begins:])).removeprefix("error: ")
+
+
+def receive_signals() -> None:
+    """Receive the signals that have waited since the program before this one was replaced."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITING)
 
 
 def check_requested(environment: MutableMapping[str, str]) -> Inheritance | None:

@@ -5,7 +5,7 @@
 3. For each child a successor starts: it loads its program, and Java, and waits.
 4. When all are prepared, all children are stopped, and each successor takes over as soon as its predecessor
    has released its lock. They change together, for a new version may write files that an older one cannot
-   read.
+   read. The successor of a child that ends before takes over at once.
 
 Up to step 4 a failure changes nothing: the running processes continue.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 from fieldfare.runtimes.process.children import Child, ChildSpec, Successor, describe_exit
 from fieldfare.runtimes.process.heartbeat import Heartbeat
+from fieldfare.runtimes.process.listening import share_port
 from fieldfare.runtimes.process.locks import birth_of
 from fieldfare.runtimes.process.reexec import Inheritance, ProgramCheck
 
@@ -28,6 +29,8 @@ PREPARE_MAX_S = 300.0
 """Seconds for a successor to prepare, from its start."""
 TAKE_OVER_MAX_S = 300.0
 """Seconds until all successors work, from the stop of their predecessors; then the restart has failed."""
+REASON_MAX = 500
+"""Maximum characters of the reason for a failure in the state file; the console shows all of it."""
 
 
 class ServiceState(Heartbeat):
@@ -60,8 +63,10 @@ class Restarter:
         The file with the state.
     say
         Receives lines for the console.
-    is_due
-        Whether successors of all children shall be started at once: this program has just replaced another.
+    was_signalled
+        Returns whether a signal waits for the supervisor, which must not replace its program now.
+    before
+        Called before this program is replaced.
     """
 
     def __init__(
@@ -72,19 +77,24 @@ class Restarter:
         state: ServiceState,
         say: Callable[[str], None],
         *,
-        is_due: bool,
+        was_signalled: Callable[[], bool],
+        before: Callable[[], None],
     ) -> None:
         self._specs = specs
         self._children = children
         self._inheritance = inheritance
         self._state = state
         self._say = say
+        self._was_signalled = was_signalled
+        self._before = before
         self._check: ProgramCheck | None = None
         self._successors: dict[str, Successor] = {}
+        self._replaced: set[str] = set()
         self._until_s: dict[str, float] = {}
         self._leaving: dict[str, tuple[Child, float]] = {}
         self._is_requested = False
         self._began_s = 0.0
+        is_due = inheritance.is_restart
         self._step: Callable[[float], None] = self._begin_preparing if is_due else self._wait
         state.beat("preparing" if is_due else "running")
 
@@ -96,6 +106,10 @@ class Restarter:
         """Continue with what is under way. To be called repeatedly."""
         self._step(now_s)
         self._bury(now_s)
+
+    def is_under_way(self) -> bool:
+        """Return whether a restart has begun and not ended."""
+        return self._step != self._wait
 
     def prepares(self, name: str) -> bool:
         """Return whether a successor of a child, which takes its place in any case, has been started."""
@@ -111,13 +125,13 @@ class Restarter:
         leaving = [child.pid for child, _ in self._leaving.values()]
         return {*successors, *leaving, *(() if self._check is None else (self._check.pid,))}
 
-    def stop(self) -> None:
-        """Kill successors, and wait for children that are stopping."""
+    def stop(self, hurry: Callable[[], bool]) -> None:
+        """Kill successors, and wait for children that are stopping; kill these, too, in a hurry."""
         if self._check is not None:
             self._check.stop()
         self._give_up()
         for child, _ in self._leaving.values():
-            child.stop()
+            child.stop(hurry)
         self._leaving.clear()
 
     def _wait(self, now_s: float) -> None:
@@ -126,8 +140,9 @@ class Restarter:
         self._is_requested = False
         self._say("restarting: checking the program and its settings")
         self._state.beat("checking")
+        share_port(self._inheritance.listener)
         try:
-            self._check = ProgramCheck(self._inheritance)
+            self._check = ProgramCheck(self._next())
         except OSError as error:
             self._fail(str(error))
             return
@@ -142,26 +157,37 @@ class Restarter:
         if problem:
             self._fail(problem)
             return
-        children = {name: child.running for name, child in self._children.items()}
+        self._step = self._continue_as_new_program
+        self._continue_as_new_program(now_s)
+
+    def _continue_as_new_program(self, now_s: float) -> None:
+        self._before()
         try:
-            replace(self._inheritance, children=children, restarts=self._state.restarts).execute()
+            self._next().execute(self._was_signalled)
         except OSError as error:
             self._fail(str(error))
+
+    def _next(self) -> Inheritance:
+        children = {name: child.running for name, child in self._children.items()}
+        return replace(self._inheritance, children=children, restarts=self._state.restarts, is_restart=True)
 
     def _begin_preparing(self, now_s: float) -> None:
         self._say("restarting: new processes prepare beside the running ones")
         self._step = self._prepare
+        self._prepare(now_s)
 
     def _prepare(self, now_s: float) -> None:
         for name, spec in self._specs.items():
-            if name not in self._successors and spec.may_start():
+            if name not in self._successors.keys() | self._replaced and spec.may_start():
                 try:
                     self._successors[name] = Successor(spec)
                 except OSError as error:
                     self._fail(f"{name} could not be started: {error}")
                     return
                 self._until_s[name] = now_s + PREPARE_MAX_S
-        if len(self._successors) == len(self._specs) and all(map(_is_prepared, self._successors.values())):
+        self._replace_ended()
+        is_complete = len(self._successors) + len(self._replaced) == len(self._specs)
+        if is_complete and all(map(_is_prepared, self._successors.values())):
             self._replace(now_s)
             return
         for name, successor in self._successors.items():
@@ -173,10 +199,18 @@ class Restarter:
                 self._fail(f"the new {name} was not prepared after {PREPARE_MAX_S:.0f} s")
                 return
 
+    def _replace_ended(self) -> None:
+        """Let the prepared successors of children that have ended take over: the others may need minutes."""
+        for name in self._successors.keys() - self._children.keys():
+            if self._successors[name].is_prepared():
+                self._children[name] = self._successors.pop(name).take_over()
+                self._replaced.add(name)
+
     def _replace(self, now_s: float) -> None:
         self._say("restarting: the new processes replace the running ones")
         self._state.beat("replacing")
-        for name, child in self._children.items():
+        for name in self._successors.keys() & self._children.keys():
+            child = self._children[name]
             child.request_stop()
             self._leaving[name] = child, now_s + child.spec.stop_s
         for name, successor in self._successors.items():
@@ -190,6 +224,7 @@ class Restarter:
         if all_ready and not self._leaving:
             self._state.restarts += 1
             self._state.beat("running")
+            self._replaced.clear()
             self._say(f"restarted; the change of processes took {now_s - self._began_s:.1f} s")
             self._step = self._wait
         elif now_s - self._began_s > TAKE_OVER_MAX_S:
@@ -208,7 +243,8 @@ class Restarter:
 
     def _end(self, why: str) -> None:
         self._state.restarts += 1
-        self._state.beat("running", error=why)
+        self._replaced.clear()
+        self._state.beat("running", error=why[:REASON_MAX])
         self._say(f"the restart failed: {why}")
         self._step = self._wait
 

@@ -17,7 +17,7 @@ from types import FrameType
 from fieldfare.runtimes.process.children import Child, ChildSpec, describe_exit
 from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.notify import ServiceManager
-from fieldfare.runtimes.process.reexec import Inheritance
+from fieldfare.runtimes.process.reexec import Inheritance, receive_signals
 from fieldfare.runtimes.process.restarting import Restarter, ServiceState
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 
@@ -49,6 +49,8 @@ class Supervisor:
         inherits from the previous program.
     state
         A file for `ServiceState`.
+    before_restart
+        Called before this program is replaced; it ends processes that are not among the children.
     manager
         The service manager, which hears when all children are ready and that the supervisor is alive.
         Default: the one that started this process, if any.
@@ -64,6 +66,7 @@ class Supervisor:
         inheritance: Inheritance,
         state: Path,
         logs: Path | None = None,
+        before_restart: Callable[[], None] = lambda: None,
         manager: ServiceManager | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -79,7 +82,7 @@ class Supervisor:
         self._manager = manager or ServiceManager(os.environ)
         self._logs_due_s = 0.0
         self._stop_signals = 0
-        self._reload_asked = False
+        self._reload_asked = self._reload_again = False
         self._ends_with_terminal = inheritance.ends_with_terminal
         self._announced = False
         self._restarter = Restarter(
@@ -88,7 +91,8 @@ class Supervisor:
             inheritance,
             ServiceState(state, inheritance.restarts),
             self._say,
-            is_due=bool(running),
+            was_signalled=lambda: self._stop_signals > 0 or self._reload_asked,
+            before=before_restart,
         )
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -119,6 +123,7 @@ class Supervisor:
         handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: self.request_reload())
         handlers[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda number, frame: self.request_restart())
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
+        receive_signals()
         try:
             code = self._watch()
         finally:
@@ -167,6 +172,8 @@ class Supervisor:
             self._manager.alive(now_s)
             if self._reload_asked:
                 self._reload()
+            elif self._reload_again and not self._restarter.is_under_way():
+                self._reload_children()
             self._sleep(LOOK_EVERY_S)
         self._say("stopping")
         self._manager.stopping()
@@ -179,8 +186,13 @@ class Supervisor:
             self.request_stop()
             return
         self._say("reloading")
+        self._reload_children()
+
+    def _reload_children(self) -> None:
         for child in self._children.values():
             child.reload()
+        # A successor that prepares does not handle it yet.
+        self._reload_again = self._restarter.is_under_way()
 
     def _reap_orphans(self) -> None:
         """As the first process of a container: reap processes whose parents ended before them."""
@@ -239,7 +251,7 @@ class Supervisor:
         return code not in child.spec.fatal_codes
 
     def _stop_all(self) -> None:
-        self._restarter.stop()
+        self._restarter.stop(lambda: self._stop_signals > 1)
         for name in self._specs:
             child = self._children.pop(name, None)
             if child is not None:

@@ -55,7 +55,7 @@ class Preparation:
 
     def stop(self) -> None:
         """Kill the program if it runs."""
-        if self._process is not None:
+        if self._process is not None and not self._is_done:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, 9)
             self._process.wait()

@@ -23,7 +23,12 @@ from types import MappingProxyType
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.kernels import are_kernels_compiled
-from fieldfare.runtimes.process.listening import CannotListen, inherited_listener, listening_socket
+from fieldfare.runtimes.process.listening import (
+    CannotListen,
+    inherited_listener,
+    listening_socket,
+    next_listener,
+)
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.reexec import Inheritance, check_requested
 from fieldfare.runtimes.process.restarts import RestartSettings
@@ -195,17 +200,19 @@ def serve(
     except (CannotStart, StorageError) as error:
         say(str(error))
         return EXIT_CANNOT_START
-    port = listener.getsockname()[1]
-    if not left.children:  # At an ordinary start.
+    host, port = left.address[0], listener.getsockname()[1]
+    if not left.is_restart:
         say(_starting(folder, "https" if is_tls else "http", host, port))
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
     ahead = Preparation(commands.get("compiler"), are_kernels_compiled, say)
     others = [_spec(folder, name, commands[name], stall_s, ahead.is_done) for name in ("indexer", "pipeline")]
     state, logs = folder.heartbeat_of("serve"), folder.logs
-    specs = [gateway, *others]
     try:
-        return Supervisor(specs, say=say, restarts=restarts, inheritance=left, state=state, logs=logs).run()
+        return Supervisor(
+            [gateway, *others], say=say, restarts=restarts, inheritance=left, state=state, logs=logs,
+            before_restart=ahead.stop,
+        ).run()  # fmt: skip
     finally:
         ahead.stop()
         listener.close()
@@ -224,28 +231,46 @@ def _open(
     Lock and socket are those of the program before this one, if there is one.
     """
     inherited = Inheritance.taken(os.environ)
-    lock = _take(folder, inherited, say)
+    if inherited is not None:
+        return _continue(folder, address, inherited, say)
+    lock = _take(folder, say)
     try:
         folder = settle(folder.root, log, index_store)
-        listener = _listen(*address, inherited)
+        listener = listening_socket(*address)
     except (CannotListen, StorageError) as error:
         lock.release()
         hint = "; name another port with --port" if isinstance(error, CannotListen) else ""
         raise CannotStart(f"{error}{hint}") from None
-    if inherited is not None:
-        left = replace(inherited, address=address, lock=lock.descriptor, listener=listener.fileno())
-    else:
-        # A process started with nohup shall outlive the terminal.
-        ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-        descriptors = lock.descriptor, listener.fileno()
-        left = Inheritance(str(folder.root), address, *descriptors, ends_with_terminal=ends_with_terminal)
+    # A process started with nohup shall outlive the terminal.
+    ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    descriptors = lock.descriptor, listener.fileno()
+    left = Inheritance(str(folder.root), address, *descriptors, ends_with_terminal=ends_with_terminal)
     return folder, lock, listener, left
 
 
-def _take(folder: DataFolder, inherited: Inheritance | None, say: Callable[[str], None]) -> FileLock:
-    """Lock the directory; at an ordinary start, wait for an earlier service's processes, and repair files."""
-    if inherited is not None:
-        return FileLock.inherited(folder.lock_of("serve"), inherited.lock)
+def _continue(
+    folder: DataFolder, address: tuple[str, int], inherited: Inheritance, say: Callable[[str], None]
+) -> tuple[DataFolder, FileLock, socket.socket, Inheritance]:
+    """Return what `_open` does, for a program that replaces another one.
+
+    `_check_start` has recorded the addresses of the logs. They are not looked for again: should they not
+    answer now, running processes would end.
+    """
+    lock = FileLock.inherited(folder.lock_of("serve"), inherited.lock)
+    listener = inherited_listener(inherited.listener)
+    if inherited.address != address:
+        try:
+            former, listener = listener, next_listener(*address)
+            former.close()
+        except CannotListen as error:  # Another program was faster.
+            say(f"{error}; the address does not change")
+            address = inherited.address
+    left = replace(inherited, address=address, lock=lock.descriptor, listener=listener.fileno())
+    return DataFolder.at(folder.root), lock, listener, left
+
+
+def _take(folder: DataFolder, say: Callable[[str], None]) -> FileLock:
+    """Lock the directory, wait for an earlier service's processes, and repair files."""
     lock = take_directory(folder)
     _tighten(folder, say)
     try:
@@ -255,17 +280,6 @@ def _take(folder: DataFolder, inherited: Inheritance | None, say: Callable[[str]
         lock.release()
         raise
     return lock
-
-
-def _listen(host: str, port: int, inherited: Inheritance | None) -> socket.socket:
-    """Return the listening socket: the one of the program before this one, unless the address has changed."""
-    if inherited is None:
-        return listening_socket(host, port)
-    listener = inherited_listener(inherited.listener)
-    if inherited.address == (host, port):
-        return listener
-    with listener:
-        return listening_socket(host, port)
 
 
 def _check_start(
@@ -281,7 +295,7 @@ def _check_start(
     settle(folder.root, log, index_store)
     try:
         if inherited.address != address:
-            listening_socket(*address).close()
+            next_listener(*address).close()
     except CannotListen as error:
         raise CannotStart(str(error)) from None
     return 0

@@ -74,7 +74,10 @@ def start_spark(
         Where to note the Java process for the next pipeline, which waits for its end.
     """
     config = {**_following_config(folder, settings), **more, **settings.properties}
-    session = service_session(settings, scratch_of(folder, os.getpid()).resolve(), config)
+    scratch = scratch_of(folder, os.getpid()).resolve()
+    # In a container the processes of each start have the same ids.
+    shutil.rmtree(scratch, ignore_errors=True)
+    session = service_session(settings, scratch, config)
     running = RunningSpark(session, session.sparkContext._gateway.proc, ExecutorSlots(session))
     try:
         if pid_file is not None:
