@@ -35,7 +35,7 @@ LAYERS = {
     "publishing": "",
     "delivery": "effects model",
     # What touches disks, networks and clocks.
-    "storage": "arrow_events files matching model pipeline",
+    "storage": "arrow_events elasticity files matching model pipeline",
     "client": "encodings filters model publishing",
     "gateway": (
         "arrow_events balancing delivery effects encodings files filters model routing runtimes.machines"

@@ -43,7 +43,7 @@ from elastic_service import (
     why_no_loads,
 )
 
-from fieldfare.runtimes.spark.elastic.record import Decision, ElasticLoads
+from fieldfare.storage.elastic import Decision, ElasticLoads
 
 NAME = "figure_5_on_spark"
 CROWDED = 6

@@ -18,7 +18,7 @@ from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.elasticity.messages import SliceMove
-from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
+from fieldfare.storage.elastic import ElasticLoads, ElasticRecord, Move, wish
 from fieldfare_lab.cpu_group import why_no_groups
 from fieldfare_lab.feeding import Reader, subscribe_scores
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster

@@ -54,7 +54,7 @@ from elastic_service import (
     why_no_loads,
 )
 
-from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord
+from fieldfare.storage.elastic import ElasticLoads, ElasticRecord
 
 NAME = "figure_8_on_spark"
 RISE_S = 300.0

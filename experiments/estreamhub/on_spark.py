@@ -77,7 +77,7 @@ from elastic_service import (
 from fieldfare.client import Client
 from fieldfare.client.encrypting import NO_ENCRYPTION, Encryption
 from fieldfare.client.encryption import SpaceKey
-from fieldfare.runtimes.spark.elastic.record import Move
+from fieldfare.storage.elastic import Move
 from fieldfare_lab.feeding import Reader, subscribe_ranges
 from fieldfare_lab.spark_cluster import why_no_cluster
 

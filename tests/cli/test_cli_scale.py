@@ -14,7 +14,7 @@ from fieldfare.cli.service import elastic_arguments
 from fieldfare.elasticity import Configuration, Operators
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.driver import parse
-from fieldfare.runtimes.spark.elastic.record import (
+from fieldfare.storage.elastic import (
     Decision,
     ElasticLoads,
     ElasticRecord,

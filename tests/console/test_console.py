@@ -429,7 +429,7 @@ def test_the_pages_are_used_by_keyboard_alone(tmp_path: Path) -> None:
             focused = "document.activeElement.innerText"
             page.press("Tab")
             assert page.run(focused) == "Skip to content"
-            for expected in ("fieldfare", "Overview", "Spaces", "Subscriptions"):
+            for expected in ("fieldfare", "Overview", "Pipeline", "Spaces", "Subscriptions"):
                 page.press("Tab")
                 assert page.run(focused).strip() == expected
             page.press("Enter")

@@ -14,7 +14,7 @@ from service_support import Api, RunningService, command_line, descendants, unti
 
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
-from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, wish
+from fieldfare.storage.elastic import ElasticLoads, ElasticRecord, wish
 from fieldfare_lab.cpu_group import why_no_groups
 from fieldfare_lab.feeding import Feed, Reader, subscribe_scores
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster

@@ -18,10 +18,10 @@ from fieldfare.elasticity.manager import KeepConfiguration, ManagerSettings
 from fieldfare.elasticity.messages import MigrationRequest, Pulse, SliceMove
 from fieldfare.runtimes import machines
 from fieldfare.runtimes.spark.elastic import control as controls
-from fieldfare.runtimes.spark.elastic import record as records
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
 from fieldfare.runtimes.spark.elastic.executors import Executor
-from fieldfare.runtimes.spark.elastic.record import ElasticRecord, take_move_request, wish
+from fieldfare.storage import elastic as records
+from fieldfare.storage.elastic import ElasticRecord, take_move_request, wish
 from fieldfare.storage.folder import DataFolder
 
 

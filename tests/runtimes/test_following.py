@@ -274,6 +274,7 @@ def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
     loop = MatchLoop(context, service.folder, settings, jobs)
     wait_until_matched(service, [])
     assert jobs.calls == 2
+    assert loop.activity == match_loop.Activity("follows", 1)
     until_s = time.monotonic() + DEADLINE_S
     while jobs.calls < 4 or context.cancelled.qsize():  # the first is cancelled, and others go on
         assert time.monotonic() < until_s

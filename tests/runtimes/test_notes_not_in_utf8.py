@@ -8,8 +8,8 @@ import pytest
 
 from fieldfare.pipeline.manifest import SpaceManifest
 from fieldfare.runtimes.spark.distributed.loads import last_loads
-from fieldfare.runtimes.spark.elastic.record import ElasticLoads, pending_move_request
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
+from fieldfare.storage.elastic import ElasticLoads, pending_move_request
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.partition import RecordHeader

@@ -222,6 +222,8 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "gateway.transports.pull": {"time": Time},
     "gateway.transports.heartbeats": {},
     "gateway.maintenance.background": {"time": Time},
+    "gateway.maintenance.pipeline_figures": {"threading": Threading, "time": Time},
+    "gateway.maintenance.space_times": {"time": Time},
     "gateway.maintenance.figures": {
         "threading": Threading, "time": Time, "disk_free_bytes": lambda path: 1 << 40,
     },

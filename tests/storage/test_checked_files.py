@@ -10,9 +10,9 @@ import pytest
 
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.operators import Operators
-from fieldfare.runtimes.spark.elastic.record import ElasticRecord
 from fieldfare.storage.checked_files import ChangedFileError, read_checked, write_checked
 from fieldfare.storage.corruption import corruption_notices
+from fieldfare.storage.elastic import ElasticRecord
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import UNKNOWN, Quarantine, QuarantinedRecord
 

@@ -13,10 +13,9 @@ from fieldfare.cli.output import JsonOption, fail, need_packages, out, print_jso
 from fieldfare.cli.service import SPARK_PACKAGES, find_missing
 
 if TYPE_CHECKING:
-    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord
+    from fieldfare.storage.elastic import ElasticLoads, ElasticRecord
     from fieldfare.storage.folder import DataFolder
 
-STALE_S = 10.0
 SHOWN = 10
 
 
@@ -45,7 +44,7 @@ def scale(
     """
     if missing := find_missing(SPARK_PACKAGES):
         need_packages("scale", "server", missing)
-    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord
+    from fieldfare.storage.elastic import ElasticLoads, ElasticRecord, describe_elastic
     from fieldfare.storage.errors import StorageError
     from fieldfare.storage.folder import DataFolder
 
@@ -61,14 +60,14 @@ def scale(
         return
     loads = ElasticLoads.read(folder.elastic_loads)
     if as_json:
-        _print_json(record, loads)
+        print_json(describe_elastic(record, loads, time.time()))
     else:
         _print(record, loads)
 
 
 def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
     from fieldfare.elasticity.messages import SliceMove
-    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, pending_move_request, wish
+    from fieldfare.storage.elastic import ElasticLoads, pending_move_request, wish
 
     name, _, host = text.partition("=")
     configuration = record.configuration
@@ -78,7 +77,7 @@ def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
     if host not in configuration.hosts:
         fail(f"there is no host {host!r}; the hosts are {', '.join(configuration.hosts)}")
     loads = ElasticLoads.read(folder.elastic_loads)
-    if loads is None or not _is_fresh(loads):
+    if loads is None or not loads.is_fresh(time.time()):
         fail("the service is not running, so it cannot move a slice: start it first")
     if loads.dry_run:
         fail("the service runs with --elastic-dry-run, so it moves no slices")
@@ -89,24 +88,11 @@ def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
     out().print(Text(f"requested the move of {name} to {host}"))
 
 
-def _is_fresh(loads: ElasticLoads | None) -> bool:
-    return loads is not None and abs(time.time() - loads.time_ms / 1000) < STALE_S
-
-
-def _print_json(record: ElasticRecord, loads: ElasticLoads | None) -> None:
-    import msgspec
-
-    document = msgspec.to_builtins(record)
-    document["loads"] = msgspec.to_builtins(loads)
-    document["is_running"] = _is_fresh(loads)
-    print_json(document)
-
-
 def _print(record: ElasticRecord, loads: ElasticLoads | None) -> None:
     configuration = record.configuration
     assert configuration is not None
     lines = []
-    if loads is not None and _is_fresh(loads):
+    if loads is not None and loads.is_fresh(time.time()):
         mode = ", dry run: decisions are not carried out" if loads.dry_run else ""
         lines.append(f"{len(loads.hosts)} hosts, {loads.least} to {loads.most} allowed{mode}")
         for host in loads.hosts:

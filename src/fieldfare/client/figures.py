@@ -13,6 +13,11 @@ def stats() -> ApiCall[dict[str, Any]]:
     return ApiCall("GET", "/v1/stats", read_object)
 
 
+def pipeline() -> ApiCall[dict[str, Any]]:
+    """Read the state of the pipeline and of the service's processes."""
+    return ApiCall("GET", "/v1/pipeline", read_object)
+
+
 def trace(seconds: float, space: str | None) -> ApiCall[dict[str, Any]]:
     """Trace records for some seconds."""
     of_space = "" if space is None else f"&space={quote(space, safe='')}"

@@ -171,13 +171,20 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
         ),
         filters,
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
-        ServiceRoutes(g.figures, g.maintenance, g.keyring, g.audit, g.metrics, _DESCRIPTION),
+        _service_routes(g),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
         backlogs,
         BrokerRoutes(g.federation, g.bodies, g.subscriptions),
         TraceRoutes(g.tracer, g.subscriptions, g.load),
+    )
+
+
+def _service_routes(g: Gateway) -> ServiceRoutes:
+    figures, pipeline_figures = g.figures, g.pipeline_figures
+    return ServiceRoutes(
+        figures, pipeline_figures, g.maintenance, g.keyring, g.audit, g.metrics, _DESCRIPTION
     )
 
 
@@ -263,6 +270,7 @@ def _routes_of_service(
         KeyRoute("/v1/caller", service.caller, methods=["GET"]),
         GuardedRoute("/v1/audit", service.audit, ["GET"], Right.ADMIN),
         GuardedRoute("/v1/stats", service.stats, ["GET"], Right.WATCH),
+        GuardedRoute("/v1/pipeline", service.pipeline, ["GET"], Right.WATCH),
         GuardedRoute("/v1/trace", traces.trace, ["GET"], Right.WATCH, lasting=True),
         GuardedRoute("/metrics", service.metrics, ["GET"], Right.WATCH),
         OpenRoute("/healthz", service.healthz, methods=["GET"]),

@@ -26,8 +26,10 @@ from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.federation.opening import GatewayParts, open_federation
 from fieldfare.gateway.maintenance.background import Background
 from fieldfare.gateway.maintenance.figures import Figures
+from fieldfare.gateway.maintenance.pipeline_figures import PipelineFigures
 from fieldfare.gateway.maintenance.restored import make_consistent
 from fieldfare.gateway.maintenance.rounds import Maintenance
+from fieldfare.gateway.maintenance.space_times import SpaceTimes
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
@@ -110,6 +112,7 @@ class Gateway:
         self.load = Load(settings, self.metrics)
         self.quotas = _quotas(settings, self.registry)
         self.matching_time = MatchingTime(self.quotas)
+        self.space_times = SpaceTimes()
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
         self.help_threads = FairExecutor(2, 1, "fieldfare-filter-help")
 
@@ -223,6 +226,7 @@ class Gateway:
             metrics=self.metrics,
             backlogs=self.backlogs,
         )
+        self.pipeline_figures = PipelineFigures(settings.folder, self.figures, self.space_times)
         registry, subscriptions = self.registry, self.subscriptions
         self.unused = Unused(registry, subscriptions, self.deliveries, self.pushes, self.audit, self.metrics)
         self.space_removal = SpaceRemoval(
@@ -329,6 +333,8 @@ class Gateway:
         """Charge the spaces for the matching time that a block of the match log records."""
         spent_ms = {} if found.block is None else spent_by_space(found.block.extra)
         self.matching_time.matched(found.partition, found.end, spent_ms)
+        if found.block is not None:
+            self.space_times.add(spent_ms, found.block.spaces)
         self.metrics.matching_time.inc(sum(spent_ms.values()) / 1000)
 
     def _count_stored(self) -> None:

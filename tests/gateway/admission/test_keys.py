@@ -137,7 +137,7 @@ def test_a_foreign_key_learns_nothing_from_any_route(tmp_path):
             nowhere = requests("nowhere", "wanted", "7-7-0", "0" * 12)
             for key in foreign:
                 for one, other in zip(there, nowhere, strict=True):
-                    if one[1].endswith(("/stats", "/backlogs")) or one[1] in (
+                    if one[1].endswith(("/stats", "/pipeline", "/backlogs")) or one[1] in (
                         "/metrics",
                         *OPEN,
                         "/v1/filters:check",
@@ -200,6 +200,7 @@ RIGHTS = {
     "watch": {
         ("GET", "backlogs"),
         ("GET", "stats"),
+        ("GET", "pipeline"),
         ("GET", "trace?seconds=0.001"),
         ("GET", "brokers"),
         ("GET", "balance"),

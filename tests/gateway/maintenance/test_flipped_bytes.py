@@ -31,10 +31,10 @@ from fieldfare.elasticity.operators import Operators
 from fieldfare.gateway.context import Gateway
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.spark.elastic.record import ElasticRecord
 from fieldfare.storage import open_index_store
 from fieldfare.storage.corruption import corruption_notices, note_paths, read_note
 from fieldfare.storage.doctor import examine
+from fieldfare.storage.elastic import ElasticRecord
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import UNKNOWN, Quarantine, QuarantinedRecord

@@ -113,6 +113,7 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     """One request for each route, and some invalid ones: method, path, body, status."""
     a, nothing = f"{SUBSCRIPTIONS}/a", f"{SUBSCRIPTIONS}/nothing"
     yield from (("GET", path, None, 200) for path in ("/healthz", "/metrics", "/openapi.json", "/v1/stats"))
+    yield "GET", "/v1/pipeline", None, 200
     yield "GET", "/v1/trace?seconds=0.05", None, 200
     yield "GET", "/readyz", None, 503
     yield "GET", "/v1/spaces", None, 200

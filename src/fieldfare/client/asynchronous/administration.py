@@ -45,6 +45,10 @@ class AsyncAdministration(ABC):
         """Return the service's current figures: log, lag, rates, latency."""
         return await self._perform(figures.stats())
 
+    async def pipeline(self) -> dict[str, Any]:
+        """Return what the pipeline does, its index, the costliest spaces, its slices, and the processes."""
+        return await self._perform(figures.pipeline())
+
     async def trace(self, seconds: float = 5.0, space: str | None = None) -> dict[str, Any]:
         """Return when records published in the next seconds passed each step to their delivery.
 

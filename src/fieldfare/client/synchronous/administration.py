@@ -46,6 +46,10 @@ class Administration(ABC):
         """Return the service's current figures: log, lag, rates, latency."""
         return self._perform(figures.stats())
 
+    def pipeline(self) -> dict[str, Any]:
+        """Return what the pipeline does, its index, the costliest spaces, its slices, and the processes."""
+        return self._perform(figures.pipeline())
+
     def trace(self, seconds: float = 5.0, space: str | None = None) -> dict[str, Any]:
         """Return when records published in the next seconds passed each step to their delivery.
 

@@ -7,6 +7,7 @@ import * as brokers from "./pages/brokers.js";
 import * as editor from "./pages/editor.js";
 import * as keys from "./pages/keys.js";
 import * as overview from "./pages/overview.js";
+import * as pipeline from "./pages/pipeline.js";
 import * as spaces from "./pages/spaces.js";
 import * as subscription from "./pages/subscription.js";
 import * as subscriptions from "./pages/subscriptions.js";
@@ -41,6 +42,7 @@ let leaving = new AbortController();
 
 const PAGES = [
   { path: "overview", title: "Overview", page: overview, when: () => true },
+  { path: "pipeline", title: "Pipeline", page: pipeline, when: ({ caller }) => caller.may("watch") },
   { path: "spaces", title: "Spaces", page: spaces, when: () => true },
   { path: "subscriptions", title: "Subscriptions", page: subscriptions, when: ({ caller }) => caller.mayAnywhere("subscribe") },
   { path: "tail", title: "Event tail", page: tail, when: ({ caller }) => caller.mayAnywhere("subscribe") },

@@ -12,6 +12,8 @@ export class Chart {
     this.names = names;
     this.text = text;
     this.points = points;
+    this.every = every;
+    this.last = null;
     this.minutes = Math.round((points * every) / 60);
     this.values = names.map(() => []);
     this.picture = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
@@ -31,10 +33,15 @@ export class Chart {
     );
   }
 
+  /** Add a sample of now; samples that are missing since the last one, as the page was not open, are a gap. */
   add(...values) {
+    const now = performance.now() / 1000;
+    const missing = this.last === null ? 0 : Math.min(this.points, Math.round((now - this.last) / this.every) - 1);
+    this.last = now;
     values.forEach((value, at) => {
+      for (let left = missing; left > 0; left -= 1) this.values[at].push(null);
       this.values[at].push(value);
-      if (this.values[at].length > this.points) this.values[at].shift();
+      this.values[at].splice(0, this.values[at].length - this.points);
     });
     this.draw();
   }

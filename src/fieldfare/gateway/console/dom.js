@@ -25,6 +25,27 @@ export function show(node, ...children) {
   fill(node, {}, children);
 }
 
+/** Show what `draw` returns if `value` has changed since the last call; a focused control keeps the focus. */
+export function redraw(node, value, draw) {
+  const said = JSON.stringify(value);
+  if (node.drawn === said) return;
+  node.drawn = said;
+  const focused = node.contains(document.activeElement) ? sign(document.activeElement) : null;
+  show(node, draw());
+  if (focused !== null) [...node.querySelectorAll("a, button, input, select")].find((each) => sign(each) === focused)?.focus({ preventScroll: true });
+}
+
+const sign = (each) => each.getAttribute("href") ?? each.ariaLabel ?? each.textContent;
+
+/** A horizontal bar from one share of the width on; a figure beside it says the same in words. */
+export const bar = (begin, length) =>
+  svg(
+    "svg",
+    { class: "bar-chart", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect", { class: "rail", x: 0, y: 0, width: 100, height: 10 }),
+    svg("rect", { class: "part", x: (100 * Math.min(begin, 0.995)).toFixed(2), y: 0, width: Math.max(length > 0 ? 0.5 : 0, Math.min(100 * length, 100)).toFixed(2), height: 10 }),
+  );
+
 /** A link to a page of the console. */
 export const link = (to, ...children) => h("a", { href: href(...to) }, ...children);
 export const href = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");

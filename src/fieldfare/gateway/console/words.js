@@ -8,6 +8,8 @@ export const rate = (value) => (value >= 100 ? whole : some).format(value ?? 0);
 export const about = (value, isExact) => (isExact ? "" : "≈ ") + count(value);
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
+export const percent = (share) => (share > 0 && share < 0.001 ? "< 0.1 %" : `${some.format(100 * share)} %`);
+
 export function size(bytes) {
   if (bytes === null || bytes === undefined) return "–";
   let value = bytes;

@@ -84,6 +84,15 @@ _SERVICE: Json = {
         ),
     ),
     **path(
+        "/v1/pipeline",
+        get=operation(
+            "pipeline",
+            "Read the state of the pipeline and of the service's processes",
+            "Lag and rates are in `/v1/stats`.",
+            answers=answer("The state.", ref("Pipeline")),
+        ),
+    ),
+    **path(
         "/v1/trace",
         get=operation(
             "trace",

@@ -6,6 +6,7 @@ from fieldfare.gateway.openapi.backlogs import BACKLOG_SCHEMAS
 from fieldfare.gateway.openapi.events import EVENT_SCHEMAS
 from fieldfare.gateway.openapi.filters import FILTER_SCHEMAS
 from fieldfare.gateway.openapi.messages import MESSAGE_SCHEMAS
+from fieldfare.gateway.openapi.pipeline import PIPELINE_SCHEMAS
 from fieldfare.gateway.openapi.subscriptions import SUBSCRIPTION_SCHEMAS
 from fieldfare.gateway.openapi.tenants import TENANT_SCHEMAS
 from fieldfare.gateway.openapi.words import Json, array, boolean, integer, number, record, ref, string
@@ -159,5 +160,6 @@ SCHEMAS: Json = {
     **FILTER_SCHEMAS,
     **MESSAGE_SCHEMAS,
     **BACKLOG_SCHEMAS,
+    **PIPELINE_SCHEMAS,
     **_SERVICE_SCHEMAS,
 }

@@ -14,6 +14,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.maintenance.figures import Figures
+from fieldfare.gateway.maintenance.pipeline_figures import PipelineFigures
 from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.routes.requests import json_response, query_int
@@ -27,6 +28,7 @@ class ServiceRoutes:
     """Routes about the service's state."""
 
     figures: Figures
+    pipeline_figures: PipelineFigures
     maintenance: Maintenance
     keyring: Keyring
     record: Audit
@@ -56,6 +58,10 @@ class ServiceRoutes:
 
     async def stats(self, request: Request) -> Response:
         return json_response(await self.figures.stats())
+
+    async def pipeline(self, request: Request) -> Response:
+        """Return the state of the pipeline and of the service's processes."""
+        return json_response(await self.pipeline_figures.document())
 
     async def caller(self, request: Request) -> Response:
         """Return the caller's rights."""

@@ -61,6 +61,7 @@ class Heartbeat:
         self._due_s = 0.0
         self._problem = ""
         self._said: tuple[str, str | None] = ("starting", None)
+        self._started_ms = int(time.time() * 1000)
 
     @property
     def due(self) -> bool:
@@ -85,7 +86,8 @@ class Heartbeat:
         try:
             figures = self.figures()
             time_ms = int(time.time() * 1000)
-            beat = {"pid": os.getpid(), "state": state, "time_ms": time_ms, **figures, "error": error}
+            own = {"pid": os.getpid(), "state": state, "time_ms": time_ms, "started_ms": self._started_ms}
+            beat = {**own, **figures, "error": error}
             self._write(json.dumps(beat).encode(), figures.get(self._synced_name))
         except (OSError, StorageError) as problem:
             self._report(f"the heartbeat could not be written: {problem}")

@@ -136,6 +136,10 @@ class ExecutorSlots:
         """Return the number of executors besides the driver."""
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
+    def figures(self) -> dict[str, int | None]:
+        """Return the figures for the heartbeat; `executors` is None on this machine alone."""
+        return {"cores": self.planned, "executors": self.executors() if self._is_cluster else None}
+
     def wait(self, stop: threading.Event, alive: Callable[[], object]) -> None:
         """Wait until there are executors and no more arrive; `alive` is called repeatedly meanwhile."""
         known, since_s = 0, self._clock_s()

@@ -6,12 +6,14 @@ continue either). A loop that fails is restarted by this process: see `recovery`
 ``run/pipeline.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
-     "log_end": 340, "indexed": true, "error": null}
+     "log_end": 340, "indexed": true, "matchers": 1, "activity": "follows", "tasks": 1, "records": 0,
+     "cores": 2, "executors": null, "started_ms": 1763710000000, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` is the reason for
 recovering or failed. Up to `matched`, by partition, everything is matched and durable: versions that only
 earlier records need are never used again, not even after a crash. `offset` and `log_end` are sums over all
 partitions. `indexed` says whether the index covers all records; records that it does not cover wait for it.
+`activity`, `tasks` and `records` say what the loop does (`match_loop.Activity`).
 
 Beside it, replays are matched, for subscriptions with a `start` in the past: see `replays`.
 
@@ -156,6 +158,7 @@ class Pipeline:
                     return None
                 continue
             self.is_ready = False
+            self.heartbeat.work = {}
             _raise_if_java_ended(session, report)
             said = reason(report)
             _log.error("matching failed: %s (more in %s)", said, self.folder.spark_log)
@@ -186,9 +189,11 @@ class Pipeline:
                 return error
             if not self.is_ready and loop.is_ready:
                 self.is_ready = True
+                self.heartbeat.work = self._work_of(loop, slots)
                 self.heartbeat.beat("running")
                 _log.info("ready")
             if self.heartbeat.due:
+                self.heartbeat.work = self._work_of(loop, slots)
                 self.heartbeat.beat("running" if self.is_ready else "starting")
                 # An elastic service's control follows the slots itself.
                 if self.elastic is None and slots.has_grown():
@@ -211,6 +216,13 @@ class Pipeline:
     @property
     def _look_s(self) -> float:
         return READY_LOOK_S if self.is_ready else LOOK_S
+
+    def _work_of(self, loop: MatchLoop, slots: ExecutorSlots) -> dict[str, object]:
+        doing = loop.activity
+        work = {"activity": doing.kind, "tasks": doing.tasks, "records": doing.records}
+        with suppress(Py4JError, OSError):  # Java has ended, which the loop notices, too
+            return work | slots.figures()
+        return work
 
     def _jobs(self, session: SparkSession, batches: MicroBatchSettings) -> Jobs:
         """Return the jobs for the way in which the index is held."""

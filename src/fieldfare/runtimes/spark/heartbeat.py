@@ -33,6 +33,8 @@ class PipelineHeartbeat(Heartbeat):
         Up to where the previous pipeline reported everything as matched, by partition, if known.
     matchers : int
         Number of matchers of the newest index, as of the last beat.
+    work : mapping
+        Further figures of the driver: what its loop does, and on how many cores and executors.
     """
 
     def __init__(self, folder: DataFolder, log: EventReader, match_log: MatchLog) -> None:
@@ -42,6 +44,7 @@ class PipelineHeartbeat(Heartbeat):
         self._log = log
         self._match_log = match_log
         self.matchers = 1
+        self.work: Mapping[str, Any] = {}
         self._matched: Offsets = tuple(0 for _ in log.partitions)
         self._figures: dict[str, Any] = dict.fromkeys(("offset", "matched", "log_end", "indexed"))
         self.predecessor_died, self.told = self._read_predecessor()
@@ -64,7 +67,7 @@ class PipelineHeartbeat(Heartbeat):
         )
         log_end = sum(ends_of(self._log))
         self._figures |= {"offset": self.offset, "matched": self._matched, "log_end": log_end}
-        return self._figures
+        return {**self._figures, "matchers": self.matchers, **self.work}
 
     def _read_predecessor(self) -> tuple[bool, Offsets | None]:
         """Return whether the previous process ended unexpectedly, and its last `matched`."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,25 @@ FOLLOWING_JOBS_MAX = 4
 
 
 Follow = Callable[[Sequence[FollowerLane]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The work of the loop at a moment.
+
+    Attributes
+    ----------
+    kind
+        ``waits`` for events or for the index, ``follows`` the log, or ``matches`` a batch.
+    tasks
+        Number of tasks that do it.
+    records
+        Number of records of the batch.
+    """
+
+    kind: str = "waits"
+    tasks: int = 0
+    records: int = 0
 
 
 class Jobs(Protocol):
@@ -81,6 +101,8 @@ class MatchLoop:
     ----------
     is_ready : bool
         Whether the loop knows where to begin, so that events are matched as they come.
+    activity : Activity
+        The present activity.
     """
 
     def __init__(
@@ -94,6 +116,7 @@ class MatchLoop:
     ) -> None:
         self.jobs = jobs
         self.is_ready = False
+        self.activity = Activity()
         self._context = context
         self._following, self._heartbeat = folder.following, folder.heartbeat
         self._settings = settings
@@ -155,6 +178,7 @@ class MatchLoop:
         while not self._stop.is_set():
             if follows and not self._planner.is_behind(start["ends"]):
                 return
+            self.activity = Activity()
             end = self._planner.next_end(start)
             if end["ends"] == start["ends"]:
                 if self._until_end:
@@ -163,6 +187,8 @@ class MatchLoop:
             manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
             pieces = self._planner.tasks(start["ends"], end["ends"])
             tasks = [[RecordRange(*each, manifest, routing) for each in ranges] for ranges in pieces]
+            records = sum(end["ends"]) - sum(start["ends"])
+            self.activity = Activity("matches", len(tasks), records)
             self.jobs.match(tasks, manifest)
             start = end
 
@@ -198,6 +224,7 @@ class MatchLoop:
             for first in range(tasks)
         ]
         self._following.touch()
+        self.activity = Activity("follows", len(lanes))
         self._started += 1
         group = f"{GROUP}-{self._started}"
 

@@ -2,19 +2,25 @@
 
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
-import { card, every, h, head, link, note, pill, problem, show, table, tile } from "../dom.js";
+import { card, every, h, head, link, note, pill, problem, redraw, show, table, tile } from "../dom.js";
 import { about, age, count, milliseconds, plural, rate, size } from "../words.js";
 
 const EVERY_S = 2;
 const UNKNOWN = { match_latency_ms: {} };
 
-// The charts live as long as the tab: they go on where they were when the page opens again.
+// The charts live as long as the tab, and also the page of the pipeline adds to them.
 const charts = {
   rates: new Chart("Events and matches", ["Events", "Matches"], (value) => perSecond(value)),
   lag: new Chart("Lag", ["Not matched yet"], (value) => (value === null || value === undefined ? "–" : plural(value, "event"))),
   latency: new Chart("Time from publishing to match", ["Median", "99th percentile"], milliseconds),
 };
-let isUsed = false;
+
+/** Add figures to the charts. */
+export function remember(stats) {
+  charts.rates.add(stats.events_per_s, stats.matches_per_s);
+  charts.lag.add(stats.lag_events);
+  charts.latency.add(stats.match_latency_ms.p50, stats.match_latency_ms.p99);
+}
 
 function perSecond(value) {
   return value === null || value === undefined ? "–" : `${rate(value)}/s`;
@@ -25,8 +31,6 @@ export async function open(root, { caller, signal }) {
     show(root, head("Overview"), withoutRights(caller));
     return;
   }
-  if (isUsed) for (const chart of Object.values(charts)) chart.add(...chart.names.map(() => null));
-  isUsed = true;
   const error = h("div", {});
   const state = h("div", { "aria-live": "polite" });
   const tiles = h("dl", { class: "tiles eight" }, figures(UNKNOWN, null));
@@ -53,9 +57,7 @@ export async function open(root, { caller, signal }) {
       lastState = said;
       show(state, readiness(ready));
     }
-    charts.rates.add(stats.events_per_s, stats.matches_per_s);
-    charts.lag.add(stats.lag_events);
-    charts.latency.add(stats.match_latency_ms.p50, stats.match_latency_ms.p99);
+    remember(stats);
     let backlogs = null;
     try {
       backlogs = await get("/v1/backlogs?limit=8", { signal });
@@ -65,7 +67,7 @@ export async function open(root, { caller, signal }) {
     }
     if (signal.aborted) return;
     show(tiles, figures(stats, backlogs));
-    if (backlogs) show(worst, backlogCards(backlogs, caller));
+    if (backlogs) redraw(worst, backlogs, () => backlogCards(backlogs, caller));
     round += 1;
   };
   await every(EVERY_S, signal, look, (caught) => show(error, caught ? problem(caught) : null));
@@ -76,7 +78,7 @@ function figures(stats, backlogs) {
   return [
     tile("Events", perSecond(stats.events_per_s), `${count(stats.events_total)} since the start`),
     tile("Matches", perSecond(stats.matches_per_s), `${count(stats.matches_total)} since the start`),
-    tile("Lag", plural(stats.lag_events, "event"), stats.lag_s ? `oldest ${age(stats.lag_s)}` : "all are matched"),
+    tile("Lag", plural(stats.lag_events, "event"), stats.lag_events ? `oldest ${age(stats.lag_s)}` : "all are matched"),
     tile("Latency, median", milliseconds(stats.match_latency_ms.p50), `99th percentile ${milliseconds(stats.match_latency_ms.p99)}`),
     tile("Subscriptions", count(stats.subscriptions), plural(stats.connected, "open stream")),
     tile("Pending", total ? about(total.pending, total.is_exact) : "–", total?.oldest_s != null ? `oldest ${age(total.oldest_s)}` : ""),

@@ -59,7 +59,10 @@ from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.loads import MatcherWork
 from fieldfare.runtimes.spark.elastic.executors import Executor, Executors
 from fieldfare.runtimes.spark.elastic.pinned import PinnedTask, open_placed, place_tasks
-from fieldfare.runtimes.spark.elastic.record import (
+from fieldfare.runtimes.spark.failures import reason
+from fieldfare.runtimes.spark.index_cache import OPEN_TRIES
+from fieldfare.storage import open_index_store
+from fieldfare.storage.elastic import (
     Decision,
     ElasticLoads,
     ElasticRecord,
@@ -68,9 +71,6 @@ from fieldfare.runtimes.spark.elastic.record import (
     SliceLoadNow,
     take_move_request,
 )
-from fieldfare.runtimes.spark.failures import reason
-from fieldfare.runtimes.spark.index_cache import OPEN_TRIES
-from fieldfare.storage import open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,8 @@ from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 
 KEPT_DECISIONS, KEPT_MOVES = 100, 500
+STALE_S = 10.0
+"""Seconds after which loads are those of a service that has ended."""
 
 
 class Decision(msgspec.Struct):
@@ -136,6 +139,10 @@ class ElasticLoads(msgspec.Struct):
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
+    def is_fresh(self, now_s: float) -> bool:
+        """Return whether a running service has written the loads, by the wall clock in seconds."""
+        return abs(now_s - self.time_ms / 1000) < STALE_S
+
     def write(self, path: Path) -> None:
         """Write the loads for readers; not synced, so a power failure may lose them."""
         temporary = temporary_path(path)
@@ -144,6 +151,28 @@ class ElasticLoads(msgspec.Struct):
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def describe_elastic(
+    record: ElasticRecord, loads: ElasticLoads | None, now_s: float, *, newest: int = KEPT_MOVES
+) -> dict[str, Any]:
+    """Return the document of an elastic service's state, for ``scale --json`` and ``GET /v1/pipeline``.
+
+    Parameters
+    ----------
+    record, loads
+        The content of the two files.
+    now_s
+        The wall clock, in seconds: old loads are those of a service that has ended.
+    newest
+        Maximum decisions and moves in the document; the oldest are left out.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(record)
+    for name in ("decisions", "moves"):
+        document[name] = document[name][-newest:]
+    document["loads"] = msgspec.to_builtins(loads)
+    document["is_running"] = loads is not None and loads.is_fresh(now_s)
+    return document
 
 
 def wish(folder: DataFolder, move: SliceMove) -> None:
