@@ -70,7 +70,7 @@ def end_restart(running: Service) -> str | None:
 STARTS_SLOWLY = """
 import os, sys, time
 from pathlib import Path
-if "_FIELDFARE_INHERITED" in os.environ:
+if "FIELDFARE_INHERITED" in os.environ:
     Path(sys.argv[1], "replaced").touch()
     time.sleep(1)
 """
