@@ -8,9 +8,17 @@ throughput_events_per_s
     One year of departures is published over HTTP as fast as the service accepts it, with 100,000 standing
     filters: events per second from the first publish call to the last match. Service, Spark, publisher and
     40 connected subscribers share the machine. Goal on two cores: 50,000.
+cpu_us_per_event
+    Processor time that the year took, in microseconds an event, by what the processes do; up to the last
+    delivery. Java, driver and workers are Spark's.
 latency_p50_ms, latency_p99_ms
     Afterwards, 200 single events per second through the client for 20 seconds, with one subscriber: from the
-    publish call to the delivery at the client. Goals: 100 and 250.
+    publish call to the delivery at the client. Goals: 10 and 40.
+latency_2000_p50_ms, latency_2000_p99_ms
+    The same with 2,000 events per second. Goals: 20 and 80.
+idle_cpu_percent, idle_memory_bytes
+    Processor time of the service over 30 seconds without events, in percent of one core, and its memory at
+    their end, with ten subscribers connected. Goals: 2 and 1 GB.
 peak_rss_bytes
     The maximum, over the run, of the total memory of all processes: service, Java, Spark's Python workers,
     publisher, subscribers, and the naive evaluators. Pages that processes share count once. Goal: 4 GB.
@@ -24,13 +32,56 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from typing import Any
 
 import numpy as np
 
 from fieldfare.cli.demo.display import make_display
+from fieldfare.cli.demo.followers import Followers
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
 from fieldfare.cli.demo.service import ServicePlaces
 from fieldfare_lab.latency import measure_latencies_s
+from fieldfare_lab.processes import of_the_service, processor_s, resident_bytes
+
+IDLE_SUBSCRIBERS = 10
+SETTLED_S, IDLE_S = 10.0, 30.0
+
+
+def replayed(demo: Demo) -> dict[str, Any]:
+    """Replay the events; return the throughput and where the processor time went."""
+    before_s = processor_s()
+    done = demo.replay()
+    spent_s = processor_s()
+    events = len(done.positions)
+    return {
+        "throughput_events_per_s": round(done.events_per_s),
+        "cpu_us_per_event": {
+            role: round((used - before_s.get(role, 0.0)) / events * 1e6, 2) for role, used in spent_s.items()
+        },
+        "events": events,
+        "matches": done.matches,
+    }
+
+
+def latencies(demo: Demo, events_per_s: int, name: str) -> dict[str, float]:
+    """Return quantiles of the time from the publish call to the delivery, in milliseconds."""
+    latencies_ms = measure_latencies_s(demo.service.url, demo.events, events_per_s) * 1000
+    p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99))
+    return {f"{name}_p50_ms": round(float(p50_ms), 1), f"{name}_p99_ms": round(float(p99_ms), 1)}
+
+
+def idle(demo: Demo) -> dict[str, float]:
+    """Return what the service uses while nothing is published."""
+    ids = [alert.id for alert in demo.followed[:IDLE_SUBSCRIBERS]]
+    with Followers(demo.service.url, ids, demo.access):
+        demo.service.wait_until_connected(len(ids))
+        time.sleep(SETTLED_S)
+        before_s, began_s = of_the_service(processor_s()), time.monotonic()
+        time.sleep(IDLE_S)
+        used_s, took_s = of_the_service(processor_s()) - before_s, time.monotonic() - began_s
+        memory = of_the_service(resident_bytes())
+    return {"idle_cpu_percent": round(100 * used_s / took_s, 2), "idle_memory_bytes": memory}
 
 
 def main() -> int:
@@ -55,20 +106,17 @@ def main() -> int:
     with Demo(settings, display, ServicePlaces(log=log)) as demo:
         demo.prepare()
         demo.register()
-        replayed = demo.replay()
+        figures = replayed(demo)
         differences, _ = demo.check()
-        with display.step("200 events per second, one by one"):
-            latencies_ms = measure_latencies_s(demo.service.url, demo.events) * 1000
+        for events_per_s, name in ((200, "latency"), (2000, "latency_2000")):
+            with display.step(f"{events_per_s} events per second, one by one"):
+                figures |= latencies(demo, events_per_s, name)
+        with display.step("nothing published"):
+            figures |= idle(demo)
     for difference in differences:
         display.say(str(difference))
-    p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99))
-    figures = {
-        "throughput_events_per_s": round(replayed.events_per_s),
-        "latency_p50_ms": round(float(p50_ms), 1),
-        "latency_p99_ms": round(float(p99_ms), 1),
+    figures |= {
         "subscriptions": settings.alerts,
-        "events": len(replayed.positions),
-        "matches": replayed.matches,
         "peak_rss_bytes": demo.memory.peak_bytes,
         "seed": settings.seed,
         "equal": not differences,

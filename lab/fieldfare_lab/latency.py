@@ -24,8 +24,10 @@ CONNECT_WAIT_S = 60.0
 LOOK_EVERY_S = 0.1
 
 
-def measure_latencies_s(url: str, events: pa.ChunkedArray) -> NDArray[np.float64]:
-    """Publish single events at `EVENTS_PER_S` and time each from the publish call to its delivery.
+def measure_latencies_s(
+    url: str, events: pa.ChunkedArray, events_per_s: int = EVENTS_PER_S
+) -> NDArray[np.float64]:
+    """Publish single events at a steady pace and time each from the publish call to its delivery.
 
     A subscriber in another process receives all of them over server-sent events. Events before the first
     delivery, and in the `WARM_S` seconds after it, do not count.
@@ -36,6 +38,8 @@ def measure_latencies_s(url: str, events: pa.ChunkedArray) -> NDArray[np.float64
         A running service without other load.
     events
         The events to publish, repeated if there are too few.
+    events_per_s
+        Events published per second.
 
     Returns
     -------
@@ -47,18 +51,18 @@ def measure_latencies_s(url: str, events: pa.ChunkedArray) -> NDArray[np.float64
     RuntimeError
         If an event was not delivered exactly once.
     """
-    return asyncio.run(_measure(url, events))
+    return asyncio.run(_measure(url, events, events_per_s))
 
 
-async def _measure(url: str, events: pa.ChunkedArray) -> NDArray[np.float64]:
+async def _measure(url: str, events: pa.ChunkedArray, events_per_s: int) -> NDArray[np.float64]:
     async with AsyncClient(url) as client:
         await client.create_subscription(PROBE_FILTER, PROBE)
         with Followers(url, [PROBE]) as followers:
             await _connect(client, followers, events[0].as_py())
-            warm_count, count = WARM_S * EVENTS_PER_S, (WARM_S + MEASURED_S) * EVENTS_PER_S
+            warm_count, count = WARM_S * events_per_s, (WARM_S + MEASURED_S) * events_per_s
             texts = events[: min(count, len(events))].to_pylist()
             sent_s, positions, deliveries = await _publish_steadily(
-                client, followers, [texts[i % len(texts)] for i in range(count)]
+                client, followers, [texts[i % len(texts)] for i in range(count)], events_per_s
             )
         await client.delete_subscription(PROBE)
     return _latencies_s(sent_s, positions, deliveries)[warm_count:]
@@ -75,7 +79,7 @@ async def _connect(client: AsyncClient, followers: Followers, text: bytes) -> No
 
 
 async def _publish_steadily(
-    client: AsyncClient, followers: Followers, texts: list[bytes]
+    client: AsyncClient, followers: Followers, texts: list[bytes], events_per_s: int
 ) -> tuple[list[float], list[Position], Deliveries]:
     # Here an event waits neither for other events nor for the answer to the previous one.
     settings = BatchSettings(linger_ms=0, max_in_flight=16)
@@ -83,7 +87,7 @@ async def _publish_steadily(
     async with client.publisher(settings) as publisher:
         begin_s = time.monotonic()
         for number, text in enumerate(texts):
-            wait_s = begin_s + number / EVENTS_PER_S - time.monotonic()
+            wait_s = begin_s + number / events_per_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             sent_s.append(time.monotonic())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NoReturn
 
+import msgspec
 from msgspec import Meta
 
 Path = tuple[str | int, ...]
@@ -103,6 +105,7 @@ _DIGITS_MAX = 18
 """Maximum digits of a number in a position's text; more are an error, as they may not fit into 64 bits."""
 
 _SHOWN_MAX = 80
+_POSITION = re.compile("-".join([f"([0-9]{{1,{_DIGITS_MAX}}})"] * 3)).fullmatch
 
 
 _DERIVED = -1
@@ -122,8 +125,15 @@ def derived_text(path: Path) -> str | None:
     return str(path[1]) if path[0] == _DERIVED else None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+def _why_no_position(text: str) -> str:
+    parts = text.split("-", 3)
+    if len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts):
+        return f"no number of a position has more than {_DIGITS_MAX} digits"
+    shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+    return f"a position is partition-offset-index, three whole numbers, not {shown!r}"
+
+
+class Position(msgspec.Struct, frozen=True, order=True, gc=False):
     """The place of an event in the log: partition, offset of its record, index in the record.
 
     Positions of one partition are totally ordered. As text: ``partition-offset-index``.
@@ -139,13 +149,11 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position:
         """Parse the text form; ValueError says what is wrong with it."""
-        parts = text.split("-", 3)
-        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-            shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
-            raise ValueError(f"a position is partition-offset-index, three whole numbers, not {shown!r}")
-        if any(len(part) > _DIGITS_MAX for part in parts):
-            raise ValueError(f"no number of a position has more than {_DIGITS_MAX} digits")
-        return cls(*map(int, parts))
+        found = _POSITION(text)
+        if found is None:
+            raise ValueError(_why_no_position(text))
+        partition, offset, index = found.groups()
+        return cls(int(partition), int(offset), int(index))
 
 
 def positions_text(positions: Iterable[Position]) -> str:

@@ -35,7 +35,9 @@ class FairLimiter:
 
     async def acquire(self, space: str) -> None:
         """Take a place for a space, waiting until there is one."""
-        mine = self._spaces.setdefault(space, asyncio.Semaphore(self._each))
+        mine = self._spaces.get(space)
+        if mine is None:
+            mine = self._spaces[space] = asyncio.Semaphore(self._each)
         self._users[space] += 1
         try:
             await mine.acquire()

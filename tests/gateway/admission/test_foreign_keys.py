@@ -18,7 +18,7 @@ from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
 THEIRS, MISSING = "theirs", "absent"
 """Two spaces whose names are equally long, so that all headers can be compared."""
 NO_KEY = "0" * 12
-FIGURES = ("/v1/stats", "/v1/backlogs", "/metrics")
+FIGURES = ("/v1/stats", "/v1/backlogs", "/v1/pipeline", "/metrics")
 """Figures of the whole service: only callers with the right to watch may read them."""
 
 Told = tuple[int, dict[str, str], str]

@@ -57,6 +57,7 @@ def test_a_token_has_its_rights_and_a_foreign_one_learns_nothing(tmp_path: Path)
                 if one[1] in (
                     "/v1/stats",
                     "/v1/backlogs",
+                    "/v1/pipeline",
                     "/metrics",
                     "/readyz",
                     "/healthz",

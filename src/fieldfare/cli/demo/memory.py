@@ -38,10 +38,11 @@ class MemoryMeter:
 
 def tree_memory_bytes(root_pid: int) -> int:
     """Return the current memory of a process and its descendants, in bytes; 0 without /proc."""
-    return sum(map(_memory_bytes, _tree(root_pid)))
+    return sum(map(memory_bytes, process_tree(root_pid)))
 
 
-def _tree(root_pid: int) -> list[int]:
+def process_tree(root_pid: int) -> list[int]:
+    """Return the ids of a process and its descendants; only its own without /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -59,7 +60,8 @@ def _tree(root_pid: int) -> list[int]:
     return found
 
 
-def _memory_bytes(pid: int) -> int:
+def memory_bytes(pid: int) -> int:
+    """Return the current memory of a process, in bytes; 0 if it has ended, or without /proc."""
     for name, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         try:
             lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()

@@ -66,7 +66,8 @@ class SqlDatabase:
         if self._process == os.getpid():
             if self._reading.dialect.name == "sqlite":
                 # In a WAL, one corrupt frame makes all later frames unreadable: leave nothing in it.
-                with suppress(SQLAlchemyError), self._reading.connect() as connection:
+                # The cursor is the driver's own, and so are its errors.
+                with suppress(SQLAlchemyError, sqlite3.Error), self._reading.connect() as connection:
                     connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
             self._reading.dispose()
         self._process = 0

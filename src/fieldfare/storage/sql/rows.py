@@ -7,11 +7,11 @@ call, and one by one only if that fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from fieldfare.model import (
     INDEX_MAX,
