@@ -459,15 +459,17 @@ def slice_arguments(
     partitioning: str, matchers: int, slices: list[str], memory_bytes: int | None, forwarding: str
 ) -> dict[str, list[str]]:
     """Return the options of indexer and pipeline for slices; exit with an error if one is not valid."""
-    from fieldfare.forwarding import POLICIES
-    from fieldfare.planning.cuts import CutSettings
+    # These modules take 50 MB, which a supervisor of a service with one matcher need not hold.
+    if (partitioning, matchers, slices, memory_bytes, forwarding) != ("auto", 1, [], None, "adaptive"):
+        from fieldfare.forwarding import POLICIES
+        from fieldfare.planning.cuts import CutSettings
 
-    try:
-        CutSettings.parsed(partitioning, matchers, slices, memory_bytes or 0)
-    except ValueError as error:
-        fail(str(error))
-    if forwarding not in POLICIES:
-        fail(f"{forwarding!r} is not a forwarding policy; policies are {', '.join(POLICIES)}")
+        try:
+            CutSettings.parsed(partitioning, matchers, slices, memory_bytes or 0)
+        except ValueError as error:
+            fail(str(error))
+        if forwarding not in POLICIES:
+            fail(f"{forwarding!r} is not a forwarding policy; policies are {', '.join(POLICIES)}")
     indexer = ["--partitioning", partitioning, "--matchers", str(matchers)]
     indexer += [f"--slices={each}" for each in slices]
     if memory_bytes is not None:
@@ -508,14 +510,17 @@ def check_settings(given: dict[str, Any]) -> float:
     """Exit with an error if the gateway could not start with its settings; return ``pipeline_stall_s``."""
     from pydantic import ValidationError
 
-    from fieldfare.cli.variables import known_variables
     from fieldfare.gateway.admission.keyring import read_admin_key, read_peer_key
     from fieldfare.gateway.admission.tls import server_context
     from fieldfare.gateway.setting_values import unknown_settings
-    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
+    from fieldfare.gateway.settings import SETTING_VARIABLES, GatewaySettings, UnusableFile, wrong_setting
 
-    for unknown in unknown_settings(os.environ, known_variables()):
-        report_warning(unknown)
+    others = os.environ.keys() - SETTING_VARIABLES - {FORMAT_VARIABLE}
+    if any(name.startswith("FIELDFARE_") for name in others):
+        from fieldfare.cli.variables import known_variables  # loads all commands
+
+        for unknown in unknown_settings(others, known_variables()):
+            report_warning(unknown)
     try:
         settings = GatewaySettings(**given)
         server_context(settings)

@@ -8,15 +8,18 @@ import uuid
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from fieldfare.files import make_folder
-from fieldfare.storage import IndexSource, open_index_copy, open_index_store
+from fieldfare.storage import open_index_copy, open_index_store
 from fieldfare.storage.checked_files import ChangedFileError, read_checked, write_checked
 from fieldfare.storage.corruption import FOLDER
 from fieldfare.storage.errors import FormatError, OtherMachineError
+
+if TYPE_CHECKING:  # Code that only needs the path of a file does not load NumPy.
+    from fieldfare.storage import IndexSource
 
 
 class _Addresses(msgspec.Struct, omit_defaults=True):

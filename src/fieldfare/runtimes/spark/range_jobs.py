@@ -26,6 +26,9 @@ from fieldfare.storage.folder import DataFolder
 ORDERS = "fieldfare.orders"
 """The property of a job that says what each of its tasks does: a `TaskOrder` for each, as JSON."""
 
+FOLLOWING_WORKERS = 2
+"""The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
+
 
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The work of one task: match ranges, one after the other, or follow a lane."""
@@ -70,7 +73,8 @@ class RangeJobs:
         seen = tasks_folder(session, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
-        self.open = index_opener(session, folder, settings.tasks, OpenIndex)
+        others = settings.tasks if self.follow is None else max(0, settings.tasks - FOLLOWING_WORKERS)
+        self.open = index_opener(session, folder, others, OpenIndex)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""

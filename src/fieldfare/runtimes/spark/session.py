@@ -110,7 +110,11 @@ def session_config(
             # code, whose compiler takes CPU time from the tasks for minutes.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
-            "-Xms64m",
+            "-Xms32m",
+            # A small young generation is collected in milliseconds; the old one shrinks after a collection.
+            "-Xmn12m",
+            "-XX:MinHeapFreeRatio=10",
+            "-XX:MaxHeapFreeRatio=20",
             # Nothing reads the counters, which wake a thread 20 times per second.
             "-XX:-UsePerfData",
             "-Xss512k",

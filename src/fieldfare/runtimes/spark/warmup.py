@@ -151,23 +151,24 @@ def _records(repeated: int) -> pa.RecordBatch:
     )
 
 
-def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
-    """Run something in all Python workers that tasks will use: one per core, and one that follows the log."""
-    rows = session.range(0, cores * 8, numPartitions=cores + 1)
+def warm_workers(session: SparkSession, workers: int, work: Callable[[Batches], Batches] = _nothing) -> None:
+    """Run something in a number of Python workers at once, so that there are as many."""
+    rows = session.range(0, workers * 8, numPartitions=workers)
     rows.mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
 
 
 def index_opener(
     session: SparkSession,
     folder: DataFolder,
-    cores: int,
+    workers: int,
     open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
 ) -> Callable[[int], None]:
-    """Return a function that maps a manifest's index in all workers of a session, for `WarmKeeper`."""
+    """Return a function that maps a manifest's index in a number of a session's workers, for `WarmKeeper`."""
     seen = tasks_folder(session, folder)
 
     def warm(manifest: int) -> None:
-        warm_workers(session, cores, open_index(seen, manifest) if manifest else _nothing)
+        if workers:
+            warm_workers(session, workers, open_index(seen, manifest) if manifest else _nothing)
 
     return warm
 

@@ -29,7 +29,7 @@ class SpreadJobs:
         self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
         self._spread = spread
         self._learner = learner
-        self.open = index_opener(session, folder, spread.exits, OpenSlices)
+        self.open = index_opener(session, folder, spread.exits + 1, OpenSlices)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
