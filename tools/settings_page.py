@@ -6,6 +6,7 @@ With ``--check`` nothing is written: exit status 1 says that the page is not wha
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ BASIC = (
 )
 """The settings that a service is usually given; the others are for experts."""
 
+RELOADED = ("admin_key_file", "tls_cert", "tls_key", "tls_client_ca")
+"""Files that the service reads again on SIGHUP."""
+WATCHED = ("tls_cert", "tls_key", "tls_client_ca", "jwt_jwks")
+"""Files that it reads again seconds after they have changed."""
+FIXED = ("data", "log")
+"""Settings that a running service's directory keeps; all others change with `fieldfare restart`."""
+
 BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
 
 
@@ -30,7 +38,25 @@ def page(text: str) -> str:
     _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"{PAGE} has no place for tables between {BEGIN.strip()} and {END.strip()}")
-    return before + BEGIN + tables() + END + after
+    return before + BEGIN + changes() + tables() + END + after
+
+
+def changes() -> str:
+    """Return when a change of a setting, or of a file that one names, counts, as Markdown."""
+    rows = (
+        ("a setting in the file", "`fieldfare restart`"),
+        ("a variable or an option of `serve`", "a stop and a start"),
+        (f"files of {_variables(WATCHED)}", "seconds, by itself"),
+        (f"the file of {_variables([name for name in RELOADED if name not in WATCHED])}", "SIGHUP"),
+        ("other files", "`fieldfare restart`"),
+        (_variables(FIXED), "nothing"),
+    )
+    table = "".join(f"| {what} | {when} |\n" for what, when in rows)
+    return f"\n### When a change counts\n\n| change of | counts after |\n|---|---|\n{table}"
+
+
+def _variables(names: Sequence[str]) -> str:
+    return ", ".join(f"`{PREFIX}{name.upper()}`" for name in names)
 
 
 def tables() -> str:
@@ -40,7 +66,7 @@ def tables() -> str:
     advanced = [name for name in known.fields if name not in BASIC]
     parts = []
     for title, about, names in (
-        ("Basic", "What a service is usually given.", BASIC),
+        ("Basic", "Those that a service usually has.", BASIC),
         ("Spark, clusters and several matchers", "Each is an option of `serve`, too.", pipeline),
         ("Advanced", "The defaults fit most services.", advanced),
     ):

@@ -22,7 +22,11 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_s
 def labels_by_metric() -> dict[str, set[str]]:
     """Return the names under which Prometheus stores the metrics, with their labels."""
     metrics = Metrics()
-    described = [*metrics.collection._collector_to_names, *metrics.backlogs.collect()]
+    described = [
+        *metrics.collection._collector_to_names,
+        *metrics.backlogs.collect(),
+        *metrics.state.processes.collect(),
+    ]
     labels = {
         each._name if hasattr(each, "_name") else each.name: set(each._labelnames)
         for each in described

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ from fieldfare.gateway.push.sender import Sender
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.telemetry.opening import open_spans
 from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE, Offsets
@@ -108,7 +110,8 @@ class Gateway:
         self.tickets = Tickets()
         self.audit = Audit(settings.folder.audit_log)
         self.metrics = Metrics()
-        self.tracer = Tracer()
+        self.spans = open_spans(os.environ, self.metrics.spans)
+        self.tracer = Tracer(self.spans)
         self.load = Load(settings, self.metrics)
         self.quotas = _quotas(settings, self.registry)
         self.matching_time = MatchingTime(self.quotas)
@@ -166,7 +169,7 @@ class Gateway:
             self.registry, self.log, self.match_log, self.tail, self.deliveries, self.quotas
         )
         self.pushes = self._make_pushes()
-        self.appender = Appender(self.writer, self.records, self.metrics)
+        self.appender = Appender(self.writer, self.records, self.metrics, self.tracer)
         self.federation = open_federation(settings, self._broker_parts())
         if self.federation is not None:
             self.keyring.find_moved = self.federation.moves.find_caller
@@ -312,6 +315,8 @@ class Gateway:
         await self.deliveries.close()
         await self.delayed.close()
         await self.writer.close()
+        if self.spans is not None:
+            await self.spans.close()
         self.help_threads.close()
         self.subscriptions.close()
         self.readers.close()

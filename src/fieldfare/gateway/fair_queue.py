@@ -10,6 +10,8 @@ T = TypeVar("T")
 
 NO_SPACE = ""
 """Owner of items that belong to no space."""
+NO_NAME = (NO_SPACE, "")
+"""Space and id of a subscription that is not known any more."""
 
 
 class FairQueue(Generic[T]):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fieldfare.balancing.load import Load, Resource
@@ -65,7 +65,7 @@ class Metrics:
         self.expired_subscriptions = Counter(
             "fieldfare_expired_subscriptions", "Subscriptions removed as unused.", registry=registry
         )
-        self.push = PushMetrics(registry)
+        self.spans, self.push = SpanMetrics(registry), PushMetrics(registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
@@ -186,6 +186,25 @@ class StateMetrics:
             "Records that were set aside, as matching them failed.",
             registry=registry,
         )
+        self.processes = ProcessMetrics(registry)
+
+
+class ProcessMetrics(Collector):
+    """The restarts of the service's processes, as their supervisor counts them; none where it is unknown."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deaths: Mapping[Any, int] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        restarts = CounterMetricFamily(
+            "fieldfare_process_restarts",
+            "Restarts of a process that died or hung, since the service's start.",
+            labels=["process"],
+        )
+        for process, deaths in self.deaths.items():
+            restarts.add_metric([process], deaths)
+        yield restarts
 
 
 class BacklogMetrics(Collector):
@@ -294,6 +313,28 @@ class PushMetrics:
         self.broken = Gauge(
             "fieldfare_broken_push_addresses",
             "Push addresses whose circuit breaker is open.",
+            registry=registry,
+        )
+
+
+class SpanMetrics:
+    """The metrics of the export of spans."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.exported = Counter(
+            "fieldfare_exported_spans",
+            "Spans that the receiver of OpenTelemetry accepted.",
+            registry=registry,
+        )
+        self.dropped = Counter(
+            "fieldfare_dropped_spans",
+            "Spans that were not exported, as too many waited (queue) or the receiver failed (export).",
+            ["why"],
+            registry=registry,
+        )
+        self.untraced = Counter(
+            "fieldfare_untraced_events",
+            "Sampled events without spans, as too many were published in a second.",
             registry=registry,
         )
 

@@ -69,8 +69,7 @@ class GatewaySettings(BaseSettings):
     jwt_jwks: KeysPlace | None = Field(
         None,
         min_length=1,
-        description="The issuer's signing keys as a JSON Web Key Set: a file, which is reloaded when it "
-        "changes, or an https URL.",
+        description="The issuer's signing keys as a JSON Web Key Set: a file, or an https URL.",
     )
     jwt_claim: str = Field(
         "scope",
@@ -154,12 +153,12 @@ class GatewaySettings(BaseSettings):
         0,
         ge=0,
         description="Maximum bytes per second that this broker sends over each of its links, on average, "
-        "compressed; 0 means no limit. Down: a link leaves more to others, entries wait in links.db.",
+        "compressed; 0: no limit. Down: a link leaves more to others, entries wait in links.db.",
     )
     peer_catch_up_bytes_per_s: float = Field(
         0,
         ge=0,
-        description="The same for full batches, of which there are many after an interruption; 0 means no "
+        description="The same for full batches, of which there are many after an interruption; 0: no "
         "limit. Down: a link that is back takes less at once, and longer to catch up.",
     )
     peer_filter_file: Path | None = Field(
@@ -291,63 +290,63 @@ class GatewaySettings(BaseSettings):
     quota_events_per_s: float = Field(
         0,
         ge=0,
-        description="Maximum events that a space may publish per second, on average; 0 means no limit. "
+        description="Maximum events that a space may publish per second, on average; 0: no limit. "
         "Down: a space's flood leaves more to the others, its publishers get 429.",
     )
     quota_bytes_per_s: float = Field(
         0,
         ge=0,
         description="Maximum bytes of events, as stored in the log, that a space may publish per second, "
-        "on average; 0 means no limit.",
+        "on average; 0: no limit.",
     )
     quota_matching_ms_per_s: float = Field(
         0,
         ge=0,
         description="Maximum milliseconds of processor time per second, on average, for matching a "
-        "space's events; 0 means no limit. Down: a space's costly filters leave more to the "
+        "space's events; 0: no limit. Down: a space's costly filters leave more to the "
         "others, its publishers get 429.",
     )
     quota_changes_per_s: float = Field(
         0,
         ge=0,
         description="Maximum subscriptions that a space may create, change or delete per second, on "
-        "average; 0 means no limit.",
+        "average; 0: no limit.",
     )
     quota_delivered_bytes_per_s: float = Field(
         0,
         ge=0,
         description="Maximum bytes of messages per second, on average, that are sent to a space's "
-        "readers; further messages wait. 0 means no limit. Down: a space's readers wait, and "
+        "readers; further messages wait. 0: no limit. Down: a space's readers wait, and "
         "leave more to the others.",
     )
     quota_subscriptions: int = Field(
         0,
         ge=0,
-        description="Maximum subscriptions of a space; 0 means no limit.",
+        description="Maximum subscriptions of a space; 0: no limit.",
     )
     quota_filter_cost: int = Field(
         0,
         ge=0,
         description="Maximum total cost of a space's filters, in predicates as /v1/filters:explain counts "
-        "them; 0 means no limit. Down: a space's filters take less of the matching.",
+        "them; 0: no limit. Down: a space's filters take less of the matching.",
     )
     quota_stored_event_bytes: int = Field(
         0,
         ge=0,
         description="Maximum bytes of a space's events in the log; beyond it publishing is refused until "
-        "retention has removed some. 0 means no limit.",
+        "retention has removed some. 0: no limit.",
     )
     quota_stored_match_bytes: int = Field(
         0,
         ge=0,
         description="Maximum bytes of a space's matches on disk; beyond it publishing, and subscriptions "
-        "that begin in the past, are refused until retention has removed some. 0 means no "
+        "that begin in the past, are refused until retention has removed some. 0: no "
         "limit.",
     )
     quota_connections: int = Field(
         0,
         ge=0,
-        description="Maximum open streams, WebSockets and pulls of a space; 0 means no limit.",
+        description="Maximum open streams, WebSockets and pulls of a space; 0: no limit.",
     )
 
     queue_max_bytes: int = Field(
@@ -465,7 +464,7 @@ class GatewaySettings(BaseSettings):
         ge=0,
         le=999_999,
         description="Requests per minute for which a receiver is asked, and maximum requests per minute "
-        "that it gets; 0 means no limit. The rate that a receiver allows is kept in any case.",
+        "that it gets; 0: no limit. The rate that a receiver allows is kept in any case.",
     )
     webhook_ca_file: Path | None = Field(
         None,

@@ -5,8 +5,9 @@
     received ─▶ decoded ─▶ appended ─▶ seen ─▶ matched ─▶ noticed ─▶ fetched ─▶ sent
     └────────── gateway ──────────┘    └─ pipeline ──┘    └──────── gateway ──────┘
 
-Nothing is recorded, and hardly any time spent, unless a trace is under way. The pipeline's times come with
-the blocks of the match log. All times are of this machine's wall clock: a trace is wrong if that is set.
+Nothing is recorded, and hardly any time spent, unless a trace is under way or spans are exported, which are
+made of the same times. The pipeline's times come with the blocks of the match log. All times are of this
+machine's wall clock: a trace is wrong if that is set.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fieldfare.delivery.keys import INDEX_BITS, place_of, position_of
 from fieldfare.gateway.delivery.match_log_follower import ReadResult
 from fieldfare.model import space_name
-from fieldfare.storage.event_log import Appended
+from fieldfare.storage.event_log import Appended, NewRecord
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.telemetry.spans import Spans
 
 STEPS = {
     "received": "The request has come.",
@@ -61,9 +65,16 @@ class _Trace:
 
 
 class Tracer:
-    """Records the steps of sampled records while at least one trace is under way; for the event loop."""
+    """Records the steps of sampled records; for the event loop.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    spans
+        Exports the spans of sampled events. None: records are traced while a trace is under way only.
+    """
+
+    def __init__(self, spans: Spans | None = None) -> None:
+        self._spans = spans
         self._traces: list[_Trace] = []
         self._next_ms = 0.0
         self._marks: dict[int, Marks] = {}
@@ -108,40 +119,59 @@ class Tracer:
             stopped.cancel()
             self._traces.remove(trace)
             if not self._traces:
-                self._marks.clear()
-                self._unmatched.clear()
-                self._blocks.clear()
+                for place in [place for place in self._marks if not self._has_spans(place)]:
+                    self._forget(place)
 
     def received(self) -> Marks | None:
         """Return the marks of a record whose request begins now; None if it is not traced."""
-        if not self._traces:
-            return None
-        now_ms = time.time_ns() / 1e6
-        if 0 <= self._next_ms - now_ms <= 1000 / RECORDS_PER_S_MAX:
-            return None
-        self._next_ms = now_ms + 1000 / RECORDS_PER_S_MAX
-        return {"received": now_ms}
+        return {"received": time.time_ns() / 1e6} if self._is_on() else None
+
+    def _is_on(self) -> bool:
+        return bool(self._traces) or self._spans is not None
 
     def decoded(self, marks: Marks) -> None:
         """Record that a request's events have been read and checked."""
         marks["decoded"] = time.time_ns() / 1e6
 
-    def appended(self, marks: Marks, space: str, appended: Appended) -> None:
-        """Record that a record is durable, and trace it from now on."""
-        marks["appended"] = time.time_ns() / 1e6
+    def appended(self, marks: Marks, record: NewRecord, appended: Appended) -> None:
+        """Record that a record is durable, and trace it from now on if it is sampled."""
+        marks["appended"] = now_ms = time.time_ns() / 1e6
         place = place_of(appended.partition, appended.offset)
-        for trace in self._traces:
-            if trace.space in (None, space):
-                trace.records[place] = space, appended.count, marks
-                self._marks[place] = marks
-                self._unmatched.add(place)
+        traces = self._sampling(marks, record.space, now_ms)
+        for trace in traces:
+            trace.records[place] = record.space, appended.count, marks
+        has_spans = False
+        if self._spans is not None:
+            for old in self._spans.expire(now_ms):
+                if not self._traces:
+                    self._forget(old)
+            has_spans = self._spans.appended(place, record, marks)
+        if not traces and not has_spans:
+            return
+        self._marks[place] = marks
+        self._unmatched.add(place)
         for first, end, of_block in self._blocks:
             if first <= place < end and place in self._unmatched:
                 self._matched(place, of_block)
 
+    def _sampling(self, marks: Marks, space: str, now_ms: float) -> list[_Trace]:
+        """Return the traces under way that a record of a request belongs to."""
+        traces = [trace for trace in self._traces if trace.space in (None, space) and "decoded" in marks]
+        if not traces or 0 <= self._next_ms - now_ms <= 1000 / RECORDS_PER_S_MAX:
+            return []
+        self._next_ms = now_ms + 1000 / RECORDS_PER_S_MAX
+        return traces
+
+    def _has_spans(self, place: int) -> bool:
+        return self._spans is not None and place in self._spans
+
+    def _forget(self, place: int) -> None:
+        self._marks.pop(place, None)
+        self._unmatched.discard(place)
+
     def noticed(self, found: ReadResult) -> None:
         """Record that a block of the match log was read."""
-        if not self._traces or found.block is None:
+        if found.block is None or not self._is_on():
             return
         block = found.block
         marks = {"noticed": found.read_ms}
@@ -156,22 +186,44 @@ class Tracer:
     def _matched(self, place: int, marks: Marks) -> None:
         self._unmatched.discard(place)
         self._marks[place].update(marks)
+        if self._spans is not None:
+            self._spans.matched(place)
 
-    def fetched(self, keys: Iterable[int]) -> None:
-        """Record that messages were composed for a subscriber."""
-        self._mark("fetched", keys)
-
-    def sent(self, keys: Iterable[int]) -> None:
-        """Record that messages were handed to a subscriber's connection, or accepted by its address."""
-        self._mark("sent", keys)
-
-    def _mark(self, step: str, keys: Iterable[int]) -> None:
-        """Record a step of the records of some keys, unless it was recorded for an earlier subscriber."""
+    def fetched(self, keys: Sequence[int], number: int, name: str) -> None:
+        """Record that messages were composed for a subscription, by its number and name."""
         if self._marks:
-            now_ms = time.time_ns() / 1e6
-            for place, _ in groupby(keys, lambda key: key >> INDEX_BITS):
-                if (marks := self._marks.get(place)) is not None:
-                    marks.setdefault(step, now_ms)
+            now_ms = self._mark("fetched", keys)
+            if self._spans is not None:
+                self._spans.fetched(keys, number, name, now_ms)
+
+    def sent(self, keys: Sequence[int], number: int) -> None:
+        """Record that messages were handed to a subscription's connection, or accepted by its address."""
+        if self._marks:
+            now_ms = self._mark("sent", keys)
+            if self._spans is not None:
+                self._spans.sent(keys, number, now_ms)
+
+    def acked(self, keys: Sequence[int], number: int, began_ms: float | None) -> None:
+        """Record that messages of a subscription were acknowledged, since `ack_begins` was called."""
+        if self._spans is not None and began_ms is not None:
+            self._spans.acked(keys, number, began_ms, time.time_ns() / 1e6)
+
+    def acked_up_to(self, key: int, number: int, began_ms: float | None) -> None:
+        """Record that all messages of a partition up to a key were acknowledged."""
+        if self._spans is not None and began_ms is not None:
+            self._spans.acked_up_to(key, number, began_ms, time.time_ns() / 1e6)
+
+    def ack_begins(self) -> float | None:
+        """Return the time of a request that acknowledges messages; None if no spans are exported."""
+        return None if self._spans is None else time.time_ns() / 1e6
+
+    def _mark(self, step: str, keys: Sequence[int]) -> float:
+        """Record a step of the records of some keys, unless it was recorded for an earlier subscriber."""
+        now_ms = time.time_ns() / 1e6
+        for place, _ in groupby(keys, lambda key: key >> INDEX_BITS):
+            if (marks := self._marks.get(place)) is not None:
+                marks.setdefault(step, now_ms)
+        return now_ms
 
 
 def _document(place: int, space: str, events: int, marks: Marks) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fieldfare.cli.trace import render, summarize
 from fieldfare.gateway import tracing
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.tracing import STEPS, TRACES_MAX, Tracer
-from fieldfare.storage.event_log import Appended
+from fieldfare.storage.event_log import Appended, NewRecord
 
 pytestmark = pytest.mark.long
 
@@ -120,8 +120,9 @@ def test_the_command_knows_all_steps() -> None:
 def test_nothing_is_recorded_without_a_trace() -> None:
     tracer = Tracer()
     assert tracer.received() is None
-    tracer.appended({"received": 0.0}, "default", Appended(7, 1, 0, duplicate=False))
-    tracer.fetched([7 << 14])
+    tracer.appended({"received": 0.0}, NewRecord("default", b"{}", 1), Appended(7, 1, 0, duplicate=False))
+    tracer.fetched([7 << 14], 1, "all")
+    assert tracer.ack_begins() is None
     assert (tracer._marks, tracer._unmatched) == ({}, set())
 
 

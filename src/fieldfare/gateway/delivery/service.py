@@ -31,7 +31,7 @@ from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
 from fieldfare.gateway.delivery.records import RecordCache, Write
 from fieldfare.gateway.delivery.replays import OwnReplay, Replays
 from fieldfare.gateway.delivery.waiter import FairScheduler, Waiter
-from fieldfare.gateway.fair_queue import NO_SPACE
+from fieldfare.gateway.fair_queue import NO_NAME
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import Writer, WriterClosed
@@ -113,7 +113,7 @@ class DeliveryService:
         self._window_max, self._letters_max = window_max, letters_max
         self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}
-        self._space_of: dict[int, str] = {}
+        self._name_of: dict[int, tuple[str, str]] = {}
         self._scheduler = ReadScheduler(tail.tips, self._replay_of)
         self._runner = MachineRunner({ReadMatches: self._look}, {Ready: self._ready}, logger=logger)
         self._dispatch = partial(self._runner.dispatch, SCHEDULER)
@@ -214,7 +214,7 @@ class DeliveryService:
                 delivery.tries.unheard = set(saved.unheard)
                 delivery.configure(subscription.delivery)
                 self.loaded[number] = delivery
-                self._space_of[number] = subscription.space
+                self._name_of[number] = subscription.space, subscription.id
                 self._used(delivery)
 
     def readers(self, delivery: Delivery) -> int:
@@ -321,7 +321,7 @@ class DeliveryService:
         self._pullers.pop(number, None)
         self._loading.pop(number, None)
         self._replay_of.pop(number, None)
-        self._space_of.pop(number, None)
+        self._name_of.pop(number, None)
         delivery = self.loaded.pop(number, None)
         if delivery is not None:
             delivery.deleted, delivery.moved = True, dict(moved or {})
@@ -342,7 +342,7 @@ class DeliveryService:
         if self.rate_limiter.bounds(space):
             composing = self.rate_limiter.paid(space, parts, composing)
         done, gone, over = await composing
-        self.tracer.fetched(keys[:done])
+        self.tracer.fetched(keys[:done], delivery.number, self._name_of.get(delivery.number, NO_NAME)[1])
         if over:
             self._metrics.over.inc(delivery.ack(over))
             self.wake(delivery)
@@ -491,7 +491,7 @@ class DeliveryService:
                     del self.loaded[number], self._idle_s[number]
                     self._pullers.pop(number, None)
                     self._replay_of.pop(number, None)
-                    self._space_of.pop(number, None)
+                    self._name_of.pop(number, None)
         await self._advance_some_cursors()
         await self._save_all(rests=True)
 
@@ -578,7 +578,7 @@ class DeliveryService:
 
     def space_of(self, delivery: Delivery) -> str:
         """Return the key of a loaded delivery's space."""
-        return self._space_of.get(delivery.number, NO_SPACE)
+        return self._name_of.get(delivery.number, NO_NAME)[0]
 
     def _used(self, delivery: Delivery) -> None:
         """Update a delivery's idle time: it is in use, or a waiter came or left."""

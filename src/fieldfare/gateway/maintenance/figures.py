@@ -21,6 +21,7 @@ from fieldfare.gateway.maintenance.readiness import (
     disk_free_bytes,
 )
 from fieldfare.gateway.maintenance.rounds import Maintenance
+from fieldfare.gateway.maintenance.supervisor import read_supervisor
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.pushes import Pushes
@@ -103,6 +104,8 @@ class Figures:
         state.log_bytes.set(await asyncio.to_thread(self.log.size_bytes))
         state.quarantined.set(len(await asyncio.to_thread(self.quarantine.places)))
         state.lag_seconds.set(await asyncio.to_thread(self._lag_s))
+        supervisor = await asyncio.to_thread(read_supervisor, self.settings.folder)
+        state.processes.deaths = {} if supervisor is None else dict(supervisor.deaths)
         await self._scrape_backlogs()
 
     async def _scrape_backlogs(self) -> None:

@@ -8,21 +8,19 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from fieldfare.gateway.maintenance.figures import Figures
 from fieldfare.gateway.maintenance.readiness import PIPELINE_WORKS, LastBeat
 from fieldfare.gateway.maintenance.space_times import SpaceTimes
+from fieldfare.gateway.maintenance.supervisor import decode_file, read_supervisor
 from fieldfare.model import space_name
 from fieldfare.storage import open_index_store
 from fieldfare.storage.elastic import ElasticLoads, ElasticRecord, describe_elastic
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
-
-T = TypeVar("T")
 
 SPACES_MAX = 20
 """Maximum spaces in the document, those with the most matching time; others are in the sum only."""
@@ -51,15 +49,6 @@ class IndexerBeat(LastBeat):
     started_ms: int | None = None
     revision: int | None = None
     manifest: int | None = None
-
-
-class SupervisorBeat(msgspec.Struct):
-    """The file ``run/serve.json``, written by the supervisor at each change."""
-
-    pid: int
-    state: str
-    time_ms: int
-    restarts: int = 0
 
 
 class _MeasuredSpace(msgspec.Struct):
@@ -114,8 +103,8 @@ class PipelineFigures:
 
     def _read(self, checks: Mapping[str, str]) -> dict[str, Any]:
         """Return the members that come from files."""
-        pipeline = _decode(self._folder.heartbeat, PipelineBeat)
-        indexer = _decode(self._folder.heartbeat_of("indexer"), IndexerBeat)
+        pipeline = decode_file(self._folder.heartbeat, PipelineBeat)
+        indexer = decode_file(self._folder.heartbeat_of("indexer"), IndexerBeat)
         of_gateway = (checks[name] for name in ("log", "registry", "disk"))
         gateway = {
             "name": "gateway",
@@ -151,8 +140,8 @@ class PipelineFigures:
 
     def _supervisor(self) -> dict[str, Any] | None:
         """Return the supervisor's state; None if this gateway was not started by it."""
-        beat = _decode(self._folder.heartbeat_of("serve"), SupervisorBeat)
-        if beat is None or beat.pid != os.getppid():
+        beat = read_supervisor(self._folder)
+        if beat is None:
             return None
         document = {"pid": beat.pid, "state": beat.state, "restarts": beat.restarts}
         return document | {"changed_ms": beat.time_ms}
@@ -164,7 +153,7 @@ class PipelineFigures:
                 with suppress(StorageError, OSError):
                     self._slices = manifest, self._slices_of(manifest)
             slices = self._slices[1] if manifest is not None else []
-        measured = _decode(self._folder.slices, _MeasuredSlices) if slices else None
+        measured = decode_file(self._folder.slices, _MeasuredSlices) if slices else None
         loads = {} if measured is None else measured.spaces
         return [_with_load(each, loads.get(each["space"])) for each in slices]
 
@@ -211,11 +200,3 @@ def _activity(beat: PipelineBeat | None) -> dict[str, Any] | None:
     if beat is None or beat.state not in PIPELINE_WORKS or beat.activity is None:
         return None
     return {"kind": beat.activity, "tasks": beat.tasks or 0, "records": beat.records or 0}
-
-
-def _decode(path: Path, kind: type[T]) -> T | None:
-    """Read a file that another process writes; None if it is missing, torn, or of an older version."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None

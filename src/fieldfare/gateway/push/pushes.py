@@ -258,15 +258,18 @@ class Push:
         means.metrics.count_delivered(len(messages))
         places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
         answer = await means.sender.post(self.target, headers, body, timeout_s, places)
-        means.deliveries.tracer.sent(each.key for each in messages)
+        means.deliveries.tracer.sent([each.key for each in messages], delivery.number)
         return answer
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:
             self.has_accepted = True
             failed = [key for key in keys if answer.failed and str(position_of(key)) in answer.failed]
+            accepted = [key for key in keys if key not in set(failed)]
+            began_ms = self._means.deliveries.tracer.ack_begins()
             try:
-                self._means.metrics.acked.inc(delivery.ack([key for key in keys if key not in set(failed)]))
+                self._means.metrics.acked.inc(delivery.ack(accepted))
+                self._means.deliveries.tracer.acked(accepted, delivery.number, began_ms)
             except TooManyEarlyAcks:
                 pass  # for messages that are redelivered and have been delivered to another session since
             self._nack(delivery, failed)

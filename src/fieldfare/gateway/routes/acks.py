@@ -92,6 +92,7 @@ class Settling:
         """Settle messages for good; the cursor is saved before this returns."""
         if (body.positions is None) == (body.up_to is None):
             raise HttpProblem(400, "bad-request", "Send exactly one of positions and up_to.")
+        began_ms = self.deliveries.tracer.ack_begins()
         keys = await self.positions.keys(body.positions or [], "/positions")
         up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
         subscription, delivery = await self.finder.find(request)
@@ -117,6 +118,9 @@ class Settling:
         self.deliveries.wake(delivery)
         # Save even if nothing changed: an earlier ack's save may still be in progress.
         cursor_keys = await self.finder.save(subscription, delivery)
+        self.deliveries.tracer.acked(keys, delivery.number, began_ms)
+        if up_to is not None:
+            self.deliveries.tracer.acked_up_to(up_to, delivery.number, began_ms)
         return {"cursor": positions_text(map(position_of, cursor_keys))}
 
     async def nack(self, request: HTTPConnection, body: NackBody) -> dict[str, Any]:

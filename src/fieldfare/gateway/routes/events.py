@@ -121,15 +121,15 @@ class EventRoutes:
             storing, expecting = self.quotas.storing, self.matching_time.expecting
             with storing(space, size_bytes) as stored, expecting(space, size_bytes) as expected:
                 place = await (
-                    self.appender.append(record) if due_ms is None else self._store_delayed(record, due_ms)
+                    self.appender.append(record, marks=marks)
+                    if due_ms is None
+                    else self._store_delayed(record, due_ms)
                 )
                 stored.is_kept = not place.duplicate
                 if place.duplicate:
                     self.metrics.duplicates.inc()
                 elif isinstance(place, Appended):
                     expected.place = place.partition, place.offset
-                    if marks is not None:
-                        self.tracer.appended(marks, space, place)
         except WriterOverloaded:
             self.quotas.give_back(space, time.monotonic(), **spent)
             raise self.load.overloaded(

@@ -79,6 +79,7 @@ class Pull:
         deliveries, delivery, limit, lease_s = self.deliveries, self.delivery, self.limit, self.lease_s
         pieces: list[bytes] = []
         taken: list[int] = []
+        sent: list[int] = []
         piece_bytes = deliveries.rate_limiter.piece_bytes(self.space)
         count, size_bytes, step, until_s = 0, 0, first_step(piece_bytes), 0.0
         try:
@@ -114,6 +115,7 @@ class Pull:
                         pieces.append(b"".join(parts))
                         size_bytes += len(pieces[-1])
                 delivery.give_back(session, keys[at:])
+                sent += keys[:at]
                 step = next_step(size_bytes - before_bytes, len(keys), piece_bytes)
                 await asyncio.sleep(0)
                 if gone.is_lost or delivery.deleted:
@@ -126,4 +128,5 @@ class Pull:
                 delivery.give_back(session, taken[start : start + SENT_BATCH_SIZE])
                 await asyncio.sleep(0)
             return PullAnswer(0, ())
+        deliveries.tracer.sent(sent, delivery.number)
         return PullAnswer(count, pieces)

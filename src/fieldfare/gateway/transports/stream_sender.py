@@ -145,7 +145,7 @@ class StreamSender:
                 size_bytes += sum(map(len, parts))
                 self.metrics.count_delivered(len(parts) // PARTS)
                 await carrier.send_messages(parts)
-                self.deliveries.tracer.sent(keys[at : at + done])
+                self.deliveries.tracer.sent(keys[at : at + done], self.delivery.number)
             if self.is_auto and not session.ended and self.delivery.round == round:
                 self._settle_oldest(keys[at : at + done])
             at += done
@@ -159,4 +159,6 @@ class StreamSender:
         if surplus > 0:
             oldest = self.sent.first(surplus)
             self.sent.drop(surplus)
+            began_ms = self.deliveries.tracer.ack_begins()
             self.metrics.acked.inc(self.delivery.ack(oldest))
+            self.deliveries.tracer.acked(oldest, self.delivery.number, began_ms)

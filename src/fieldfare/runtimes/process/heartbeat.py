@@ -100,8 +100,12 @@ class Heartbeat:
     def alive(self) -> None:
         """Repeat the last beat if one is due; to be called often during long work."""
         if self.due:
-            state, error = self._said
-            self.beat(state, error=error)
+            self.repeat()
+
+    def repeat(self) -> None:
+        """Repeat the last beat, with the figures as they are now."""
+        state, error = self._said
+        self.beat(state, error=error)
 
     def _write(self, text: bytes, to_sync: object) -> None:
         text = text.ljust(SIZE_BYTES)

@@ -46,8 +46,8 @@ class Inheritance:
         File descriptors of the directory's lock and of the listening socket.
     children
         The running children by name.
-    restarts
-        Number of restarts so far.
+    restarts, deaths
+        Number of restarts so far, and of each child's deaths.
     is_restart
         Whether the program replaces another one.
     ends_with_terminal
@@ -61,6 +61,7 @@ class Inheritance:
     ends_with_terminal: bool
     children: Mapping[str, RunningChild] = field(default_factory=dict)
     restarts: int = 0
+    deaths: Mapping[str, int] = field(default_factory=dict)
     is_restart: bool = False
 
     @classmethod

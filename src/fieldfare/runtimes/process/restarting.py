@@ -37,15 +37,22 @@ class ServiceState(Heartbeat):
     """The file ``run/serve.json``: what the supervisor is doing, written at each change.
 
     `state` is running, or during a restart checking, preparing or replacing; `restarts` counts the restarts,
-    and `error` is the reason why the last one failed.
+    `deaths` how often each child died or was ended as it hung, and `error` is the reason why the last restart
+    failed.
     """
 
-    def __init__(self, path: Path, restarts: int) -> None:
+    def __init__(self, path: Path, restarts: int, deaths: Mapping[str, int]) -> None:
         super().__init__(path)
         self.restarts = restarts
+        self.deaths = dict(deaths)
 
     def figures(self) -> Mapping[str, Any]:
-        return {"birth": birth_of(os.getpid()), "restarts": self.restarts}
+        return {"birth": birth_of(os.getpid()), "restarts": self.restarts, "deaths": self.deaths}
+
+    def died(self, name: str) -> None:
+        """Count the death of a child."""
+        self.deaths[name] += 1
+        self.repeat()
 
 
 class Restarter:
@@ -169,7 +176,10 @@ class Restarter:
 
     def _next(self) -> Inheritance:
         children = {name: child.running for name, child in self._children.items()}
-        return replace(self._inheritance, children=children, restarts=self._state.restarts, is_restart=True)
+        restarts, deaths = self._state.restarts, self._state.deaths
+        return replace(
+            self._inheritance, children=children, restarts=restarts, deaths=deaths, is_restart=True
+        )
 
     def _begin_preparing(self, now_s: float) -> None:
         self._say("restarting: new processes prepare beside the running ones")

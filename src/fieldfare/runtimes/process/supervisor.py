@@ -85,11 +85,13 @@ class Supervisor:
         self._reload_asked = self._reload_again = False
         self._ends_with_terminal = inheritance.ends_with_terminal
         self._announced = False
+        deaths = {name: inheritance.deaths.get(name, 0) for name in self._specs}
+        self._state = ServiceState(state, inheritance.restarts, deaths)
         self._restarter = Restarter(
             self._specs,
             self._children,
             inheritance,
-            ServiceState(state, inheritance.restarts),
+            self._state,
             self._say,
             was_signalled=lambda: self._stop_signals > 0 or self._reload_asked,
             before=before_restart,
@@ -232,6 +234,7 @@ class Supervisor:
         """Handle a child's death: schedule its restart and return True, or report why there is none."""
         child.sweep()
         del self._children[name]
+        self._state.died(name)
         restarts = self._restarts[name]
         pause_s = restarts.died(now_s)
         self._start_at_s[name] = now_s + pause_s
