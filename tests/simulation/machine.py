@@ -25,6 +25,7 @@ from fieldfare.delivery.read_scheduler import ReadGroup
 from fieldfare.delivery.sessions import Lease, Session
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery import match_log_follower
 from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.matching.part import Part, build_part
@@ -300,9 +301,21 @@ def standing_in() -> Iterator[None]:
             put(kind, "open", _open(kind.open))
         for kind in (Delivery, ReadGroup, Lease, Session, Waiter):
             put(kind, "__hash__", lambda self: 1)  # where it lies in memory must not say whose turn it is
+        put(match_log_follower, "_matched", _interrupted(match_log_follower._matched))
         maintenance = importlib.import_module("fieldfare.gateway.maintenance.replays").ReplayMaintenance
         put(maintenance, "_folders", lambda self: Now.machine.disk.replay_folders())
         yield
+
+
+def _interrupted(look: Callable[..., Any]) -> Callable[..., Any]:
+    """A look into a block, after which others may have a turn before anybody hears what was found."""
+
+    def interrupted(*arguments: Any) -> Any:
+        found = look(*arguments)
+        pause()
+        return found
+
+    return interrupted
 
 
 def _opened(name: str, url: str, *more: Any) -> Any:
