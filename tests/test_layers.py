@@ -18,6 +18,7 @@ LAYERS = {
     "model": "",
     "effects": "",
     "files": "",
+    "free_memory": "",
     "encodings": "",
     "units": "",
     # The pure core, from the filters up to the pipeline.
@@ -38,19 +39,19 @@ LAYERS = {
     "storage": "arrow_events elasticity files matching model pipeline",
     "client": "encodings filters model publishing",
     "gateway": (
-        "arrow_events balancing delivery effects encodings files filters model routing runtimes.machines"
-        " runtimes.process storage units"
+        "arrow_events balancing delivery effects encodings files filters free_memory model routing"
+        " runtimes.machines runtimes.process storage units"
     ),
     "runtimes.files": "arrow_events encodings matching",
     "runtimes.machines": "effects",
     "runtimes.process": "files storage",
     "runtimes.service": "files runtimes.process storage",
     "runtimes.indexer": (
-        "files filters matching model partitioning pipeline planning runtimes.process storage"
+        "files filters free_memory matching model partitioning pipeline planning runtimes.process storage"
     ),
     "runtimes.spark": (
-        "arrow_events effects elasticity files filters forwarding matching model partitioning pipeline"
-        " planning runtimes.files runtimes.machines runtimes.process storage"
+        "arrow_events effects elasticity files filters forwarding free_memory matching model partitioning"
+        " pipeline planning runtimes.files runtimes.machines runtimes.process storage"
     ),
     "spark": "runtimes.spark",
     # For the unit tests of users.

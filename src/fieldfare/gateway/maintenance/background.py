@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from fieldfare.free_memory import release_free_memory
 from fieldfare.gateway.admission.tls import Certificates
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.maintenance.figures import Figures
@@ -23,6 +24,9 @@ LIFE_S = 1.0
 
 QUIET_FACTOR = 4.0
 """Factor for the interval of statistics while no event is appended or waits to be matched."""
+
+RELEASE_S = 5.0
+"""Seconds without an event after which freed memory is given back."""
 
 CERTIFICATES_S = 2.0
 """Interval of the check for a renewed TLS certificate, in seconds."""
@@ -48,7 +52,8 @@ class Background:
         self._unused = unused
         self._tasks: list[asyncio.Task[None]] = []
         self._maintained_s = time.monotonic()
-        self._observed_s = 0.0
+        self._observed_s = self._released_s = 0.0
+        self._busy_s = self._maintained_s
 
     def start(self) -> None:
         settings = self._settings
@@ -80,8 +85,13 @@ class Background:
         await asyncio.to_thread(self._certificates.renew)
 
     async def _observe(self) -> None:
-        now_s = time.monotonic()
-        if not self._figures.is_quiet or now_s >= self._observed_s + QUIET_FACTOR * self._settings.stats_s:
+        now_s, is_quiet = time.monotonic(), self._figures.is_quiet
+        if not is_quiet:
+            self._busy_s = now_s
+        elif self._released_s < self._busy_s < now_s - RELEASE_S:
+            self._released_s = now_s
+            await asyncio.to_thread(release_free_memory)
+        if not is_quiet or now_s >= self._observed_s + QUIET_FACTOR * self._settings.stats_s:
             self._observed_s = now_s
             await self._figures.observe()
         if self._maintenance.is_asked:

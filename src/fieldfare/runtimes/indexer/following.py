@@ -29,6 +29,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 from fieldfare.filters import compile_filter
+from fieldfare.free_memory import release_free_memory
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
@@ -56,6 +57,8 @@ BUILDING_LOOK_S = 0.02
 QUIET_LOOK_S = 0.2
 """Maximum seconds to wait for a change of the registry, whose commits wake this process, and for the end of
 a snapshot's build."""
+RELEASE_S = 5.0
+"""Seconds without a new manifest after which the process gives freed memory back."""
 PACE_S = 0.2
 REST = 3
 """Pause after a manifest, as a multiple of its writing time, if no batch waits; at most ``PACE_S`` seconds.
@@ -174,6 +177,7 @@ class Follower:
         self._heartbeat = heartbeat
         # Pairs (time, manifest number): since when a manifest is the newest; unknown for the first.
         self._kept = deque([(0.0, 0)])
+        self._has_released = False
         self._troubled = False
 
     def follow(self, stop: threading.Event) -> None:
@@ -234,6 +238,10 @@ class Follower:
         now_s, number = time.monotonic(), writer.manifest.number
         if number != self._kept[-1][1]:
             self._kept.append((now_s, number))
+            self._has_released = False
+        elif not self._has_released and now_s - self._kept[-1][0] > RELEASE_S:
+            self._has_released = True
+            release_free_memory()
         keep_from, cut_number = self._kept[0][1], self._cut_in_use(writer, measured, now_s)
         while len(self._kept) > 1 and self._kept[1][0] <= now_s - KEPT_S:
             if cut_number is not None and self._kept[1][1] >= cut_number:

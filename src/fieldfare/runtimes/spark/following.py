@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
+from fieldfare.free_memory import release_free_memory
 from fieldfare.matching.files import IndexFileError
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, followed_to, is_behind
@@ -39,6 +40,9 @@ OPEN_EVERY_S = 0.2
 
 ASK_AGAIN_S = 0.05
 """Seconds after which an index that still does not cover a record is requested once more."""
+
+RELEASE_S = 5.0
+"""Seconds without a record after which the process gives freed memory back."""
 
 STANDBY_WAIT_S = 0.025
 """Seconds for which a record waits before a task that stands by matches it."""
@@ -159,7 +163,7 @@ class Follower:
         began_s = last_s = time.monotonic()
         log = self._matcher.log
         followed = [_Followed(n, log.partitions[n], self._matcher.matched(n)) for n in lane.partitions]
-        stands_by = lane.standby_s > 0
+        stands_by, has_released = lane.standby_s > 0, False
         with closing(_Wait(log)) as wait:
             while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
                 wait.begin()
@@ -176,8 +180,11 @@ class Follower:
                         return True
                     has_matched |= self._match(each, end, now_s)
                 if has_matched:
-                    last_s = now_s
+                    last_s, has_released = now_s, False
                     continue
+                if not has_released and now_s - last_s > RELEASE_S:
+                    has_released = True
+                    release_free_memory()
                 self._open_newest(now_s)
                 wait.end(now_s - last_s, is_urgent=bool(waiting))
         return False
