@@ -31,6 +31,13 @@ forwarded_events_per_s
 sites
     Number of services.
 
+    python benchmarks/federation.py --relay --json
+
+starts a relay (`fieldfare relay`) and plays both of its neighbours: it sends one event a request, 200 a
+second, and takes what comes out. It needs no Spark. It prints relay_p50_ms and relay_p99_ms (goals: 5 and
+20), from the begin of a request to the relay to the last byte of the one with which it sends the event on;
+relay_ready_s, from the start of the process to its first answer (goal: 1.5); and relay_pss_mb, its memory.
+
 Services, proxies and clients share the machine.
 """
 
@@ -59,8 +66,10 @@ import numpy as np
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.relay_hop import RelayHop
 
 RATE_PER_S, WARM_S, SECONDS = 50, 4.0, 20.0
+RELAY_RATE_PER_S = 200
 COPIED = 500
 BULK_EVENTS, BULK_BATCH_SIZE = 200_000, 500
 PAD = "x" * 120
@@ -350,6 +359,19 @@ def measure(routing: str, options: argparse.Namespace) -> dict[str, Any]:
     return {**figures, "sent_twice": sum(twice), "sites": options.sites}
 
 
+def measure_relay(options: argparse.Namespace) -> dict[str, Any]:
+    """Send events over a relay at a steady pace."""
+    count = int((WARM_S + options.seconds) * RELAY_RATE_PER_S)
+    with tempfile.TemporaryDirectory(prefix="fieldfare-relay-") as folder, RelayHop(Path(folder)) as hop:
+        transits_ms = hop.run(count, RELAY_RATE_PER_S)[int(WARM_S * RELAY_RATE_PER_S) :]
+        return {
+            "relay_p50_ms": _quantile(transits_ms, 0.5),
+            "relay_p99_ms": _quantile(transits_ms, 0.99),
+            "relay_ready_s": round(hop.ready_s, 2),
+            "relay_pss_mb": hop.pss_mb(),
+        }
+
+
 def _is_joined(line: Line, place: int) -> bool:
     state = line.state(place)
     others = [each for each in state["brokers"] if each["name"] != line.names[place]]
@@ -376,8 +398,12 @@ def main() -> int:
     parser.add_argument(
         "--routings", nargs="+", default=["ddbr", "fbr", "merc"], choices=["ddbr", "fbr", "merc"], metavar="R"
     )
+    parser.add_argument("--relay", action="store_true", help="measure a relay instead, without Spark")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
+    if options.relay:
+        options.routings = []
+        figures = measure_relay(options)
     for routing in options.routings:
         figures |= measure(routing, options)
     if options.json:

@@ -23,6 +23,10 @@ COMMANDS = {
         "restart:restart",
         "Restart a running service almost without a pause, for a new version or changed settings.",
     ),
+    "relay": (
+        "relay:relay",
+        "Pass events on between other sites, without Spark and Java.",
+    ),
     "publish": ("publishing:publish", "Publish events, and report how many are durable."),
     "subscribe": (
         "follow:subscribe",

@@ -1,7 +1,8 @@
-"""``fieldfare brokers``: the links of a broker, the other sites that it reaches, and removing one of them."""
+"""``fieldfare brokers``: the links of a broker, the other sites that it reaches; leaving and removing."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +12,26 @@ from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
 
 app = typer.Typer(
-    help="Show a broker's links, its neighbours and the other sites that it reaches; remove one."
+    help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
 )
+
+AGAIN_S = 0.5
+"""Pause between two looks at a broker that is leaving, in seconds."""
+
+WAITS = {
+    "requests": "requests that publish",
+    "moves": "moves of subscriptions",
+    "delayed_records": "delayed records",
+    "unmatched_records": "records that are not forwarded yet",
+    "subscriptions": "subscriptions with a backlog",
+    "messages": "messages of these",
+    "uncounted_backlogs": "count of backlogs",
+    "outbox_entries": "entries in outboxes",
+    "inbox_bytes": "bytes in the inbox",
+    "kept_entries": "entries that wait for receipts",
+    "receiving": "batches that are being received",
+}
+"""Names for the numbers of a departure, by key."""
 
 
 @app.callback(invoke_without_command=True)
@@ -34,7 +53,9 @@ def brokers(context: typer.Context, url: UrlOption = None, as_json: JsonOption =
     if as_json:
         print_json(state)
         return
-    out().print(Text(f"broker {state['broker']}, routing {state['routing']}"))
+    notes = {"staying": "", "relay": ", a relay"}
+    leaving = notes.get(state.get("state", "staying"), f", {state.get('state')} (it leaves)")
+    out().print(Text(f"broker {state['broker']}, routing {state['routing']}{leaving}"))
     for link in state["links"]:
         out().print(Text(_link(link)))
     for each in state["brokers"]:
@@ -58,6 +79,58 @@ def remove(
     out().print(Text(f"removed the broker {name}"))
 
 
+@app.command(epilog="Example: `fieldfare brokers leave --timeout 600`")
+def leave(
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave even if others have no path to one another without it.")
+    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Stay after all.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Maximum time to wait for the end.")
+    ] = 3600.0,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let this broker leave the sites in good order, before it is shut down.
+
+    It takes no new events and filters, sends on all that it holds, and its subscribers get all that came for
+    them. Then all others are told that it has left. Progress is shown until that is done. If the command is
+    interrupted or its time is over, the broker goes on leaving: call it again to see how far it is.
+    """
+    with connect(url) as client:
+        state = client.stay() if cancel else client.leave(force=force)
+        until_s, shown = time.monotonic() + timeout, ""
+        while True:
+            line = describe_departure(state)
+            if line != shown and not as_json:
+                out().print(Text(line))
+            shown = line
+            is_over = state["state"] == "staying" or (state["state"] == "left" and not state["untold"])
+            if is_over or time.monotonic() >= until_s:
+                break
+            time.sleep(AGAIN_S)
+            state = client.get_leave()
+    if as_json:
+        print_json(state)
+    if not (cancel or is_over):
+        raise typer.Exit(1)
+
+
+def describe_departure(state: dict[str, Any]) -> str:
+    """Return how far the departure of a broker is, and what it waits for."""
+    name = state["broker"]
+    if state["state"] == "staying":
+        return f"the broker {name} stays"
+    if state["state"] == "left":
+        if state["untold"]:
+            return f"the broker {name} has left; not told yet: {', '.join(state['untold'])}"
+        return f"the broker {name} has left: stop it"
+    waits = [f"{count} {WAITS.get(kind, kind)}" for kind, count in state["waits_for"].items()]
+    if state["state"] == "withdrawn" and state["sites"]:
+        waits.append(f"what {', '.join(state['sites'])} must hear and confirm")
+    return f"the broker {name} is leaving; waits for {', '.join(waits) or 'quiet'}"
+
+
 def _link(link: dict[str, Any]) -> str:
     line = (
         f"link to {link['peer']}: {'up' if link['is_up'] else 'down'},"
@@ -71,6 +144,9 @@ def _broker(broker: dict[str, Any]) -> str:
     if broker["is_removed"]:
         return f"{broker['name']}: removed"
     way = f"via {broker['next_hop']}" if broker["next_hop"] else "no path"
+    if broker.get("is_relay"):
+        return f"{broker['name']}: {way}, a relay"
+    way += ", leaving" if broker.get("is_leaving") else ""
     return (
         f"{broker['name']}: {way}, {broker['filters']} filters known here,"
         f" {broker['events_sent']} entries with events sent to it, {broker['events_received']} received;"
@@ -92,12 +168,12 @@ def _troubles(state: dict[str, Any]) -> list[str]:
             what = f"{each['missing_entries']} entries with events" if each["missing_entries"] else ""
             what += (" and " if what else "") + ("changes of filters" if each["waits_for_filters"] else "")
             said.append(f"{what} of {each['name']} have not come, while later ones have")
-    if state["dropped_events"]:
+    if state.get("dropped_events"):
         said.append(
             f"{state['dropped_events']} events of others were left out: they are not valid, a link's filter"
             " has kept them back, or their space does not exist here"
         )
-    if state["refused_filters"]:
+    if state.get("refused_filters"):
         said.append(
             f"{state['refused_filters']} filters of others were refused: of another version, or too many"
         )

@@ -1,4 +1,4 @@
-"""The calls about subscriptions that move between brokers, as requests and answers."""
+"""The calls about what moves between brokers, and about one that leaves, as requests and answers."""
 
 from __future__ import annotations
 
@@ -41,3 +41,25 @@ def balance(drain: bool) -> ApiCall[dict[str, Any]]:
 def get_move(space: str, id: str) -> ApiCall[dict[str, Any]]:
     """Return how far the move of a subscription is."""
     return ApiCall("GET", f"{subscription_path(space, id)}/move", read_object)
+
+
+def leave(force: bool) -> ApiCall[dict[str, Any]]:
+    """Begin to leave the sites."""
+    return ApiCall(
+        "POST",
+        "/v1/leave",
+        read_object,
+        content=msgspec.json.encode({"force": force}),
+        headers=(JSON_CONTENT,),
+        good_statuses=frozenset({202}),
+    )
+
+
+def get_leave() -> ApiCall[dict[str, Any]]:
+    """Return whether the broker is leaving, and what it waits for."""
+    return ApiCall("GET", "/v1/leave", read_object)
+
+
+def stay() -> ApiCall[dict[str, Any]]:
+    """Cancel leaving."""
+    return ApiCall("DELETE", "/v1/leave", read_object)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
-import os
-import signal
 import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
-import uvicorn
 from pydantic import ValidationError
 
-from fieldfare.gateway.admission.acceptor import Acceptor
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.maintenance.garbage import Garbage
+from fieldfare.gateway.server import SHUTDOWN_S, Server
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
@@ -37,62 +29,6 @@ EXIT_LATER = 1
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
 """Exit code for errors that a restart cannot fix: the settings or the directory must change."""
-SHUTDOWN_S = 10
-TICK_S = 1.0
-"""Interval at which the date of answers is renewed, in seconds."""
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that ends open streams when it stops, and prints one line when it is ready."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, address: str) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._address = address
-        self._garbage = Garbage()
-        self._acceptors: list[Acceptor] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stops = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._garbage.start()
-            self._acceptors = [Acceptor(each, self._make_connection) for each in sockets or ()]
-            loop = self._loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self._gateway.reload)
-            with suppress(OSError):  # On a full disk the line is lost, and nothing else.
-                print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
-
-    async def main_loop(self) -> None:
-        """Wait for the stop; uvicorn's own loop looks ten times per second, and notices a stop as late."""
-        while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._stops.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Before uvicorn waits for open requests, as streams would never end by themselves.
-        self._gateway.stop_requests()
-        self._garbage.close()
-        for acceptor in self._acceptors:
-            acceptor.close()
-        await super().shutdown(sockets)
-
-    def _make_connection(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,  # type: ignore[call-arg]
-        )
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        logging.getLogger("fieldfare.gateway").info("stopping on %s", signal.Signals(sig).name)
-        super().handle_exit(sig, frame)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stops.set)
-        # Uvicorn raises the signal again after it has stopped; a clean stop is exit code 0 here.
-        self._captured_signals.clear()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -142,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)
     config = server_config(create_app(gateway), settings, tls, timeout_graceful_shutdown=SHUTDOWN_S)
-    server = _Server(config, gateway, f"{'http' if tls is None else 'https'}://{host}:{port}")
+    server = Server(config, gateway, f"{'http' if tls is None else 'https'}://{host}:{port}")
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

@@ -170,15 +170,15 @@ class Gateway:
         )
         self.pushes = self._make_pushes()
         self.appender = Appender(self.writer, self.records, self.metrics, self.tracer)
-        self.federation = open_federation(settings, self._broker_parts())
-        if self.federation is not None:
-            self.keyring.find_moved = self.federation.moves.find_caller
         self.delayed = Delayed(
             store=open_delayed(settings.folder.delayed_url),
             appender=self.appender,
             is_there=self.subscriptions.is_there,
             max_bytes=settings.delayed_max_bytes,
         )
+        self.federation = open_federation(settings, self._broker_parts())
+        if self.federation is not None:
+            self.keyring.find_moved = self.federation.moves.find_caller
 
     def _broker_parts(self) -> GatewayParts:
         """Return the parts that links to other sites use."""
@@ -193,6 +193,8 @@ class Gateway:
             deliveries=self.deliveries,
             quotas=self.quotas,
             metrics=self.metrics,
+            backlogs=self.backlogs,
+            delayed_records=lambda: sum(records for records, _ in self.delayed.held.values()),
         )
 
     def _make_maintenance(self, settings: GatewaySettings) -> None:

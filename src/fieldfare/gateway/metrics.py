@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from fieldfare.balancing.load import Load, Resource
 from fieldfare.balancing.messages import State
+from fieldfare.gateway.request_metrics import LATENCY_BUCKETS, RequestMetrics
 from fieldfare.model import SpaceBacklog, Subscription, SubscriptionBacklog, space_name
 from fieldfare.storage.match_log import GIVEN_UP, MatchBlock
 
@@ -25,14 +25,13 @@ start."""
 LATENCY_BLOCKS = 512
 """Maximum blocks in the percentiles; beyond it the oldest are dropped."""
 
-_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-
-class Metrics:
+class Metrics(RequestMetrics):
     """The metrics of one gateway, counted from its start. Each gateway has its own collection."""
 
     def __init__(self) -> None:
-        self.collection = registry = CollectorRegistry()
+        super().__init__()
+        registry = self.collection
         self.events = Counter("fieldfare_events", "Events appended to the log.", registry=registry)
         self.records = Counter("fieldfare_records", "Records appended to the log.", registry=registry)
         self.duplicates = Counter(
@@ -40,9 +39,6 @@ class Metrics:
         )
         self.refused = Counter(
             "fieldfare_refused_events", "Events refused because they were not valid.", registry=registry
-        )
-        self.overloaded = Counter(
-            "fieldfare_overload_answers", "Requests answered with 429.", ["why"], registry=registry
         )
         self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
         self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)
@@ -84,14 +80,7 @@ class Metrics:
         self.match_latency = Histogram(
             "fieldfare_match_latency_seconds",
             "Time from append to match, observed once per block of the match log.",
-            buckets=_LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self.request_time = Histogram(
-            "fieldfare_request_seconds",
-            "Duration of HTTP requests, without streams and waiting pulls.",
-            ["route", "status"],
-            buckets=_LATENCY_BUCKETS,
+            buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.events_total = 0
@@ -337,14 +326,3 @@ class SpanMetrics:
             "Sampled events without spans, as too many were published in a second.",
             registry=registry,
         )
-
-
-class RequestTimer:
-    """A timer of one request, for `Metrics.request_time`."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._start_s = time.perf_counter()
-
-    def stop(self, route: str, status: Any) -> None:
-        self._metrics.request_time.labels(route, status).observe(time.perf_counter() - self._start_s)

@@ -6,18 +6,17 @@ all brokers, MERC has several, joined by edge brokers, and with FBR each link is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from fieldfare.gateway.names import NAME
 
 DDBR, FBR, MERC = "ddbr", "fbr", "merc"
 """The routing protocols: by destination, by filter, and by cluster."""
 
 LINK = "+"
 """Between the names of both ends, in the name of a cluster that is a link; no other name contains it."""
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class BrokerSettings:
             parts = urlsplit(url)
             is_plain = not (parts.query or parts.fragment or parts.username)
             is_url = parts.scheme in ("http", "https") and parts.hostname and is_plain
-            if not (_NAME.fullmatch(name) and is_url):
+            if not (NAME.fullmatch(name) and is_url):
                 raise ValueError(f"{peer!r} is no neighbour such as berlin=https://berlin.example.com:7737")
             if name in found:
                 raise ValueError(f"the neighbour {name!r} is named twice")
@@ -105,7 +104,7 @@ class BrokerSettings:
         if (self.routing == MERC) != bool(self.clusters):
             raise ValueError("--routing merc needs --cluster NAME, and --cluster needs --routing merc")
         for cluster in self.clusters:
-            if not _NAME.fullmatch(cluster):
+            if not NAME.fullmatch(cluster):
                 raise ValueError(f"{cluster!r} is no name of a cluster: use letters, digits and _ . : @ ~ -")
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("a cluster of this broker is named twice")

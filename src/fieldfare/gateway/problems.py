@@ -91,6 +91,10 @@ class HttpProblem(Exception):
         )
 
 
+class WriterClosed(Exception):
+    """The gateway is stopping and accepts no more work."""
+
+
 async def problem_response(request: Request, error: Exception) -> Response:
     """Handle `HttpProblem` for Starlette."""
     assert isinstance(error, HttpProblem)

@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 
 from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.problems import WriterClosed
 from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.registry import SpaceStore
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Generator, Mapping, Sequence
@@ -15,10 +14,12 @@ from typing import Any, Protocol, TypeGuard
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.barriers import Barriers
+from fieldfare.gateway.change_gate import ChangeGate
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.fair_queue import NO_SPACE, SharedCapacity
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_in_space
+from fieldfare.gateway.names import NAME, NAME_RULE
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
@@ -61,8 +62,6 @@ saves."""
 HELD_MAX = 100_000
 HELD_MAX_BYTES = 64 << 20
 QUEUED_REQUESTS, QUEUED_BYTES = 1_000, 64 << 20
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
-NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter, digit or _"
 
 
 async def _awaited(work: Awaitable[PutRequest]) -> PutRequest:
@@ -120,6 +119,7 @@ class Subscriptions:
         self._held_bytes = 0
         self._changes = 0
         self.barriers = Barriers()
+        self.gate = ChangeGate()
         self._overloaded = overloaded
         self._refuse_address = refuse_address
         self._waiting_requests = SharedCapacity(QUEUED_REQUESTS)
@@ -324,6 +324,7 @@ class Subscriptions:
             Awaits long work; raises if the client disconnects. Nothing is stored then.
         """
         key = self.check_space(space)
+        self.gate.check()
         async with self._queued(size_bytes, key):
             full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
             steps = self._judge(key, read, full)

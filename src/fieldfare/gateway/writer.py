@@ -26,6 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from fieldfare.delivery.delivery import CursorSnapshot
 from fieldfare.gateway.fair_queue import NO_SPACE, FairQueue, SharedCapacity
 from fieldfare.gateway.in_order import OrderedAppender
+from fieldfare.gateway.problems import WriterClosed
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, OutOfOrder, ends_of
@@ -46,10 +47,6 @@ T = TypeVar("T")
 
 class WriterOverloaded(Exception):
     """The queue of events that wait for the log is full."""
-
-
-class WriterClosed(Exception):
-    """The gateway is stopping and accepts no more work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,6 +255,8 @@ class LinkRow:
         (neighbour, latency in ms) pairs in the neighbours' order.
     is_removed
         An operator removed the broker for good; no later row counts.
+    is_leaf
+        The broker passes nothing on: paths begin and end at it, and do not lead through it.
     """
 
     name: str
@@ -262,6 +264,7 @@ class LinkRow:
     version: int
     links: tuple[tuple[str, float], ...]
     is_removed: bool = False
+    is_leaf: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ nearer to the destination.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 
@@ -113,10 +113,19 @@ class Overlay:
             self._hops[root] = hops
         return self._hops[root]
 
+    def parted_by(self, name: str, among: Collection[str]) -> list[str]:
+        """Return brokers `among` which the first of these could not reach if `name` passed nothing on."""
+        others = sorted(self.tree(name).keys() & set(among))
+        if not others:
+            return []
+        leaf = replace(self.rows[name], is_leaf=True)
+        reached = Overlay(self.me, self.by_latency, {**self.rows, name: leaf}).tree(others[0])
+        return [each for each in others[1:] if each not in reached]
+
     def tree(self, root: str) -> dict[str, str]:
         """Return the parent of each broker in the tree of shortest paths from `root`, nearest brokers first.
 
-        Of several shortest paths the one over the least parent is taken.
+        Of several shortest paths the one over the least parent is taken. None leads through a leaf.
         """
         parents: dict[str, str] = {}
         waiting: list[tuple[float, str, str]] = [(0.0, "", root)]
@@ -128,6 +137,8 @@ class Overlay:
             done.add(name)
             if name != root:
                 parents[name] = parent
+                if self.rows[name].is_leaf:
+                    continue
             for peer, latency_ms in self.neighbours(name):
                 if peer not in done:
                     heappush(waiting, (length + (latency_ms if self.by_latency else 1.0), name, peer))

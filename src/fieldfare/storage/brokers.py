@@ -71,15 +71,25 @@ class BrokerStore(Protocol):
         theirs: int | None,
         ends: Offsets,
         now_ms: int,
+        *,
+        is_all: bool = False,
     ) -> int:
         """Apply a broker's message in one transaction; durable on return. Return the registry's revision.
 
-        A message that was applied before changes nothing. With `theirs` it begins a run.
+        A message that was applied before changes nothing. With `theirs` it begins a run. With `is_all`, the
+        broker's earlier filters are removed.
 
         Raises
         ------
         RegistryError
             An earlier message of the broker is missing.
+        """
+        ...
+
+    def next_revision(self, nothing: RemoteFilter, ends: Offsets, now_ms: int) -> int:
+        """Give the registry a new revision without an effect, and return it.
+
+        `nothing` is a filter that matches nothing: it is stored and removed in one transaction.
         """
         ...
 

@@ -53,6 +53,9 @@ class Correspondent:
         The broker was removed for good: nothing is kept for it any more.
     again
         The greatest sequence of its entries with events that came marked as sent again.
+    withdrawn
+        The revision of this registry as of which it was told that this broker, which is leaving, has no
+        filters; 0 if it was not.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Correspondent:
     stamps: Mapping[int, int] = field(default_factory=dict)
     is_removed: bool = False
     again: int = 0
+    withdrawn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,10 @@ class LinkStore(Protocol):
         Each receipt is a broker, and the sequences up to which it has the entries with events and the
         messages with filters.
         """
+        ...
+
+    def receipts(self) -> Mapping[str, tuple[int, int]]:
+        """Return the last receipt of each broker that confirms entries: see `confirm`."""
         ...
 
     def kept_through(self) -> int:

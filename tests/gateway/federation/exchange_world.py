@@ -22,13 +22,16 @@ from typing import Any, cast
 
 from gateway_support import event
 
+from fieldfare.gateway.change_gate import ChangeGate
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.departure import Departure, DepartureParts
 from fieldfare.gateway.federation.inbox import Inbox
-from fieldfare.gateway.federation.links import LinkError, Links, Peer
+from fieldfare.gateway.federation.links import LinkError, Links, Peer, RemovedError
 from fieldfare.gateway.federation.receipts import Receipts
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import (
+    Counts,
     Destination,
     Events,
     Interest,
@@ -60,6 +63,8 @@ class Disk:
 
     log: dict[tuple[str, int], NewRecord] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
+    withdrawn: dict[str, int] = field(default_factory=dict)
+    revision: int = 1
 
 
 class MemoryBrokers:
@@ -75,20 +80,32 @@ class MemoryBrokers:
     def count_filters(self, number: int) -> int:
         return 0
 
-    def apply_filters(self, name: str, sequence: int, *_: Any) -> int:
-        assert sequence <= self._disk.sequences.get(name, 0) + 1, "a message is missing"
-        self._disk.sequences[name] = max(sequence, self._disk.sequences.get(name, 0))
+    def apply_filters(
+        self, name: str, sequence: int, filters: Any, theirs: int | None, *_: Any, is_all: bool
+    ) -> int:
+        known = self._disk.sequences.get(name, 0)
+        assert sequence <= known + 1, "a message is missing"
+        if sequence == known + 1:
+            self._disk.sequences[name] = sequence
+            if is_all:
+                assert theirs and not filters
+                self._disk.withdrawn[name] = theirs
+            else:
+                self._disk.withdrawn.pop(name, None)
         return 1
 
     def forget_broker(self, name: str, *_: Any) -> int:
         self._disk.sequences.pop(name, None)
+        self._disk.withdrawn.pop(name, None)
         return 1
 
 
 class MemoryWriter:
     """Appends to the log; a repeat of a producer's sequence changes nothing."""
 
-    stamp = 1
+    @property
+    def stamp(self) -> int:
+        return self._disk.revision
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -103,6 +120,50 @@ class MemoryWriter:
 
     async def change(self, work: Callable[[Any], int]) -> int:
         return work(())
+
+
+class MemoryInterest:
+    """Tells others that this broker, which is leaving, has no filters, or has them again."""
+
+    is_withdrawn = False
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def publish(self, revision: int) -> bool:
+        has_sent = False
+        for name in self._node.clusters.brokers:
+            known = self._node.correspondence.get(name)
+            if self.is_withdrawn == bool(known.withdrawn) or revision <= known.withdrawn:
+                continue
+            withdrawn = revision if self.is_withdrawn else 0
+            self._node.send_filters(name, revision if withdrawn else None, withdrawn)
+            has_sent = True
+        return has_sent
+
+
+class MemoryForwarder:
+    """Tells a broker that its filters, of which it has none any more, count for all later events."""
+
+    is_behind = False
+    has_counts_due = True
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def tell_again(self) -> None:
+        self.step(is_again=True)
+
+    def step(self, *, is_again: bool = False) -> bool:
+        node = self._node
+        for name, theirs in node.disk.withdrawn.items():
+            known = node.correspondence.get(name)
+            if name in node.clusters.brokers and (theirs > known.counted or is_again):
+                counts = Counts(node.name, (Destination(name),), 1, theirs, known.events)
+                known = replace(known, counted=theirs)
+                node.store.add(node.clusters.split(counts, counts.destinations), [known])
+                node.correspondence.put([known])
+        return False
 
 
 class Node:
@@ -129,18 +190,29 @@ class Node:
         self.receipts = Receipts(clusters, correspondence, lambda: world.now_s)
         self.links = Links(clusters, store, DDBR, {peer: peer for peer in peers}, None, TLS, self.receipts)
         self.links._post = self._post  # type: ignore[method-assign]
-        nothing = SimpleNamespace(
-            step=lambda: False, is_due=False, is_behind=False, has_counts_due=False, tell_again=lambda: None,
-            repeat=lambda: None, publish=lambda stamp: False, peer_removed=self._nothing,
-        )  # fmt: skip
-        given = dict.fromkeys(("interest", "forwarder", "moves", "balancer"), nothing)
+        moves = cast(Any, SimpleNamespace(
+            is_due=False, open=0, repeat=lambda: None, peer_removed=self._nothing, refuse=lambda **_: None
+        ))  # fmt: skip
+        self.gate, interest = ChangeGate(), cast(Any, MemoryInterest(self))
+        self.departure = Departure(DepartureParts(
+            clusters=clusters, store=store, correspondence=correspondence, links=self.links,
+            interest=interest, moves=moves, gate=self.gate, next_revision=self._next_revision,
+            local=self._local, drained=lambda: None,
+        ))  # fmt: skip
         self.federation = Federation(
             clusters=clusters, store=store, brokers=brokers, correspondence=correspondence, links=self.links,
-            inbox=self.inbox, writer=writer, **cast(Any, given),
+            inbox=self.inbox, interest=interest, forwarder=cast(Any, MemoryForwarder(self)), writer=writer,
+            moves=moves, balancer=cast(Any, None), departure=self.departure,
         )  # fmt: skip
         self.failures: Counter[str] = Counter()
 
     async def _nothing(self, _: str) -> None: ...
+
+    async def _next_revision(self) -> None:
+        self.disk.revision += 1
+
+    async def _local(self) -> dict[str, int]:
+        return {}
 
     def _guard(self, store: SqliteLinks) -> None:
         """Let the process be killed before and after the calls that change something."""
@@ -148,9 +220,9 @@ class Node:
             call = getattr(store, name)
 
             def guarded(*given: Any, call: Callable[..., Any] = call) -> Any:
-                self.world.may_kill()
+                self.world.may_kill(self.name)
                 found = call(*given)
-                self.world.may_kill()
+                self.world.may_kill(self.name)
                 return found
 
             setattr(store, name, guarded)
@@ -165,7 +237,7 @@ class Node:
         try:
             answer = decode_answer(await other.links.receive(self.name, body))
         except HttpProblem as problem:
-            raise LinkError(problem.detail) from None
+            raise (RemovedError if problem.name == "broker-removed" else LinkError)(problem.detail) from None
         except Killed:
             world.restart(peer.name)
             raise LinkError("killed") from None
@@ -175,9 +247,10 @@ class Node:
 
     async def exchange(self, name: str) -> None:
         """Send a request to a neighbour, and note whether its link is up."""
-        if name in self.clusters.removed:
+        peer, other = self.links.peers[name], self.world.nodes.get(name)
+        is_held = other is not None and not other.links._opened.is_set()
+        if name in self.clusters.removed or peer.is_told or is_held:
             return
-        peer = self.links.peers[name]
         try:
             await self.links._exchange(peer)
         except (LinkError, ValueError):
@@ -192,7 +265,7 @@ class Node:
     async def step(self) -> None:
         """Do what the service's loop does."""
         self.federation._has_news = True
-        self.federation._confirmed_s = 0.0
+        self.federation._confirmed_s = self.departure._next_s = 0.0
         await self.federation._step()
 
     def publish(self, id: str, to: Sequence[str]) -> None:
@@ -211,11 +284,14 @@ class Node:
     def change_filters(self) -> None:
         """Send a message with filters to each other broker."""
         for name in self.clusters.brokers:
-            known = self.correspondence.get(name)
-            known = replace(known, messages=known.messages + 1)
-            entry = Interest(self.name, (Destination(name),), known.messages, (), None)
-            self.store.add(self.clusters.split(entry, entry.destinations), [known])
-            self.correspondence.put([known])
+            self.send_filters(name, None, self.correspondence.get(name).withdrawn)
+
+    def send_filters(self, name: str, theirs: int | None, withdrawn: int) -> None:
+        known = self.correspondence.get(name)
+        known = replace(known, messages=known.messages + 1, withdrawn=withdrawn)
+        entry = Interest(self.name, (Destination(name),), known.messages, (), theirs, theirs is not None)
+        self.store.add(self.clusters.split(entry, entry.destinations), [known])
+        self.correspondence.put([known])
 
 
 class World:
@@ -234,13 +310,21 @@ class World:
         }
         self.cut: set[frozenset[str]] = set()
         self.gone: set[str] = set()
+        self.leaver = ""
+        self.kill_at: int | None = None
         self.published: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.nodes = {name: Node(self, name) for name in names}
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
 
-    def may_kill(self) -> None:
+    def may_kill(self, name: str) -> None:
+        if name == self.leaver and self.kill_at is not None:
+            self.kill_at -= 1
+            if self.kill_at < 0:
+                self.kill_at = None
+                self.kills += 1
+                raise Killed
         if self.kill_chance and self.chance(self.kill_chance):
             self.kills += 1
             raise Killed
@@ -251,9 +335,9 @@ class World:
     def restart(self, name: str) -> None:
         if name in self.nodes:
             self.nodes[name].store.close()
-            kill_chance, self.kill_chance = self.kill_chance, 0.0
+            kills, self.kill_chance, self.kill_at = (self.kill_chance, self.kill_at), 0.0, None
             self.nodes[name] = Node(self, name)
-            self.kill_chance = kill_chance
+            self.kill_chance, self.kill_at = kills
 
     async def act(self, name: str, *works: Callable[[Node], Any]) -> None:
         """Let a broker do things at the same time; it starts again if it is killed."""
@@ -283,7 +367,9 @@ class World:
         name = self.random.choice(sorted(self.nodes))
         node = self.nodes[name]
         kind = self.random.choice(KINDS)
-        others = [each for each in node.clusters.brokers if each not in self.gone]
+        others = [each for each in node.clusters.brokers if each not in {*self.gone, *node.disk.withdrawn}]
+        if node.gate.refusal and kind in ("publish", "filters", "die"):
+            return
         if kind == "publish" and others:
             to = self.random.sample(others, self.random.choice([1, len(others)]))
             node.publish(f"{name}{len(self.published)}", sorted(to))
@@ -338,6 +424,29 @@ class World:
             await self.remove_gone()
         await self.finish()
 
+    async def run_departure(self, name: str, kill_at: int | None, *, is_cancelled: bool, steps: int) -> None:
+        """Let a broker leave while others exchange events; or let it stay after all."""
+        for _ in range(12):
+            await self.round()
+        for node in self.nodes.values():
+            node.change_filters()
+        for _ in range(12):
+            await self.round()
+        for _ in range(steps):
+            await self.draw()
+        self.leaver, self.kill_at = name, kill_at
+        while self.nodes[name].departure.state == "staying":
+            await self.act(name, lambda node: node.departure.begin(is_forced=True))
+        for _ in range(steps):
+            await self.draw()
+            if self.chance(0.7):
+                await self.round()
+        while is_cancelled and self.nodes[name].departure.state != "staying":
+            if self.nodes[name].departure.state == "left":
+                break
+            await self.act(name, lambda node: node.departure.cancel())
+        await self.finish()
+
     async def finish(self) -> None:
         """Heal all links, and go on until nothing is under way."""
         self.cut.clear()
@@ -351,6 +460,13 @@ class World:
             await self.round()
 
     def is_quiet(self) -> bool:
+        leaving = self.nodes[self.leaver].departure if self.leaver else None
+        if leaving is not None and leaving.state == "left":
+            others = [node for name, node in self.nodes.items() if name != self.leaver]
+            if not all(node.correspondence.get(self.leaver).is_removed for node in others):
+                return False
+        elif leaving is not None and leaving.state != "staying":
+            return False
         return all(
             not node.store.outboxes()
             and not node.store.inbound(1)
@@ -370,7 +486,8 @@ class World:
                     if count != 1:
                         found.append(f"{id} came {count} times to {name}")
             for other, peer in self.nodes.items():
-                if other != name:
+                has_left = self.leaver in (name, other) and self.has_left
+                if other != name and not has_left:
                     sent, applied = peer.correspondence.get(name).messages, node.disk.sequences.get(other, 0)
                     if sent != applied:
                         found.append(f"{name} has applied {applied} of {sent} messages of {other}")
@@ -381,9 +498,27 @@ class World:
             found.append("something waits without end")
         return found
 
+    @property
+    def has_left(self) -> bool:
+        return bool(self.leaver) and self.nodes[self.leaver].departure.state == "left"
+
     def close(self) -> None:
         for node in self.nodes.values():
             node.store.close()
+
+
+def run_departure(
+    root: Path, seed: int, kill_at: int | None = None, *, is_cancelled: bool = False, steps: int = 30
+) -> World:
+    """Run a world of four brokers in a ring, of which one leaves."""
+    root.mkdir(parents=True, exist_ok=True)
+    world = World(root, seed, "abcd", "ab bc cd da")
+    world.deaths_max = 0
+    try:
+        asyncio.run(world.run_departure("b", kill_at, is_cancelled=is_cancelled, steps=steps))
+    finally:
+        world.close()
+    return world
 
 
 def run_world(root: Path, seed: int, steps: int = 60, deaths_max: int = 1) -> World:

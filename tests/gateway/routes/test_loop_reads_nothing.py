@@ -166,6 +166,9 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "GET", "/v1/brokers", None, 200
     yield "GET", "/v1/balance", None, 200
     yield "POST", "/v1/balance", {"drain": True}, 409
+    yield "GET", "/v1/leave", None, 200
+    yield "POST", "/v1/leave", {"force": True}, 202
+    yield "DELETE", "/v1/leave", None, 200
     yield "DELETE", "/v1/brokers/other", None, 404
     yield "POST", "/v1/brokers/there/entries", {}, 400
     yield "GET", "/v1/keys", None, 200

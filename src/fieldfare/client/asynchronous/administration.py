@@ -83,6 +83,24 @@ class AsyncAdministration(ABC):
         """Remove a broker that is gone for good: nothing is kept for it, and all others refuse it."""
         await self._perform(protocol.remove_broker(name))
 
+    async def leave(self, *, force: bool = False) -> dict[str, Any]:
+        """Begin to leave the sites in good order; return how far that is. It goes on by itself.
+
+        Parameters
+        ----------
+        force : bool
+            Leave even if others have no path to one another without this broker.
+        """
+        return await self._perform(moving.leave(force))
+
+    async def get_leave(self) -> dict[str, Any]:
+        """Return whether the broker is leaving, and what it waits for."""
+        return await self._perform(moving.get_leave())
+
+    async def stay(self) -> dict[str, Any]:
+        """Cancel leaving; subscriptions count again at all other brokers, from one place on."""
+        return await self._perform(moving.stay())
+
     async def move_subscription(self, id: str, to: str) -> dict[str, Any]:
         """Begin to move a subscription to another broker; return the state of the move."""
         return await self._perform(moving.move_subscription(self.space, id, to))

@@ -84,6 +84,24 @@ class Administration(ABC):
         """Remove a broker that is gone for good: nothing is kept for it, and all others refuse it."""
         self._perform(protocol.remove_broker(name))
 
+    def leave(self, *, force: bool = False) -> dict[str, Any]:
+        """Begin to leave the sites in good order; return how far that is. It goes on by itself.
+
+        Parameters
+        ----------
+        force : bool
+            Leave even if others have no path to one another without this broker.
+        """
+        return self._perform(moving.leave(force))
+
+    def get_leave(self) -> dict[str, Any]:
+        """Return whether the broker is leaving, and what it waits for."""
+        return self._perform(moving.get_leave())
+
+    def stay(self) -> dict[str, Any]:
+        """Cancel leaving; subscriptions count again at all other brokers, from one place on."""
+        return self._perform(moving.stay())
+
     def move_subscription(self, id: str, to: str) -> dict[str, Any]:
         """Begin to move a subscription to another broker; return the state of the move."""
         return self._perform(moving.move_subscription(self.space, id, to))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.request_metrics import RequestMetrics
 from fieldfare.gateway.settings import GatewaySettings
 
 
@@ -18,7 +18,7 @@ class Load:
         Count the refused requests.
     """
 
-    def __init__(self, settings: GatewaySettings, metrics: Metrics) -> None:
+    def __init__(self, settings: GatewaySettings, metrics: RequestMetrics) -> None:
         self._settings = settings
         self._metrics = metrics
         self.lag_events = 0

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from fieldfare.delivery.cursor_snapshot import with_start
@@ -33,8 +33,9 @@ from fieldfare.gateway.delivery.replays import OwnReplay, Replays
 from fieldfare.gateway.delivery.waiter import FairScheduler, Waiter
 from fieldfare.gateway.fair_queue import NO_NAME
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import WriterClosed
 from fieldfare.gateway.tracing import Tracer
-from fieldfare.gateway.writer import Writer, WriterClosed
+from fieldfare.gateway.writer import Writer
 from fieldfare.model import Subscription
 from fieldfare.runtimes.machines import MachineRunner
 from fieldfare.storage.errors import RegistryError, StorageError
@@ -533,13 +534,12 @@ class DeliveryService:
         too much time from other work, so saving pauses as long as it takes.
         """
         try:
-            while self._urgent:
-                began_s = time.monotonic()
-                some = [self._urgent.pop() for _ in range(min(len(self._urgent), MARKED_BATCH_SIZE))]
-                await self._save_some([(each, each.mark()) for each in some if not each.deleted])
-                await asyncio.sleep(time.monotonic() - began_s)
-        except WriterClosed:
-            pass
+            with suppress(WriterClosed):
+                while self._urgent:
+                    began_s = time.monotonic()
+                    some = [self._urgent.pop() for _ in range(min(len(self._urgent), MARKED_BATCH_SIZE))]
+                    await self._save_some([(each, each.mark()) for each in some if not each.deleted])
+                    await asyncio.sleep(time.monotonic() - began_s)
         finally:
             self._saving = None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from fieldfare.gateway.federation.topology import Topology
 from fieldfare.gateway.federation.wire import Destination, Entry, Row
 from fieldfare.routing.matching import RefusedError
@@ -28,6 +30,8 @@ class Clusters:
         The cluster of each neighbour.
     version, rows
         The version of its own rows, and the rows of all brokers, as stored last.
+    is_relay
+        Whether this broker only passes entries on.
     """
 
     def __init__(
@@ -38,6 +42,8 @@ class Clusters:
         peers: Mapping[str, str],
         version: int,
         rows: Sequence[Row],
+        *,
+        is_relay: bool = False,
     ) -> None:
         self.name = name
         self._topologies = {
@@ -48,11 +54,14 @@ class Clusters:
                 [peer for peer, its in peers.items() if its == cluster],
                 version,
                 [row for row in rows if row.cluster == cluster],
+                is_relay=is_relay,
             )
             for cluster in clusters
         }
         self._of_peer = {peer: self._topologies[cluster] for peer, cluster in peers.items()}
         self._of_name: dict[str, str] = {}
+        self._brokers: list[str] = []
+        self.is_relay = is_relay
         self._refresh()
 
     @property
@@ -72,18 +81,53 @@ class Clusters:
 
     @property
     def brokers(self) -> list[str]:
-        """The names of all other brokers of these clusters that were ever heard of and are not removed."""
-        return sorted(self._of_name)
+        """The names of all other brokers of these clusters that were ever heard of and are not removed.
+
+        Relays are not among them: nothing is for them.
+        """
+        return self._brokers
 
     @property
     def removed(self) -> frozenset[str]:
-        """The names of the brokers that were removed for good."""
+        """The names of the other brokers that were removed for good."""
         return frozenset[str]().union(*(each.removed for each in self._topologies.values()))
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows of all brokers of all these clusters."""
         return tuple(row for each in self._topologies.values() for row in each.rows)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this broker is leaving: others send nothing through it."""
+        return any(each.is_leaving for each in self._topologies.values())
+
+    def set_leaving(self, *, is_leaving: bool) -> None:
+        """Say whether this broker is leaving."""
+        for each in self._topologies.values():
+            each.set_leaving(is_leaving=is_leaving)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this broker has left for good."""
+        return any(each.has_left for each in self._topologies.values())
+
+    def leave(self) -> None:
+        """Leave for good."""
+        for each in self._topologies.values():
+            each.leave()
+
+    @property
+    def rows_after_leaving(self) -> tuple[Row, ...]:
+        """All rows as they are once this broker has left."""
+        mine = {"links": (), "is_removed": True, "is_leaving": False}
+        return tuple(
+            msgspec.structs.replace(row, **mine) if row.name == self.name else row for row in self.rows
+        )
+
+    def parted_by_leaving(self) -> list[str]:
+        """Return brokers that some of the others reach through this one only."""
+        return [name for each in self._topologies.values() for name in each.parted_by_leaving()]
 
     def cluster_of(self, name: str) -> str | None:
         """Return the cluster of another broker; None if it is not known."""
@@ -160,6 +204,8 @@ class Clusters:
         self._of_name = {
             name: topology.cluster for topology in self._topologies.values() for name in topology.brokers
         }
+        relays = frozenset[str]().union(*(each.relays for each in self._topologies.values()))
+        self._brokers = sorted(self._of_name.keys() - relays)
         has_changed = False
         for topology in self._topologies.values():
             beyond = set(self._elsewhere(topology)) - {topology.cluster}

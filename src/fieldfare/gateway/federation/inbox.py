@@ -280,15 +280,15 @@ class Inbox:
             return True
         if entry.sequence > applied + 1:
             return False
-        filters, theirs = await asyncio.to_thread(self._compiled, entry), entry.theirs
+        filters, theirs, is_all = await asyncio.to_thread(self._compiled, entry), entry.theirs, entry.is_all
         last = None if broker is None else self._correspondence.last_run(broker.number)
         if theirs is not None and last is not None and theirs < last.theirs:
             logger.error("%s named revision %d after %d; ignored", entry.source, theirs, last.theirs)
-            filters, theirs = [], None
+            filters, theirs, is_all = [], None, False
         now_ms = time.time_ns() // 1_000_000
         revision = await self._appender.writer.change(
             lambda ends: self._brokers.apply_filters(
-                entry.source, entry.sequence, filters, theirs, ends, now_ms
+                entry.source, entry.sequence, filters, theirs, ends, now_ms, is_all=is_all
             )
         )
         stored = await asyncio.to_thread(self._brokers.brokers)

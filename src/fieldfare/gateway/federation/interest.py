@@ -40,6 +40,8 @@ class InterestSender:
         self._store = store
         self._clusters = clusters
         self._correspondence = correspondence
+        self.is_withdrawn = False
+        """Whether other brokers are told that this one, which is leaving, has no filters."""
 
     def publish(self, revision: int) -> bool:
         """Send what other brokers do not know up to a revision; return whether there was anything."""
@@ -48,7 +50,16 @@ class InterestSender:
             known = self._correspondence.get(name)
             if known.messages and known.through >= revision:
                 continue
-            if known.messages:
+            pages: Iterator[Page]
+            if self.is_withdrawn:
+                if known.withdrawn:
+                    continue
+                pages = iter([((), revision)])
+                known = replace(known, withdrawn=revision, floor=known.floor if known.messages else revision)
+            elif known.withdrawn:
+                pages = first_pages(self._for(name, self._registry.versions(revision, revision)), revision)
+                known = replace(known, withdrawn=0)
+            elif known.messages:
                 changes = self._for(name, self._registry.changes(known.through, revision))
                 pages = later_pages(changes, revision)
             else:
@@ -76,7 +87,8 @@ class InterestSender:
         to = (Destination(known.name),)
         for filters, theirs in pages:
             known = replace(known, messages=known.messages + 1, through=theirs or known.through)
-            message = Interest(self._clusters.name, to, known.messages, filters, theirs)
+            is_all = known.withdrawn > 0
+            message = Interest(self._clusters.name, to, known.messages, filters, theirs, is_all)
             parts += self._clusters.split(message, to)
         return parts, known
 

@@ -6,10 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
-from fieldfare.arrow_events.json_text import json_lines
-from fieldfare.arrow_events.stream import is_arrow, read_events, write_events
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.gateway.federation.wire import Events, decode_entry, encoder
 from fieldfare.storage.errors import FormatError
@@ -49,6 +46,12 @@ def permitted(data: bytes, filter: Filter) -> tuple[bytes, int]:
 
     An entry without events is sent, too: it keeps the exchange in order.
     """
+    # A relay without filters of links need not load Arrow.
+    import pyarrow as pa
+
+    from fieldfare.arrow_events.json_text import json_lines
+    from fieldfare.arrow_events.stream import is_arrow, read_events, write_events
+
     entry = decode_entry(data)
     if not isinstance(entry, Events) or not entry.payload:
         return data, 0

@@ -27,6 +27,7 @@ from fieldfare.encodings import GZIP, RATIO_MAX, pack
 from fieldfare.filters import Filter
 from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.link_entries import LOST, emptied, inbound_of, is_for, place_of
 from fieldfare.gateway.federation.link_filters import permitted
 from fieldfare.gateway.federation.link_rates import NO_LIMITS, LinkRates
 from fieldfare.gateway.federation.receipts import Receipts, owed_of
@@ -36,21 +37,16 @@ from fieldfare.gateway.federation.wire import (
     VERSION,
     Answer,
     Batch,
-    Destination,
     Entry,
-    Events,
-    Interest,
     Lost,
     Receipt,
     Row,
-    Sent,
     decode_answer,
     decode_batch,
     decode_entry,
     encoder,
 )
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.publishing.events import INLINE_BYTES
 from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.routing.matching import RefusedError
 from fieldfare.storage.errors import StorageError
@@ -73,6 +69,9 @@ PACKED_MIN_BYTES = 1_000
 ANSWER_MAX_BYTES = 4 << 20
 """Maximum bytes of an answer; a longer one is an error."""
 
+INLINE_BYTES = 64 << 10
+"""Maximum bytes of a batch that is decoded on the event loop; larger ones go to a thread."""
+
 INBOX_MAX_BYTES = 256 << 20
 OUTBOXES_MAX_BYTES = 16 << 30
 """Maximum bytes that wait for this broker, and that links.db uses; beyond them a neighbour must wait (429),
@@ -83,6 +82,10 @@ logger = logging.getLogger("fieldfare.gateway.federation")
 
 class LinkError(ValueError):
     """A neighbour's answer refuses a batch, or is not the answer of a broker."""
+
+
+class RemovedError(LinkError):
+    """A neighbour says that this broker was removed, or has left."""
 
 
 class TooLargeError(LinkError):
@@ -105,6 +108,8 @@ class Peer:
         The number of the last entry that was sent.
     withheld
         Number of events that the link's filter has kept back.
+    is_told
+        Whether it knows that this broker has left.
     buckets
         The bytes that the link's rates allow; see `LinkRates.buckets`.
     count_max
@@ -126,6 +131,7 @@ class Peer:
     entries: int = 0
     bytes: int = 0
     withheld: int = 0
+    is_told: bool = False
     buckets: tuple[TokenBucket | None, TokenBucket | None] = (None, None)
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -191,6 +197,10 @@ class Links:
         """Number of entries of which no copy is kept, since there were too many."""
         self.is_held = False
         """Whether entries may not be sent: earlier ones may still have to get their ways."""
+        self._opened = asyncio.Event()
+        self._opened.set()
+        self.receiving = 0
+        """Number of batches that are being stored."""
         self._storing = asyncio.Lock()
         self._is_stored = True
         """Whether the file has the topology as it is now."""
@@ -214,7 +224,7 @@ class Links:
     # Out
 
     async def _send_to(self, peer: Peer) -> None:
-        while peer.name not in self._clusters.removed:
+        while peer.name not in self._clusters.removed and not peer.is_told:
             peer.poke.clear()
             try:
                 has_more = await self._exchange(peer)
@@ -238,7 +248,8 @@ class Links:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(HEARTBEAT_S):
                         await peer.poke.wait()
-        peer.trouble = f"the broker was removed: start this one without --peer {peer.name}=..."
+        if not peer.is_told:
+            peer.trouble = f"the broker was removed: start this one without --peer {peer.name}=..."
 
     async def _failed(self, peer: Peer, error: Exception) -> None:
         peer.failures += 1
@@ -253,6 +264,29 @@ class Links:
     async def remove(self, name: str) -> None:
         """Remove another broker for good, and tell the others."""
         self._clusters.remove(name)
+        await self._changed()
+
+    async def set_leaving(self, *, is_leaving: bool) -> None:
+        """Say whether this broker is leaving; durable on return."""
+        self._clusters.set_leaving(is_leaving=is_leaving)
+        await self._changed()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Let the batches of neighbours wait, or let them go on; `receiving` counts those under way."""
+        if is_held:
+            self._opened.clear()
+        else:
+            self._opened.set()
+
+    async def leave(self) -> None:
+        """Leave for good. Neighbours hear of it after that is stored, and what they send is refused."""
+        async with self._storing:
+            rows = encoder.encode(self._clusters.rows_after_leaving)
+            await asyncio.to_thread(self._store.set_row, self._clusters.version, rows)
+            self._clusters.leave()
+        for peer in self.peers.values():
+            peer.digest = ""
+        self.hold(is_held=False)
         await self._changed()
 
     async def _try_to_store(self) -> bool:
@@ -280,7 +314,7 @@ class Links:
 
     async def _exchange(self, peer: Peer) -> bool:
         """Send a batch and process its answer; return whether there is more to send."""
-        digest = self._clusters.digest(peer.name)
+        digest, has_left = self._clusters.digest(peer.name), self._clusters.has_left
         # The first request after a start only compares the neighbour's watermark with the numbers given here.
         is_sending = peer.is_compared and not self.is_held and not _wait_s(peer)
         count_max = max(1, peer.count_max) if is_sending else 0
@@ -307,6 +341,11 @@ class Links:
                 raise
             peer.count_max = len(entries) // 2
             return True
+        except RemovedError:
+            peer.is_told = has_left
+            if has_left:
+                return False
+            raise
         if answer.source != peer.name:
             raise LinkError(f"{peer.url} is the broker {answer.source!r}, not {peer.name!r}")
         await self._meet(peer, answer.identity)
@@ -330,6 +369,7 @@ class Links:
         peer.requests += 1
         peer.bytes += len(body)
         peer.digest = answer.digest
+        peer.is_told = has_left
         return bool(entries) or peer.digest != self._clusters.digest(peer.name)
 
     async def _acknowledge(self, peer: Peer, watermark: int) -> None:
@@ -375,7 +415,7 @@ class Links:
                 "the broker %s refuses entry %d for its size; it is sent without content: %s",
                 peer.name,
                 first,
-                _place(decode_entry(entries[0])),
+                place_of(decode_entry(entries[0])),
             )
             entries = [emptied(entries[0])]
         batch = Batch(
@@ -385,7 +425,7 @@ class Links:
             peer.name,
             self.routing,
             first,
-            tuple(msgspec.Raw(each or _LOST) for each in entries),
+            tuple(msgspec.Raw(each or LOST) for each in entries),
             digest,
             () if digest == peer.digest else self._clusters.rows_for(peer.name),
             self._clusters.cluster_of_peer(peer.name),
@@ -412,7 +452,10 @@ class Links:
         if response.status_code == 413:
             raise TooLargeError(f"it answered 413: {_detail(bytes(answer))}")
         if response.status_code != 200:
-            raise LinkError(f"it answered {response.status_code}: {_detail(bytes(answer))}")
+            is_removal = response.status_code == 409 and b":broker-removed" in answer
+            raise (RemovedError if is_removal else LinkError)(
+                f"it answered {response.status_code}: {_detail(bytes(answer))}"
+            )
         return decode_answer(bytes(answer))
 
     async def _merge(self, peer: Peer, rows: Sequence[Row]) -> None:
@@ -444,23 +487,35 @@ class Links:
         self.board.receive(batch.letters)
         self.receipts.receive(batch.receipts)
         async with peer.receiving:
+            await self._opened.wait()
+            if self._clusters.has_left:
+                detail = f"The broker {self._clusters.name!r} has left these sites for good."
+                raise HttpProblem(409, "broker-removed", detail)
+            self.receiving += 1
             try:
-                await self._meet(peer, batch.identity)
-                # The rows first: a neighbour that must not be one sends no entries.
-                if batch.rows:
-                    await self._merge(peer, batch.rows)
-            except LinkError as error:
-                raise HttpProblem(409, "broker-clash", str(error)) from None
-            self._check_entries(peer, entries)
-            watermark = await asyncio.to_thread(self._store_batch, peer, batch, entries)
+                watermark = await self._absorb(peer, batch, entries)
+            finally:
+                self.receiving -= 1
         me = self._clusters.name
-        if self.must_reroute or any(not isinstance(each, Lost) and _is_for(each, me) for each in entries):
+        if self.must_reroute or any(not isinstance(each, Lost) and is_for(each, me) for each in entries):
             self.on_change()
         if entries:
             self.poke()
         digest = self._clusters.digest(name)
         rows = () if digest == batch.digest else self._clusters.rows_for(name)
         return encoder.encode(Answer(VERSION, me, self._store.identity, watermark, digest, rows))
+
+    async def _absorb(self, peer: Peer, batch: Batch, entries: Sequence[Entry]) -> int:
+        """Store a batch, and return the watermark."""
+        try:
+            await self._meet(peer, batch.identity)
+            # The rows first: a neighbour that must not be one sends no entries.
+            if batch.rows:
+                await self._merge(peer, batch.rows)
+        except LinkError as error:
+            raise HttpProblem(409, "broker-clash", str(error)) from None
+        self._check_entries(peer, entries)
+        return await asyncio.to_thread(self._store_batch, peer, batch, entries)
 
     def _check(self, peer: Peer, batch: Batch) -> None:
         """Raise HttpProblem for a batch that this broker must not take."""
@@ -515,7 +570,8 @@ class Links:
                 continue
             others = [each for each in entry.destinations if each.name != me]
             parts += self._clusters.split(entry, others)
-            mine += [_inbound(entry, each) for each in entry.destinations if each.name == me]
+            if not self._clusters.is_relay:  # Brokers of earlier versions send it their filters.
+                mine += [inbound_of(entry, each) for each in entry.destinations if each.name == me]
         watermark += len(fresh)
         self._store.receive(peer.name, watermark, parts, mine)
         if self._clusters.digest(peer.name) != digest:
@@ -528,38 +584,6 @@ def _wait_s(peer: Peer) -> float:
     """Return the seconds until the link's rates allow the next batch."""
     now_s = time.monotonic()
     return max((bucket.wait_s(now_s) for bucket in peer.buckets if bucket is not None), default=0.0)
-
-
-def _is_for(entry: Sent, name: str) -> bool:
-    return any(each.name == name for each in entry.destinations)
-
-
-_LOST = encoder.encode(Lost())
-
-
-def _inbound(entry: Sent, mine: Destination) -> Inbound:
-    kind = str(type(entry).__struct_config__.tag)
-    sequence = entry.sequence if isinstance(entry, Interest) else mine.sequence
-    floor = mine.revision if isinstance(entry, Events) else None
-    return Inbound(0, entry.source, kind, sequence, floor, encoder.encode(entry))
-
-
-def emptied(data: bytes) -> bytes:
-    """Return an encoded entry without its events or filters: only what keeps the exchange in order."""
-    entry = decode_entry(data)
-    if isinstance(entry, Events):
-        entry = msgspec.structs.replace(entry, payload=b"")
-    elif isinstance(entry, Interest):
-        removed = (msgspec.structs.replace(each, filter=None) for each in entry.filters)
-        entry = msgspec.structs.replace(entry, filters=tuple(removed))
-    return encoder.encode(entry)
-
-
-def _place(entry: Entry) -> str:
-    if isinstance(entry, Events):
-        place = f"{entry.count} events of {entry.source} from offset {entry.offset}"
-        return f"{place} in the space {entry.space}"
-    return f"filters of {entry.source}" if isinstance(entry, Interest) else type(entry).__name__
 
 
 def _clash(name: str) -> str:

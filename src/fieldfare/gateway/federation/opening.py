@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from fieldfare.gateway.admission.keyring import read_peer_key
+from fieldfare.filters import compile_filter
 from fieldfare.gateway.admission.quotas import Quotas
-from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.departure import Departure, DepartureParts
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
-from fieldfare.gateway.federation.link_filters import read_link_filters
-from fieldfare.gateway.federation.link_rates import LinkRates
-from fieldfare.gateway.federation.links import Links
+from fieldfare.gateway.federation.linking import clusters_of, links_of
 from fieldfare.gateway.federation.moving.book import MoveParts
+from fieldfare.gateway.federation.moving.leaving import NOTHING
 from fieldfare.gateway.federation.moving.sessions import Moves
-from fieldfare.gateway.federation.receipts import Receipts
 from fieldfare.gateway.federation.service import Federation
-from fieldfare.gateway.federation.wire import Row, decode_rows
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer
+from fieldfare.model import Offsets
 from fieldfare.storage import open_brokers, open_links, open_moves
+from fieldfare.storage.brokers import BrokerStore, RemoteFilter
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.links import LinkStore
@@ -47,6 +48,8 @@ class GatewayParts:
     ----------
     key_of_space
         Returns the key of a space that may get events of other brokers; None if there is none.
+    delayed_records
+        Returns the number of records that wait for their time.
     """
 
     log: EventReader
@@ -59,6 +62,8 @@ class GatewayParts:
     deliveries: DeliveryService
     quotas: Quotas
     metrics: Metrics
+    backlogs: Backlogs
+    delayed_records: Callable[[], int]
 
 
 def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federation | None:
@@ -81,10 +86,62 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
     if store.is_new:
         # The registry may know brokers by an earlier file: their messages begin again.
         brokers.forget_brokers(writer.log_ends, time.time_ns() // 1_000_000)
-    clusters = _clusters_of(settings.broker_settings, store, settings.folder.root)
+    clusters = clusters_of(settings.broker_settings, store, settings.folder.root)
     _check_revision(store, registry.revision(), settings.folder.root)
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
-    inbox = Inbox(
+    inbox = _inbox_of(settings, parts, clusters, store, brokers, correspondence)
+    move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
+    links, moves = links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
+    forwarder = Forwarder(
+        parts.log,
+        parts.match_log,
+        store,
+        clusters,
+        correspondence,
+        writer.floor,
+        lambda: writer.log_ends,
+    )
+    interest = InterestSender(registry, store, clusters, correspondence)
+    balancer = Balancer(move_parts, moves, links.board, settings, parts.metrics.balancing)
+    departure = Departure(
+        DepartureParts(
+            clusters=clusters,
+            store=store,
+            correspondence=correspondence,
+            links=links,
+            interest=interest,
+            moves=moves,
+            gate=parts.subscriptions.gate,
+            next_revision=lambda: writer.change(partial(_next_revision, brokers)),
+            local=partial(_local_work, parts, forwarder),
+            drained=balancer.edge.drained,
+        )
+    )
+    return Federation(
+        clusters=clusters,
+        store=store,
+        brokers=brokers,
+        correspondence=correspondence,
+        links=links,
+        inbox=inbox,
+        interest=interest,
+        forwarder=forwarder,
+        writer=writer,
+        moves=moves,
+        balancer=balancer,
+        departure=departure,
+    )
+
+
+def _inbox_of(
+    settings: GatewaySettings,
+    parts: GatewayParts,
+    clusters: Clusters,
+    store: LinkStore,
+    brokers: BrokerStore,
+    correspondence: Correspondence,
+) -> Inbox:
+    return Inbox(
         clusters=clusters,
         store=store,
         brokers=brokers,
@@ -95,29 +152,27 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
         limits=Limits(settings.event_max_bytes),  # Other bounds held where a request was accepted.
         filter_max_bytes=settings.filter_max_bytes,
     )
-    move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
-    links, moves = _links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
-    return Federation(
-        clusters=clusters,
-        store=store,
-        brokers=brokers,
-        correspondence=correspondence,
-        links=links,
-        inbox=inbox,
-        interest=InterestSender(registry, store, clusters, correspondence),
-        forwarder=Forwarder(
-            parts.log,
-            parts.match_log,
-            store,
-            clusters,
-            correspondence,
-            writer.floor,
-            lambda: writer.log_ends,
-        ),
-        writer=writer,
-        moves=moves,
-        balancer=Balancer(move_parts, moves, links.board, settings, parts.metrics.balancing),
+
+
+def _next_revision(brokers: BrokerStore, ends: Offsets) -> int:
+    filter = compile_filter(NOTHING)
+    nothing = RemoteFilter("default", 0, NOTHING, "sql", filter.compiled, filter.cost)
+    return brokers.next_revision(nothing, ends, time.time_ns() // 1_000_000)
+
+
+async def _local_work(parts: GatewayParts, forwarder: Forwarder) -> dict[str, int]:
+    """Return what waits at this site itself: in the order in which it goes on from one to the next."""
+    found = {"requests": parts.subscriptions.gate.inside, "delayed_records": parts.delayed_records()}
+    found["unmatched_records"] = sum(
+        end - cursor for end, cursor in zip(parts.writer.log_ends, forwarder.cursors, strict=True)
     )
+    try:
+        sums = (await parts.backlogs.sums()).values()
+    except HttpProblem:  # It has started a moment ago, and counts.
+        return found | {"uncounted_backlogs": 1}
+    found["subscriptions"] = sum(each.behind for each in sums)
+    found["messages"] = sum(each.pending for each in sums)
+    return found
 
 
 def _move_parts_of(
@@ -143,25 +198,6 @@ def _move_parts_of(
     )
 
 
-def _links_of(
-    settings: GatewaySettings, clusters: Clusters, store: LinkStore, correspondence: Correspondence
-) -> Links:
-    """Return the links to the neighbours that the settings name."""
-    key = None if settings.peer_key_file is None else read_peer_key(settings.peer_key_file)
-    own = settings.broker_settings
-    return Links(
-        clusters,
-        store,
-        routing=own.routing,
-        peers={name: each.url for name, each in own.neighbours().items()},
-        key=key,
-        tls=caller_context(settings.peer_ca_file),
-        receipts=Receipts(clusters, correspondence),
-        rates=LinkRates(settings.peer_bytes_per_s, settings.peer_catch_up_bytes_per_s),
-        filters=read_link_filters(settings.peer_filter_file, own.neighbours()),
-    )
-
-
 def _check_revision(store: LinkStore, revision: int, root: object) -> None:
     """Raise FormatError if other brokers know later subscriptions than the registry has."""
     told = max((each.through for each in store.correspondents().values()), default=0)
@@ -169,31 +205,4 @@ def _check_revision(store: LinkStore, revision: int, root: object) -> None:
         raise FormatError(
             f"{root}: other brokers know the subscriptions up to revision {told}, but the registry has"
             f" {revision}: it was put back from a copy. Give the broker a new name, and move links.db away"
-        )
-
-
-def _clusters_of(own: BrokerSettings, store: LinkStore, root: object) -> Clusters:
-    version, stored = store.row()
-    rows = decode_rows(stored)
-    _check_routing(own, rows, root)
-    return Clusters(
-        str(own.name),
-        store.identity,
-        own.all_clusters(),
-        {name: each.cluster for name, each in own.neighbours().items()},
-        max(version, time.time_ns() // 1_000_000),
-        rows,
-    )
-
-
-def _check_routing(own: BrokerSettings, rows: Sequence[Row], root: object) -> None:
-    """Raise FormatError if the links were made with another routing protocol.
-
-    Other brokers' filters, and events that wait, are those of that protocol.
-    """
-    made = {MERC if row.cluster and LINK not in row.cluster else FBR if row.cluster else DDBR for row in rows}
-    if any(row.name == own.name for row in rows) and made != {own.routing}:
-        raise FormatError(
-            f"{root}: its links were made with --routing {', '.join(sorted(made))}, not {own.routing}: give"
-            " the broker a new name, and move links.db away"
         )

@@ -47,7 +47,7 @@ class Receipts:
         """Return the receipts whose next hop is a neighbour; `sent` is called once it has them."""
         due = [each for each in self._passed_on.values() if self._clusters.path(each.to) == peer]
         now_s = self._clock_s()
-        for name in self._clusters.brokers:
+        for name in () if self._clusters.is_relay else self._clusters.brokers:
             if self._clusters.path(name) != peer:
                 continue
             broker = self._correspondence.brokers.get(name)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from fieldfare.gateway.writer import WriterClosed
+from fieldfare.gateway.problems import WriterClosed
 from fieldfare.storage.errors import StorageError
 
 RETRY_S, RETRY_MAX_S = 1.0, 60.0

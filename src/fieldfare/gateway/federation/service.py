@@ -15,6 +15,8 @@ from typing import Any
 from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.custody import REROUTED_BATCH_SIZE, Custody, again
+from fieldfare.gateway.federation.departure import Departure
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.inbox import Inbox, missing
 from fieldfare.gateway.federation.interest import InterestSender
@@ -22,13 +24,13 @@ from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, Links
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.receipts import marked_again
 from fieldfare.gateway.federation.topology import NO_PATH
-from fieldfare.gateway.federation.wire import Lost, decode_entry, encoder
-from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.writer import Writer, WriterClosed
+from fieldfare.gateway.federation.wire import Lost, decode_entry
+from fieldfare.gateway.problems import WriterClosed
+from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets, Subscription
 from fieldfare.storage.brokers import BrokerStore
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import LinkStore, Outbox, Part
+from fieldfare.storage.links import LinkStore, Part
 
 POLL_S = 0.01
 """Seconds between looks for changes of filters and for matches, while nothing was received."""
@@ -36,8 +38,6 @@ POLL_S = 0.01
 RETRY_S = 1.0
 OUTBOXES_LOOK = 100
 """Steps between two looks at the size of the outboxes."""
-
-REROUTED_BATCH_SIZE = 1_000
 
 CONFIRMED_S = 1.0
 """Minimum seconds between two looks at receipts."""
@@ -65,18 +65,21 @@ class Federation:
         writer: Writer,
         moves: Moves,
         balancer: Balancer,
+        departure: Departure,
     ) -> None:
         self._clusters = clusters
         self._store = store
         self._brokers = brokers
         self._correspondence = correspondence
         self.links = links
+        self.custody = Custody(clusters, store, links)
         self._inbox = inbox
         self._interest = interest
         self._forwarder = forwarder
         self._writer = writer
         self.moves = moves
         self.balancer = balancer
+        self.departure = departure
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
@@ -90,11 +93,7 @@ class Federation:
 
     def start(self) -> None:
         """Start sending, receiving and moving, on the running event loop."""
-        # The next link that comes up gives them another way.
-        for name in self._store.outboxes():
-            if name != NO_PATH and name not in self.links.peers:
-                self._store.take_back(name, _again)
-        self.links.start()
+        self.custody.start()
         self.balancer.start()
         self._moving = asyncio.create_task(self._move())
 
@@ -147,6 +146,8 @@ class Federation:
 
     async def _step(self) -> bool:
         """Move what there is to move; return whether there was anything."""
+        if self._clusters.has_left:
+            return False
         if self.links.receipts.is_fresh and time.monotonic() >= self._confirmed_s:
             await self._confirm()
         if time.monotonic() >= self._again_s:
@@ -156,7 +157,8 @@ class Federation:
         stamp = self._writer.stamp
         is_idle = stamp == self._published and not self._forwarder.is_behind
         has_news = self._has_news or self._inbox.is_due
-        if is_idle and not (has_news or self._forwarder.has_counts_due or self.moves.is_due):
+        is_due = self._forwarder.has_counts_due or self.moves.is_due or self.departure.is_due
+        if is_idle and not (has_news or is_due):
             return False
         self._has_news = False
         await self._forget_removed()
@@ -165,15 +167,9 @@ class Federation:
         has_sent = await self.moves.step() if self.moves.is_due else False
         # Answers that messages of moves got in the inbox's step.
         has_sent |= has_moved
-        if self.links.must_reroute:
-            self.links.must_reroute = False
-            try:
-                await asyncio.to_thread(self._reroute)
-            except BaseException:
-                self.links.must_reroute = True
-                raise
-            self.links.is_held = self.links.must_reroute
-            has_sent = True
+        if self.departure.is_due:
+            has_sent |= await self.departure.step()
+        has_sent |= await self.custody.reroute()
         has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
         self._published = stamp
         if has_sent:
@@ -191,20 +187,14 @@ class Federation:
             stored = await asyncio.to_thread(self._brokers.brokers)
             self._correspondence.brokers = {each.name: each for each in stored}
             state = replace(state, is_removed=True, ahead=None, pending=None)
-            await self._finish_requests(name)
+            await self.custody.finish_requests(name)
             # Before the last step: after a kill in between, the next start sends all of it again.
             await asyncio.to_thread(self._send_again, f"the broker {name} was removed")
-            await asyncio.to_thread(self._store.forget, state, _again)
+            await asyncio.to_thread(self._store.forget, state, again)
             self._correspondence.put([state])
             self.links.must_reroute = True
             # An answer that was under way may have moved an entry to the copies only now.
             self._again_s = time.monotonic() + AGAIN_S
-
-    async def _finish_requests(self, name: str) -> None:
-        """Wait for an answer of a removed neighbour that is being processed; there are no later ones."""
-        if name in self.links.peers:
-            async with self.links.peers[name].acknowledging:
-                pass
 
     def _send_again(self, reason: str) -> None:
         """Send what a broker between may have had: entries that are not confirmed, counts, moves."""
@@ -234,25 +224,6 @@ class Federation:
             self._is_full = self._store.used_bytes() > OUTBOXES_MAX_BYTES
         self._steps += 1
         return has_sent if self._is_full else self._forwarder.step() or has_sent
-
-    def _reroute(self) -> None:
-        """Give entries that were never sent another way, where theirs is cut and there is one."""
-        cut = [name for name in self.links.peers if not self._clusters.is_up(name)]
-        after = 0
-        while found := self._store.unsent((NO_PATH, *cut), after, REROUTED_BATCH_SIZE):
-            after = found[-1][0]
-            rerouted: list[tuple[int, list[Part]]] = []
-            for id, peer, stored in found:
-                entry = decode_entry(stored)
-                if isinstance(entry, Lost):
-                    continue
-                ways = [(hop or peer, part) for hop, part in self._clusters.split(entry, entry.destinations)]
-                if ways != [(peer, stored)]:  # None where all destinations were removed.
-                    rerouted.append((id, ways))
-            if rerouted:
-                self._store.reroute(rerouted)
-            if len(found) < REROUTED_BATCH_SIZE:
-                break
 
     # For maintenance
 
@@ -285,25 +256,16 @@ class Federation:
         self.links.poke()
         return state
 
-    async def remove(self, name: str) -> None:
-        """Remove another broker from these sites for good.
+    async def leave(self, *, is_forced: bool) -> dict[str, Any]:
+        """Begin to leave the sites: see `Departure.begin`."""
+        await self.departure.begin(is_forced=is_forced)
+        return self.departure.document()
 
-        Raises
-        ------
-        HttpProblem
-            It is this broker, it is not known here, or it can be reached.
-        """
-        if name in self._clusters.removed:
-            return
-        if name == self._clusters.name or self._clusters.cluster_of(name) is None:
-            detail = f"{name!r:.80} is not another broker that {self._clusters.name!r} knows."
-            raise HttpProblem(404, "unknown-broker", detail, hint="`fieldfare brokers` shows them.")
-        if self._clusters.path(name) is not None:
-            detail = f"The broker {name!r} can be reached: what it has for others would be lost."
-            hint = "Stop it; `fieldfare brokers` shows when there is no path to it."
-            raise HttpProblem(409, "broker-reachable", detail, hint=hint)
-        await self.links.remove(name)
-        logger.warning("the broker %s was removed", name)
+    async def stay(self) -> dict[str, Any]:
+        """Cancel leaving: see `Departure.cancel`."""
+        await self.departure.cancel()
+        self.wake()
+        return self.departure.document()
 
     def document(self) -> dict[str, Any]:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
@@ -313,8 +275,9 @@ class Federation:
         return {
             "broker": self._clusters.name,
             "routing": self.links.routing,
+            "state": self.departure.state,
             "clusters": [name for name in self._clusters.names if name],
-            "links": [self._link(name, outboxes) for name in self.links.peers],
+            "links": self.custody.links_document(outboxes),
             "brokers": [self._broker(name, rows) for name in sorted({*rows, *self._correspondence.names})],
             "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
             "kept_entries": kept_entries,
@@ -328,31 +291,14 @@ class Federation:
             "moves": self.moves.counts(),
         }
 
-    def _link(self, name: str, outboxes: Mapping[str, Outbox]) -> dict[str, Any]:
-        peer, fill = self.links.peers[name], outboxes.get(name, Outbox(0, 0, 0))
-        return {
-            "peer": name,
-            "url": peer.url,
-            "cluster": self._clusters.cluster_of_peer(name) or None,
-            "is_up": self._clusters.is_up(name),
-            "trouble": peer.trouble or None,
-            "outbox_entries": fill.entries,
-            "outbox_bytes": fill.bytes,
-            "unacknowledged": fill.sent,
-            "received_to": self._store.watermark(name),
-            "sent_requests": peer.requests,
-            "sent_entries": peer.entries,
-            "sent_bytes": peer.bytes,
-            "withheld_events": peer.withheld,
-        }
-
     def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
         found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
         found["is_removed"] = name in self._clusters.removed
-        if name == self._clusters.name:
-            return found
+        found["is_leaving"], found["is_relay"] = bool(row and row.is_leaving), bool(row and row.is_relay)
+        if name == self._clusters.name or found["is_relay"]:
+            return found | {"next_hop": self._clusters.path(name)}
         return found | {
             "cluster": self._clusters.cluster_of(name) or None,
             "next_hop": self._clusters.path(name),
@@ -366,8 +312,3 @@ class Federation:
             "waits_for_filters": name in self._inbox.without_filters and not state.is_removed,
             "sent_twice": state.repeats,
         }
-
-
-def _again(data: bytes) -> bytes:
-    """Return an encoded entry marked as one that its destination may have."""
-    return encoder.encode(marked_again(decode_entry(data)))

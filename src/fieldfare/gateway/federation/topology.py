@@ -46,6 +46,8 @@ class Topology:
         The names of its neighbours in the cluster.
     version, rows
         The version of its own row, and the rows of all brokers, as stored last.
+    is_relay
+        Whether this broker only passes entries on.
     """
 
     def __init__(
@@ -56,22 +58,31 @@ class Topology:
         peers: Iterable[str],
         version: int,
         rows: Sequence[Row],
+        *,
+        is_relay: bool = False,
     ) -> None:
         self._lock = threading.Lock()
         self.cluster = cluster
         self.name = name
         self._beyond = {row.name: row.beyond for row in rows if row.name != name}
+        self._relays = {row.name for row in rows if row.is_relay and row.name != name}
+        if is_relay:
+            self._relays.add(name)
         self._state = new_state(name, identity, Ddbr())
         self._overlay = self._state.multicast.overlays.setdefault("", Overlay(name))
         self._state.multicast.links.update({peer: Link(peer, ("",)) for peer in peers})
-        self._overlay.merge(_to_row(row) for row in rows if row.name != name)
+        # Among the stored rows its own one is of a removed broker only if this broker has left by itself.
+        self._overlay.merge(_to_row(row) for row in rows if row.name != name or row.is_removed)
+        self.is_leaving = any(row.name == name and row.is_leaving for row in rows)
+        """Whether this broker is leaving, so that others send nothing through it."""
         self.version = version
         self._write_own_row()
 
     def _write_own_row(self) -> None:
         self.version += 1
         links = tuple((link.peer, link.latency_ms) for link in self._links() if link.is_up)
-        self._overlay.merge([LinkRow(self.name, self._state.identity, self.version, links)])
+        row = LinkRow(self.name, self._state.identity, self.version, links, is_leaf=self.is_leaving)
+        self._overlay.merge([row])
 
     def _links(self) -> list[Link]:
         return [link for _, link in sorted(self._state.multicast.links.items())]
@@ -89,10 +100,22 @@ class Topology:
             return [name for name in self._overlay.members() if name != self.name]
 
     @property
-    def removed(self) -> frozenset[str]:
-        """The names of the brokers that were removed for good."""
+    def relays(self) -> frozenset[str]:
+        """The names of the brokers that only pass entries on."""
         with self._lock:
-            return frozenset(self._overlay.removed)
+            return frozenset(self._relays)
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The names of the other brokers that were removed for good."""
+        with self._lock:
+            return frozenset(self._overlay.removed - {self.name})
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this broker has left for good."""
+        with self._lock:
+            return self.name in self._overlay.removed
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -107,6 +130,8 @@ class Topology:
                     self.cluster,
                     self._beyond.get(row.name, ()),
                     row.is_removed,
+                    row.is_leaf,
+                    row.name in self._relays,
                 )
                 for _, row in sorted(self._overlay.rows.items())
             )
@@ -129,8 +154,24 @@ class Topology:
         """Remove another broker for good."""
         with self._lock:
             identity = self._overlay.rows[name].identity
-            self._overlay.merge([LinkRow(name, identity, REMOVED_VERSION, (), is_removed=True)])
+            self._overlay.merge([_left(name, identity)])
             self._leave_removed()
+
+    def set_leaving(self, *, is_leaving: bool) -> None:
+        """Say whether this broker is leaving."""
+        with self._lock:
+            self.is_leaving = is_leaving
+            self._write_own_row()
+
+    def leave(self) -> None:
+        """Leave for good: this broker's own row is that of a removed one."""
+        with self._lock:
+            self._overlay.merge([_left(self.name, self._state.identity)])
+
+    def parted_by_leaving(self) -> list[str]:
+        """Return brokers that some of the others reach through this one only."""
+        with self._lock:
+            return self._overlay.parted_by(self.name, self._overlay.rows.keys() - self._relays)
 
     def _leave_removed(self) -> None:
         """Take links to removed brokers down."""
@@ -197,8 +238,10 @@ class Topology:
                 raise RefusedError(f"The brokers would have more than {LINKS_TOTAL_MAX} links.")
             self._check_ring(rows, peer, elsewhere)
             newer = self._overlay.merge(row for row in given if row.name != self.name)
-            written = {row.name: row.beyond for row in rows}
-            self._beyond.update((row.name, written[row.name]) for row in newer)
+            written = {row.name: row for row in rows}
+            self._beyond.update((row.name, written[row.name].beyond) for row in newer)
+            for row in newer:
+                (self._relays.add if written[row.name].is_relay else self._relays.discard)(row.name)
             self._leave_removed()
             # A row of its own that is newer was written before this broker's file was restored.
             mine = [row.version for row in given if row.name == self.name]
@@ -266,5 +309,11 @@ class Topology:
 
 def _to_row(row: Row) -> LinkRow:
     if row.is_removed:
-        return LinkRow(row.name, row.identity, REMOVED_VERSION, (), is_removed=True)
-    return LinkRow(row.name, row.identity, row.version, tuple((peer, 1.0) for peer in row.links))
+        return _left(row.name, row.identity)
+    links = tuple((peer, 1.0) for peer in row.links)
+    return LinkRow(row.name, row.identity, row.version, links, is_leaf=row.is_leaving)
+
+
+def _left(name: str, identity: str) -> LinkRow:
+    """Return the row of a broker that was removed, or has left."""
+    return LinkRow(name, identity, REMOVED_VERSION, (), is_removed=True)

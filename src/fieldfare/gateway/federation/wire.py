@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fieldfare.gateway.names import NAME
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.subscriptions import NAME
 from fieldfare.model import RECORD_EVENTS_MAX
 from fieldfare.routing.messages import REVISION_MAX
 
@@ -114,13 +114,18 @@ class FilterChange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Interest(msgspec.Struct, tag="interest", frozen=True):
-    """Changes of the source's filters; with `theirs`, they are complete up to this revision of the source."""
+    """Changes of the source's filters; with `theirs`, they are complete up to this revision of the source.
+
+    `is_all` says that the source has no other filters than these: earlier ones are removed. Brokers of
+    earlier versions keep them.
+    """
 
     source: _Name
     destinations: _Destinations
     sequence: _Number
     filters: Annotated[tuple[FilterChange, ...], msgspec.Meta(max_length=FILTERS_MAX)]
     theirs: _Number | None = None
+    is_all: bool = False
 
 
 class Counts(msgspec.Struct, tag="counts", frozen=True):
@@ -232,7 +237,13 @@ class Row(msgspec.Struct, frozen=True):
     beyond
         The other clusters that are reached over this broker, if it is an edge broker.
     is_removed
-        An operator has removed the broker for good: any broker may write this, and no later row counts.
+        The broker has left, or an operator has removed it for good: any broker may write this, and no later
+        row counts.
+    is_leaving
+        The broker is leaving, and passes nothing on: paths end at it. Brokers of earlier versions ignore it.
+    is_relay
+        The broker only passes entries on: it has no filters and events, and gets none. Brokers of earlier
+        versions do not know that, and wait for its answers.
     """
 
     name: _Name
@@ -242,6 +253,8 @@ class Row(msgspec.Struct, frozen=True):
     cluster: _Cluster = ""
     beyond: Annotated[tuple[_Cluster, ...], msgspec.Meta(max_length=CLUSTERS_MAX)] = ()
     is_removed: bool = False
+    is_leaving: bool = False
+    is_relay: bool = False
 
 
 _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]

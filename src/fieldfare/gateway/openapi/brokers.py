@@ -20,7 +20,7 @@ from fieldfare.gateway.openapi.words import (
     record,
     string,
 )
-from fieldfare.gateway.routes.brokers import BalanceBody, MoveBody
+from fieldfare.gateway.routes.brokers import BalanceBody, LeaveBody, MoveBody
 
 _LINK = record(
     {
@@ -44,6 +44,8 @@ _BROKER = record(
         "name": string("Name of the broker."),
         "links": array(string(), "The neighbours to which its links are up."),
         "is_removed": {"type": "boolean", "description": "Whether it was removed for good."},
+        "is_leaving": {"type": "boolean", "description": "Whether it says that it is leaving."},
+        "is_relay": {"type": "boolean", "description": "Whether it only passes entries on."},
         "cluster": {"type": ["string", "null"], "description": "The cluster shared with it, if it has one."},
         "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
         "filters": integer("Filters of its subscribers that are known here."),
@@ -64,6 +66,7 @@ _STATE = record(
     {
         "broker": string("The name of this broker."),
         "routing": string("The routing protocol: ddbr, fbr or merc."),
+        "state": string("Whether it leaves: staying, closing, withdrawn, left; or relay."),
         "clusters": array(string(), "The clusters of this broker; none with the protocol ddbr."),
         "links": array(_LINK, "The links to neighbours."),
         "brokers": array(_BROKER, "All brokers that this one knows, itself included."),
@@ -200,9 +203,62 @@ _BALANCE: Json = path(
     ),
 )
 
+_DEPARTURE = record(
+    {
+        "broker": string("The name of this broker."),
+        "state": string(
+            "`staying`; `closing`: it takes nothing new; `withdrawn`: others are told that it has no filters;"
+            " `left`: all others refuse it."
+        ),
+        "waits_for": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "What must be done here first, by kind; only numbers above 0.",
+        },
+        "sites": array(string(), "The brokers that have not heard or confirmed everything."),
+        "untold": array(string(), "The neighbours that do not know yet that it has left."),
+    }
+)
+_LEAVE: Json = path(
+    "/v1/leave",
+    get=operation(
+        "get_leave",
+        "Whether this broker is leaving, and what it waits for",
+        answers={
+            "200": answer("The state.", _DEPARTURE),
+            "404": problem("This service is no broker."),
+        },
+    ),
+    post=operation(
+        "leave",
+        "Leave the sites in good order",
+        "From now on events, and new or replaced subscriptions, are refused with 503 (`leaving`). The broker"
+        " leaves once all that it holds is with others, and its subscribers have all that came for them."
+        " A repeated request changes nothing.",
+        takes=body(described(LeaveBody), {"force": False}),
+        answers={
+            "202": answer("It is leaving; that goes on by itself.", _DEPARTURE),
+            "404": problem("This service is no broker."),
+            "409": problem("Others would be parted: `cut-vertex`, `cannot-leave`."),
+        },
+        problems="400",
+    ),
+    delete=operation(
+        "stay",
+        "Cancel leaving",
+        "Subscriptions here count again at all other brokers, from one place on.",
+        answers={
+            "200": answer("It stays.", _DEPARTURE),
+            "404": problem("This service is no broker."),
+            "409": problem("It has left already: `has-left`."),
+        },
+    ),
+)
+
 BROKERS: Json = {
     **_MOVES,
     **_BALANCE,
+    **_LEAVE,
     **path(
         "/v1/brokers",
         get=operation(

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fieldfare.gateway.fair_queue import FairQueue, SharedCapacity
+from fieldfare.gateway.problems import WriterClosed
 from fieldfare.gateway.publishing.appender import Appender
-from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.delayed import DelayedRecords, DueRecord, StoredDelayed, Waiting
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import NewRecord

@@ -42,6 +42,19 @@ class BalanceBody(msgspec.Struct, forbid_unknown_fields=True):
     drain: bool = False
 
 
+class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
+    """An operator's decision that this broker leaves the sites.
+
+    Attributes
+    ----------
+    force
+        Leave even if others have no path to one another without this broker.
+    """
+
+    force: bool = False
+
+
+_leave_body = msgspec.json.Decoder(LeaveBody)
 _balance_body = msgspec.json.Decoder(BalanceBody)
 _move_body = msgspec.json.Decoder(MoveBody)
 
@@ -101,10 +114,25 @@ class BrokerRoutes:
         body = await self.bodies.read_json(request, _balance_body, BODY_MAX_BYTES)
         return json_response(await self._federation().balance(is_drain=body.drain), 202)
 
+    async def get_leave(self, request: Request) -> Response:
+        """Return whether this broker is leaving, and what it waits for."""
+        return json_response(self._federation().departure.document())
+
+    async def leave(self, request: Request) -> Response:
+        """Begin to leave the sites in good order; it goes on by itself."""
+        federation = self._federation()
+        body = await self.bodies.read_json(request, _leave_body, BODY_MAX_BYTES)
+        return json_response(await federation.leave(is_forced=body.force), 202)
+
+    async def stay(self, request: Request) -> Response:
+        """Cancel leaving."""
+        await drain(request, 0)
+        return json_response(await self._federation().stay())
+
     async def remove_broker(self, request: Request) -> Response:
         """Remove a broker that is gone for good; nothing is kept for it any more."""
         await drain(request, 0)
-        await self._federation().remove(request.path_params["broker"])
+        await self._federation().custody.remove(request.path_params["broker"])
         return Response(status_code=204)
 
     def _federation(self) -> Federation:

@@ -17,9 +17,8 @@ import msgspec
 from starlette.requests import HTTPConnection
 
 from fieldfare.gateway.admission.bodies import JSON_INLINE_BYTES, Bodies, parse_json
-from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.problems import HttpProblem, WriterClosed
 from fieldfare.gateway.routes.acks import AckBody, ExtendBody, NackBody, Settling, TerminateBody
-from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import StorageError
 
 logger = logging.getLogger("fieldfare.gateway")

@@ -60,6 +60,14 @@ class EventRoutes:
 
     async def publish(self, request: Request) -> Response:
         """Append the events of one request as one record."""
+        gate = self.subscriptions.gate
+        if gate.refusal:
+            await drain(request, 0)
+        with gate.entered():
+            return await self._checked(request)
+
+    async def _checked(self, request: Request) -> Response:
+        """Publish the events of a request that may be accepted, and note where one is refused for good."""
         name = request.path_params["space"]
         try:
             space = self.subscriptions.check_space(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated
@@ -15,7 +16,6 @@ from fieldfare.gateway.admission.callers import OF_SPACES, Caller, Right, caller
 from fieldfare.gateway.admission.keyring import Keyring, key_document
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
-from fieldfare.gateway.subscriptions import Subscriptions
 
 BODY_MAX_BYTES = 64 << 10
 NOTE_MAX_CHARS = 200
@@ -40,10 +40,13 @@ _key_body = msgspec.json.Decoder(KeyBody)
 
 @dataclass(frozen=True, slots=True)
 class KeyRoutes:
-    """Routes for API keys."""
+    """Routes for API keys.
+
+    `check_space` returns the key of a space, or raises a problem for an unknown one.
+    """
 
     keyring: Keyring
-    subscriptions: Subscriptions
+    check_space: Callable[[str], str]
     bodies: Bodies
 
     async def list_keys(self, request: Request) -> Response:
@@ -57,8 +60,7 @@ class KeyRoutes:
         body = await self.bodies.read_json(request, _key_body, BODY_MAX_BYTES)
         rights = _known_rights(body.rights)
         _check_rights(by, body, rights)
-        check = self.subscriptions.check_space
-        key, text = await self.keyring.create(by, body.space, rights, body.note, check)
+        key, text = await self.keyring.create(by, body.space, rights, body.note, self.check_space)
         headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
         return json_response({"key": text, **key_document(key)}, 201, headers)
 

@@ -83,7 +83,8 @@ class QuarantineRoutes:
         producer = f"{_NO_HEADER}quarantine/{place[0]}-{place[1]}-0"
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
         try:
-            made = await self.writer.append(again)
+            with self.subscriptions.gate.entered():
+                made = await self.writer.append(again)
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
         if not made.duplicate:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.transports.steps import SentPieces
+from fieldfare.gateway.sent_pieces import SentPieces
 
 BODY_MAX_BYTES = 1 << 20
 """Maximum bytes of a request about messages; a longer one gets 413."""

@@ -12,10 +12,10 @@ from starlette.types import Receive
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.delivery.records import PARTS, write_pulled
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.sent_pieces import SentPieces
 from fieldfare.gateway.transports.steps import (
     SENT_BATCH_SIZE,
     Disconnect,
-    SentPieces,
     first_step,
     next_step,
 )

@@ -94,6 +94,8 @@ class SqlBrokers(SqlRegistry):
         theirs: int | None,
         ends: Offsets,
         now_ms: int,
+        *,
+        is_all: bool = False,
     ) -> int:
         with self._write() as connection:
             counters = counting.read_all(connection, self._unusable)
@@ -108,6 +110,9 @@ class SqlBrokers(SqlRegistry):
                 return counters[REVISION]
             if sequence != broker.sequence + 1:
                 raise RegistryError(f"message {broker.sequence + 1} of the broker {name!r} is missing")
+            if is_all:
+                self._remove_filters(connection, _is_of(broker.number), ends, now_ms)
+                counters = counting.read_all(connection, self._unusable)
             changes = [_change(broker.number, each) for each in filters]
             batch = ChangeBatch(ends, now_ms, self.standing(connection, changes), counters[REVISION], number)
             for change in changes:
@@ -121,6 +126,16 @@ class SqlBrokers(SqlRegistry):
                 connection.execute(sa.delete(_runs).where(is_run))
                 run = {"number": broker.number, "revision": batch.revision, "theirs": theirs}
                 connection.execute(sa.insert(_runs), with_checksums(_runs, [run]))
+        return batch.revision
+
+    def next_revision(self, nothing: RemoteFilter, ends: Offsets, now_ms: int) -> int:
+        put = _change(0, nothing)
+        with self._write() as connection:
+            counters = counting.read_all(connection, self._unusable)
+            batch = ChangeBatch(ends, now_ms, {}, counters[REVISION], counters[NUMBER])
+            batch.apply(put)
+            batch.apply(Remove(put.space, put.id))
+            write_batch(connection, batch, counters)
         return batch.revision
 
     def forget_broker(self, name: str, ends: Offsets, now_ms: int) -> int:

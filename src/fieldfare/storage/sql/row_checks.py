@@ -14,7 +14,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from fieldfare.matching.libraries import library_of
 from fieldfare.model import INTEREST
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
@@ -184,6 +183,8 @@ def _standing_with(connection: sa.Connection, revision: int) -> tuple[str, int, 
 def _compiled_again(path: Path, revision: int, text: str, dialect: str) -> Any:
     said = f"the compiled filter of revision {revision} has changed on the disk"
     try:
+        from fieldfare.matching.libraries import library_of  # Only if needed: it loads Arrow and numba.
+
         compiled = library_of(dialect).compile(text, dialect)
     except ValueError as error:
         note_corruption(path, f"compiled-{revision}", f"{said} and cannot be compiled again: {error}")

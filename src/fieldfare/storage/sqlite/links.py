@@ -262,6 +262,10 @@ class SqliteLinks:
             size_bytes = kept.confirm(connection, receipts)
         self._count_kept(-size_bytes)
 
+    def receipts(self) -> Mapping[str, tuple[int, int]]:
+        with self._reading() as connection:
+            return kept.receipts(connection)
+
     def kept_through(self) -> int:
         with self._reading() as connection:
             return kept.last(connection)

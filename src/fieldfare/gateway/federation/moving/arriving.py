@@ -59,6 +59,8 @@ class Arriving:
         self._parts = book.parts
         self._url = url
         self._filter_max_bytes = filter_max_bytes
+        self.is_refusing = False
+        """Whether no further subscription may come, because this broker is leaving."""
 
     def repeat(self) -> None:
         """Send the last message of each session again: it may not have been sent, or be lost."""
@@ -78,6 +80,8 @@ class Arriving:
     async def _create(self, source: str, session: str, offer: Offer) -> None:
         put = await asyncio.to_thread(self._checked, offer)
         key = put.space, put.id
+        if self.is_refusing:
+            raise Unacceptable("the broker is leaving its sites")
         if len(self._book.in_state("arriving", "accepted", "counting", "ready")) >= ARRIVING_MAX:
             raise Unacceptable(f"{ARRIVING_MAX} subscriptions are arriving, the maximum")
         before = self._book.moves.get(key)

@@ -50,6 +50,7 @@ class Moves:
         self._digests: dict[Key, bytes] = {}
         """The digests of the valid tokens; a subscription has at most one."""
         self._next_s = 0.0
+        self._is_refusing = False
         inbox.on_move = self._receive
         self._leaving.resend()
         self._arriving.repeat()
@@ -150,6 +151,9 @@ class Moves:
         if self._parts.subscriptions.encryption(subscription.space) is not None:
             detail = "A subscription of an encrypted space cannot move: no other broker can match it."
             raise HttpProblem(409, "cannot-move", detail)
+        if self._is_refusing:
+            detail = f"The broker {clusters.name!r} is leaving its sites: nothing moves any more."
+            raise HttpProblem(409, "cannot-move", detail)
         if to not in clusters.brokers or clusters.path(to) is None:
             others = ", ".join(clusters.brokers) or "none"
             detail = f"The broker {to[:128]!r} cannot be reached; the others are: {others}."
@@ -170,6 +174,17 @@ class Moves:
     def call_on_step(self, stepped: Callable[[Move | None, Move | None], None]) -> None:
         """Call a function after each step with the move before and after it; None: there is none."""
         self._book.on_step = stepped
+
+    def refuse(self, *, arrivals: bool, departures: bool) -> None:
+        """Refuse further moves to this broker, and from it, or no longer: it is leaving, or stays."""
+        self._arriving.is_refusing = arrivals
+        self._is_refusing = departures
+
+    @property
+    def open(self) -> int:
+        """Number of moves that are under way, or whose end another broker has not confirmed."""
+        moves = list(self._book.moves.values())
+        return sum(each.state in _UNDER_WAY or (each.state == "moved" and not each.is_told) for each in moves)
 
     @property
     def is_under_way(self) -> bool:

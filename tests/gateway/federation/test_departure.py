@@ -1,0 +1,161 @@
+"""`fieldfare brokers leave`: a site leaves the others in good order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from federation_support import Site, sites
+from gateway_support import BATCH, encode, event, until
+from typer.testing import CliRunner
+
+from fieldfare.cli.app import app
+
+OF_ONE = "/v1/spaces/default/subscriptions/mine"
+
+
+def leave(site: Site, **body: Any) -> httpx.Response:
+    return site.client.post("/v1/leave", json=body)
+
+
+def state_of(site: Site) -> dict[str, Any]:
+    return dict(site.client.get("/v1/leave").json())
+
+
+def all_quiet(*among: Site) -> bool:
+    return all(site.is_quiet() for site in among)
+
+
+def refusal(site: Site) -> tuple[int, str]:
+    """Return the answer to a site's publisher."""
+    answer = site.client.post(
+        "/v1/spaces/default/events", content=encode([event(9, {"n": 9})]), headers=BATCH
+    )
+    return answer.status_code, answer.json().get("type", "").rpartition(":")[2]
+
+
+def command(site: Site, *options: str) -> tuple[int, str]:
+    said = CliRunner().invoke(app, ["brokers", "leave", *options, "--url", site.url])
+    return said.exit_code, " ".join(said.output.split())
+
+
+def test_a_site_leaves_and_nothing_is_lost(tmp_path: Path) -> None:
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        for site in (a, b, c):
+            site.subscribe("mine", "data.n >= 0")
+        until(lambda: all_quiet(a, b, c))
+        a.publish(1)
+        b.publish(2)
+        until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 2)
+        code, said = command(b, "--timeout", "1")
+        assert code == 1 and "1 subscriptions with a backlog, 2 messages of these" in said
+        until(lambda: state_of(b)["state"] == "withdrawn" and not state_of(b)["sites"])
+        assert a.of("b")["is_leaving"] and a.of("b")["filters"] == 0
+        a.publish(3)
+        assert refusal(b) == (503, "leaving")
+        put = b.client.put("/v1/spaces/default/subscriptions/late", json={"filter": "data.n > 0"})
+        assert put.status_code == 503
+        assert sorted(c.take("mine", 3)) == [1, 2, 3] == sorted(a.take("mine", 3))
+        b.stop()
+        b.start()
+        assert state_of(b)["state"] == "withdrawn" and refusal(b) == (503, "leaving")
+        assert sorted(b.take("mine", 2)) == [1, 2]
+        code, said = command(b, "--timeout", "30")
+        assert code == 0 and "the broker b has left: stop it" in said
+        until(lambda: a.of("b")["is_removed"] and c.of("b")["is_removed"])
+        a.publish(4)
+        assert c.take("mine", 1) == [4] == a.take("mine", 1)
+        b.stop()
+        b.start()
+        assert b.pull("mine") == [] and refusal(b) == (503, "leaving")
+        until(lambda: state_of(b) == {**state_of(b), "state": "left", "untold": []})
+        code, said = command(b, "--cancel")
+        assert code == 1 and "all others refuse its name for good" in said
+        assert leave(b).json()["state"] == "left"
+
+
+def test_a_site_between_others_leaves_only_if_it_is_forced(tmp_path: Path) -> None:
+    with sites(tmp_path, "abc", "ab bc") as (a, b, c):
+        c.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("c").get("filters") == 1 and all_quiet(a, b, c))
+        answer = leave(b)
+        assert answer.status_code == 409 and answer.json()["type"].endswith("cut-vertex")
+        assert answer.json()["parted"] == ["c"] and state_of(b)["state"] == "staying"
+        a.publish(1)
+        assert c.take("mine", 1) == [1]
+        assert leave(b, force=True).status_code == 202
+        until(lambda: state_of(b)["state"] == "left")
+        a.publish(2)
+        until(lambda: a.brokers()["without_path"] >= 1)
+
+
+def test_a_site_that_stays_after_all_gets_events_again(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        a.publish(1)
+        until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["state"] == "withdrawn" and not state_of(b)["sites"])
+        code, said = command(b, "--cancel")
+        assert code == 0 and "the broker b stays" in said
+        until(lambda: a.of("b")["filters"] == 1 and all_quiet(a, b))
+        a.publish(2)
+        b.publish(3)
+        assert sorted(b.take("mine", 3)) == [1, 2, 3]
+        assert not a.of("b")["is_leaving"]
+
+
+def test_subscriptions_that_are_moving_arrive_before_a_site_leaves(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        a.subscribe("other", "data.n >= 0")
+        until(lambda: b.counts(revision, "a") and all_quiet(a, b))
+        a.publish(1)
+        until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        b.client.post(f"{OF_ONE}/move", json={"to": "a"}).raise_for_status()
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["waits_for"].get("moves") == 1)
+        a.client.post("/v1/spaces/default/subscriptions/other/move", json={"to": "b"}).raise_for_status()
+        other = "/v1/spaces/default/subscriptions/other/move"
+        until(lambda: a.client.get(other).json().get("state") == "refused")
+        a.publish(2)
+        assert b.take("mine", 1) == [1]
+        until(lambda: state_of(b)["state"] == "left")
+        assert a.take("mine", 1) == [2]
+
+
+def test_delayed_events_are_sent_before_a_site_leaves(tmp_path: Path) -> None:
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        a.subscribe("mine", "data.n >= 0")
+        until(lambda: b.of("a").get("filters") == 1 and all_quiet(a, b))
+        later = {**BATCH, "Fieldfare-Deliver-After": "2"}
+        body = encode([event(5, {"n": 5})])
+        answer = b.client.post("/v1/spaces/default/events", content=body, headers=later)
+        assert answer.status_code == 202, answer.text
+        begun_s = time.monotonic()
+        assert leave(b).json()["state"] == "closing"
+        until(lambda: state_of(b)["waits_for"].get("delayed_records") == 1)
+        until(lambda: state_of(b)["state"] == "left")
+        assert time.monotonic() - begun_s > 1
+        assert a.take("mine", 1) == [5]
+
+
+def test_a_broker_that_knows_no_other_one_leaves_at_once(tmp_path: Path) -> None:
+    with sites(tmp_path, "a", "") as (a,):
+        assert leave(a).status_code == 202
+        until(lambda: state_of(a)["state"] == "left")
+
+
+def test_a_site_leaves_with_routing_by_filter_and_one_between_stays(tmp_path: Path) -> None:
+    with sites(tmp_path, "abc", "ab bc", routing="fbr") as (a, b, c):
+        a.subscribe("mine", "data.n >= 0")
+        until(lambda: c.of("b").get("filters") == 1 and all_quiet(a, b, c))
+        c.publish(1)
+        assert leave(b, force=True).json()["type"].endswith("cannot-leave")
+        assert leave(c).status_code == 202
+        until(lambda: state_of(c)["state"] == "left" and b.of("c")["is_removed"])
+        b.publish(2)
+        assert a.take("mine", 2) == [1, 2]

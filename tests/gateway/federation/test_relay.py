@@ -1,0 +1,190 @@
+"""`fieldfare relay`: a process between two sites passes their events on, with neither Spark nor Java."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from federation_support import Site, free_port
+from gateway_support import DEADLINE_S, until
+
+from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.wire import Row
+from fieldfare.gateway.relay import RelayGateway
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.storage.errors import FormatError
+
+ROUNDS = 4
+
+
+class RelayProcess:
+    """A relay in a process of its own, between two sites."""
+
+    def __init__(self, root: Path, *sites: Site, **environment: str) -> None:
+        self._environment = environment
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = root / "hub.log"
+        self._command = [sys.executable, "-m", "fieldfare", "relay", "--data", str(root / "hub")]
+        self._command += ["--broker", "hub", "--port", str(self.port)]
+        for site in sites:
+            self._command += ["--peer", f"{site.name}={site.url}"]
+
+    def start(self) -> None:
+        environment = {"PATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment |= self._environment
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=environment, stdout=log, stderr=log)
+        until(self.is_alive)
+
+    def is_alive(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/healthz").status_code == 200
+        return False
+
+    def stop(self, how: signal.Signals) -> int:
+        self._process.send_signal(how)
+        return self._process.wait(DEADLINE_S)
+
+    def state(self) -> Any:
+        return httpx.get(f"{self.url}/v1/brokers").json()
+
+
+@contextlib.contextmanager
+def line(root: Path) -> Iterator[tuple[Site, RelayProcess, Site]]:
+    """Start a - hub - b."""
+    a, b = (Site(root / name, name, free_port()) for name in "ab")
+    hub = RelayProcess(root, a, b)
+    a.peers = b.peers = {"hub": hub.port}
+    with contextlib.ExitStack() as stack:
+        hub.start()
+        stack.callback(lambda: hub.stop(signal.SIGKILL))
+        for site in (a, b):
+            site.settings = {"public_url": site.url}
+            site.start()
+            stack.callback(site.stop)
+        yield a, hub, b
+
+
+def test_a_relay_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    with line(tmp_path) as (a, hub, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a"))
+        published = 0
+        for _ in range(ROUNDS):
+            for _ in range(25):
+                a.publish(published)
+                published += 1
+            assert hub.stop(signal.SIGKILL) == -signal.SIGKILL
+            a.publish(published, published + 1)
+            published += 2
+            hub.start()
+        came = Counter(b.take("mine", published))
+        assert came == Counter(range(published))
+        until(lambda: not any(each["outbox_entries"] for each in hub.state()["links"]))
+        assert b.pull("mine") == []
+        assert [each["name"] for each in hub.state()["brokers"] if each["is_relay"]] == ["hub"]
+        assert a.of("hub") == {
+            "name": "hub", "links": ["a", "b"], "is_removed": False, "is_leaving": False, "is_relay": True,
+            "next_hop": "hub",
+        }  # fmt: skip
+        assert a.of("b")["next_hop"] == "hub"
+        # A receipt that was lost with the relay is repeated.
+        until(lambda: a.brokers()["kept_entries"] == 0)
+
+
+def test_a_subscription_moves_over_a_relay_and_a_site_leaves_behind_it(tmp_path: Path) -> None:
+    """Moves and departures wait for the word of all brokers: a relay has none to say."""
+    with line(tmp_path) as (a, _, b):
+        revision = b.subscribe("mine", "data.n >= 0")
+        until(lambda: b.counts(revision, "a") and a.of("b").get("filters") == 1)
+        a.publish(1)
+        assert b.take("mine", 1) == [1]
+        one = "/v1/spaces/default/subscriptions/mine"
+        b.client.post(f"{one}/move", json={"to": "a"}).raise_for_status()
+        until(lambda: a.client.get(one).status_code == 200)
+        b.publish(2)
+        assert a.take("mine", 1) == [2]
+        assert b.client.post("/v1/leave", json={}).status_code == 202
+        until(lambda: b.client.get("/v1/leave").json()["state"] == "left")
+        until(lambda: a.of("b")["is_removed"])
+
+
+def test_a_relay_has_no_spaces_and_says_so(tmp_path: Path) -> None:
+    with line(tmp_path) as (_, hub, _):
+        for method, path in (
+            ("POST", "/v1/spaces/default/events"),
+            ("GET", "/v1/spaces"),
+            ("GET", "/console"),
+        ):
+            answer = httpx.request(method, f"{hub.url}{path}")
+            assert answer.status_code == 501 and answer.json()["type"] == "urn:fieldfare:problem:relay"
+        until(lambda: httpx.get(f"{hub.url}/readyz").status_code == 200)
+        assert 'fieldfare_link_up{peer="b"}' in httpx.get(f"{hub.url}/metrics").text
+        assert hub.stop(signal.SIGTERM) == 0
+        hub.start()
+
+
+def test_a_relay_makes_keys_for_its_neighbours(tmp_path: Path) -> None:
+    admin = tmp_path / "admin.key"
+    admin.write_text("a" * 40)
+    hub = RelayProcess(tmp_path, Site(tmp_path / "a", "a", 9), FIELDFARE_ADMIN_KEY_FILE=str(admin))
+    hub.start()
+    try:
+        assert httpx.get(f"{hub.url}/v1/brokers").status_code == 401
+        by_admin = {"Authorization": f"Bearer {'a' * 40}"}
+        made = httpx.post(f"{hub.url}/v1/keys", headers=by_admin, json={"rights": ["broker"]})
+        assert made.status_code == 201
+        by_peer = {"Authorization": f"Bearer {made.json()['key']}"}
+        entries = f"{hub.url}/v1/brokers/a/entries"
+        assert httpx.post(entries, headers=by_peer).status_code == 415
+        assert httpx.post(entries).status_code == 401
+        body = {"rights": ["publish"], "space": "default"}
+        assert httpx.post(f"{hub.url}/v1/keys", headers=by_admin, json=body).status_code == 501
+    finally:
+        hub.stop(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"broker": "hub"}, "--peer"),
+        ({"broker": "hub", "peers": ("a=http://127.0.0.1:1",), "routing": "fbr"}, "--routing ddbr"),
+        ({"broker": "hub", "peers": ("a=http://127.0.0.1:1",), "balance": True}, "--balance"),
+    ],
+)
+def test_settings_that_do_not_fit_a_relay_are_refused(tmp_path: Path, given: Any, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        RelayGateway(GatewaySettings(data=tmp_path, **given))
+
+
+def test_the_directory_of_a_site_is_refused(tmp_path: Path) -> None:
+    with line(tmp_path) as (a, _, _):
+        until(lambda: a.of("b").get("destination") is not None)
+        a.stop()
+        settings = GatewaySettings(data=a.data, broker="a", peers=("hub=http://127.0.0.1:1",))
+        with pytest.raises(FormatError, match="is the data directory of a site"):
+            RelayGateway(settings)
+        a.start()
+
+
+def test_a_relay_is_no_destination_and_its_loss_parts_nobody() -> None:
+    rows = [Row("b", "i", 1, ("a", "hub")), Row("hub", "j", 1, ("a", "b"), is_relay=True)]
+    clusters = Clusters("a", "k", ("",), {"b": "", "hub": ""}, 1, rows)
+    for peer in ("b", "hub"):
+        clusters.set_up(peer, is_up=True)
+    assert clusters.brokers == ["b"] and clusters.path("hub") == "hub"
+    assert clusters.parted_by_leaving() == []
+    assert [row.name for row in clusters.rows if row.is_relay] == ["hub"]
+    clusters.merge("hub", [Row("hub", "j", 2, ("a", "b"))])
+    assert clusters.brokers == ["b", "hub"], "it has become a site"
