@@ -168,3 +168,18 @@ def test_the_filters_of_a_file_are_converted_to_lines_for_create(
     assert [each["id"] for each in document["converted"]] == ["boilers", "all"]
     assert [each["name"] for each in document["refused"]] == ["broken"]
     assert document["skipped"] == []
+
+
+def test_names_of_a_file_cannot_write_on_the_terminal(
+    service: FaultyService, fieldfare: Fieldfare, tmp_path: Path
+) -> None:
+    file = tmp_path / "rules.json"
+    name = "a\x1b[2J\nhint: b"
+    rules = [{"Name": name, "EventPattern": "{"}, {"Name": name, "State": "DISABLED"}]
+    file.write_text(json.dumps({"Rules": rules}))
+    result = fieldfare("subscriptions", "import", str(file), "--from", "eventbridge")
+    assert f"left out a\\x1b[2J\\nhint: b ({file}, Rules[1]): " in result.stderr
+    assert f"error: a\\x1b[2J\\nhint: b ({file}, Rules[0]): " in result.stderr
+    headers = json.dumps({"\x1b[2J": "x"})
+    result = fieldfare("filter", "convert", "--from", "rabbitmq", headers)
+    assert "header \\x1b[2J: " in result.stderr

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldfare.cli.output import EXIT_USAGE, fail, report_error, say
+from fieldfare.cli.output import EXIT_USAGE, fail, one_line, report_error, say
 from fieldfare.filters import FilterError
 from fieldfare.filters.foreign.items import DocumentError, Options
 from fieldfare.filters.foreign.systems import SYSTEMS, Conversion, System, Unconverted, convert_documents
@@ -145,9 +145,13 @@ def read_documents(files: Sequence[str], system: System, options: Options, prefi
 def report(refused: Sequence[Unconverted], skipped: Sequence[Unconverted]) -> None:
     """Report the filters that were refused, and those that were left out."""
     for each in skipped:
-        say(f"left out {each.name} ({each.place}): {each.reason}")
+        say(f"left out {_shown(each)}: {each.reason}")
     for each in refused:
-        report_error(f"{each.name} ({each.place}): {_with_hints(each.reason)}")
+        report_error(f"{_shown(each)}: {_with_hints(each.reason)}")
+
+
+def _shown(each: Unconverted) -> str:
+    return one_line(f"{each.name} ({each.place})")
 
 
 def _with_hints(reason: str) -> str:

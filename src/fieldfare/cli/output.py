@@ -58,7 +58,7 @@ def say(text: str) -> None:
 
 def report_error(text: str) -> None:
     """Print an error to stderr: ``error: ...``, then ``hint: ...`` on a separate line."""
-    head, *rest = text.split("\n")
+    head, *rest = map(one_line, text.split("\n"))
     console = err()
     console.print(f"[bold red]error:[/] {escape(head)}")
     for line in rest:

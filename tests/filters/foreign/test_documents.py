@@ -50,6 +50,7 @@ def test_json_objects_are_read() -> None:
         ('{"a": 5}', "a: a filter is a string"),
         ('{"a": "x", "a": "y"}', "the name 'a' twice"),
         ("{", "line 1, column 2: this is not JSON"),
+        ('{"a": 1e99999999999999999999}', "the exponent of 1e99999999999999999999 is too large"),
         ("a=\\ud800", "line 1: half of a character"),
     ],
 )

@@ -127,6 +127,8 @@ def test_a_trigger_without_a_filter_takes_all() -> None:
         ({"filter": {"attributes": {"type": 5}}}, "spec.filter.attributes.type: the value is a string"),
         ({"filter": {"attributes": {"my-ext": "5"}}}, "no event has a context attribute 'my-ext'"),
         ({"filter": {"attributes": {"time": "5"}}}, "Knative compares the time"),
+        # Go writes the time of an event without one as 0001-01-01: an empty string takes such an event, too.
+        ({"filter": {"attributes": {"time": ""}}}, "Knative compares the time"),
         ({"filter": {"sourceAndType": {"type": "a"}}}, "there is only spec.filter.attributes"),
     ],
 )
@@ -198,6 +200,10 @@ def test_triggers_of_several_brokers_need_a_choice() -> None:
         ("a: [1", "this is not YAML"),
         ("a: !!python/object:os.system x", "this is not YAML"),
         ("a: \x00", "this is not YAML"),
+        *(
+            (f"a: {value}", "not of the type")
+            for value in ("!!bool x", "!!timestamp x", "!!int ''", "!!map [x]")
+        ),
         ("? [a]\n: b", "a name is a string"),
     ],
 )

@@ -268,6 +268,16 @@ def test_one_output_and_one_policy_are_read_too() -> None:
     assert (one.id, one.filter) == ("subs", "ANY store IN data.store SATISFIES (store = 'x')")
 
 
+def test_the_option_is_the_scope_of_subscriptions_that_have_none() -> None:
+    policy = json.dumps({"store": ["x"]})
+    both = [
+        subscription(1, FilterPolicy=policy),
+        subscription(2, FilterPolicy=policy, FilterPolicyScope="MessageAttributes"),
+    ]
+    found = [each.filter for each in convert(both, Options(scope="MessageBody")).converted]
+    assert found == ["ANY store IN data.store SATISFIES (store = 'x')", "store = 'x'"]
+
+
 def test_subscriptions_of_two_topics_need_a_choice() -> None:
     documents = [subscription(1), subscription(2, ORDERS + "2")]
     with pytest.raises(DocumentError, match="choose one with --source"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from telemetry_support import PARENT, TRACE, SpanReceiver, context, said
 
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import SpanMetrics
+from fieldfare.gateway.telemetry.contexts import sampled_context
 from fieldfare.gateway.telemetry.exporting import SpanExport
 from fieldfare.gateway.telemetry.opening import open_spans
 
@@ -238,6 +240,37 @@ def test_a_missing_extra_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert open_spans({ENDPOINT: "http://127.0.0.1:9"}, metrics()[1]) is None
     assert "pip install 'fieldfare[otel]'" in caplog.text
+
+
+@pytest.mark.parametrize("queue", ["", "many"])
+def test_the_log_names_the_receiver_without_its_password(
+    queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = "http://ann:pass@word@127.0.0.1:9/otlp?token=word"
+    monkeypatch.setenv(ENDPOINT, endpoint)
+    caplog.set_level(logging.INFO)
+    spans = open_spans({ENDPOINT: endpoint, "OTEL_BSP_MAX_QUEUE_SIZE": queue}, metrics()[1])
+    if spans is not None:
+        asyncio.run(spans.close())
+    assert "exported to http://127.0.0.1:9/otlp" in caplog.text
+    assert "word" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "state", ["forged\nERROR line", "k=v\0", "=", ",".join(f"k{n}=v" for n in range(33))]
+)
+def test_a_publisher_cannot_write_into_the_log(
+    state: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each event with a wrong context would write a line, with what the publisher wrote in it."""
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
+    spans = open_spans({ENDPOINT: "http://127.0.0.1:9"}, metrics()[1])
+    assert spans is not None
+    caplog.clear()
+    sampled_context(context(), state)
+    sampled_context(context() + "-x" * 300, None)
+    assert caplog.text == ""
+    asyncio.run(spans.close())
 
 
 def test_a_gateway_without_a_receiver_imports_nothing(tmp_path: Path) -> None:

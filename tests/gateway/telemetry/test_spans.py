@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -210,6 +211,25 @@ def test_an_ack_up_to_a_position_acks_those_before_it_in_its_partition() -> None
     bench.spans.acked_up_to(keys[1], 2, RECEIVED_MS, RECEIVED_MS)
     acked = [(span.attributes or {})["messaging.message.id"] for span in bench.named("ack all")]
     assert acked == ["2-7-0", "2-8-0"]
+
+
+def test_acks_up_to_a_position_cost_nothing_for_events_of_other_subscriptions() -> None:
+    """Whoever publishes sampled events must not slow the acks of all others: 1,000 took a second."""
+    bench = Bench()
+    places = [place_of(2, number) for number in range(RECORDS_MAX)]
+    for number, place in enumerate(places):
+        bench.append(context(), at_ms=number * LIFE_MS / 2 / RECORDS_MAX, place=place)
+    keys = [place << INDEX_BITS for place in places]
+    bench.spans.fetched(keys, 1, "all", RECEIVED_MS)
+    began_s = time.perf_counter()
+    for _ in range(1_000):
+        bench.spans.acked_up_to(keys[-1], 2, RECEIVED_MS, RECEIVED_MS)
+    assert time.perf_counter() - began_s < 0.1
+    bench.spans.acked_up_to(keys[-1], 1, RECEIVED_MS, RECEIVED_MS)
+    acked = len(bench.named("ack all"))
+    assert acked > RECORDS_MAX / 2
+    bench.spans.acked_up_to(keys[-1], 1, RECEIVED_MS, RECEIVED_MS)
+    assert len(bench.named("ack all")) == acked
 
 
 def test_only_so_many_subscriptions_of_an_event_are_traced() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from fieldfare.filters.foreign.items import DocumentError
@@ -24,7 +24,7 @@ def read_document(text: str) -> Any:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse_constant
+            text, object_pairs_hook=_object, parse_float=_decimal, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
@@ -53,12 +53,19 @@ def refuse_depth(value: Any) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object has the name {twice[:60]!r} twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"an object has the name {name[:60]!r} twice")
+        found[name] = value
     return found
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"the exponent of {text[:60]} is too large") from None
 
 
 def _refuse_constant(name: str) -> None:

@@ -114,7 +114,7 @@ def _attribute(name: Any, value: Any) -> Expression:
         attribute = Options().attribute(name)
     except ValueError as error:
         raise refusal(f"{place}: {error.args[0]}") from None
-    if name in _NOT_COMPARED and (value or name != "time"):
+    if name in _NOT_COMPARED:
         raise refusal(f"{place}: {_NOT_COMPARED[name]}")
     if value:
         return Comparison("=", attribute, Literal(value))
@@ -187,6 +187,8 @@ def _documents(text: str) -> list[tuple[int, Any]]:
         raise DocumentError(f"{place}this is not YAML: {getattr(error, 'problem', None) or error}") from None
     except ValueError as error:
         raise DocumentError(f"this is not YAML: {error}") from None
+    except (AttributeError, LookupError, TypeError):  # PyYAML's, for a value that is not of its tag: !!bool x
+        raise DocumentError("this is not YAML: a value is not of the type that its tag names") from None
 
 
 def _refuse_hostile(yaml: Any, text: str) -> None:

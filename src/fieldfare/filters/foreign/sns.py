@@ -99,7 +99,7 @@ def _item(found: Any, place: str, options: Options) -> Item:
             return "TRUE", "sql"
         if not isinstance(policy, str):
             raise refusal("FilterPolicy: this is JSON text")
-        scope = attributes.get("FilterPolicyScope", ATTRIBUTES)
+        scope = attributes.get("FilterPolicyScope", options.scope)
         return convert_policy(policy, replace(options, scope=scope))
 
     name = arn.rpartition(":")[2]

@@ -27,6 +27,9 @@ CLOSE_S = 2.0
 REPORT_S = 600.0
 """Minimum seconds between two log lines about a failing export."""
 
+_QUOTING_LOGGERS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation.tracecontext")
+"""Loggers that warn of wrong trace contexts and quote them: publishers could flood the log or forge lines."""
+
 _LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 
 
@@ -108,6 +111,8 @@ class _Seldom(logging.Filter):
 
 def open_export(environment: Mapping[str, str], metrics: SpanMetrics) -> SpanExport:
     """Return the export that the environment describes; ValueError if it cannot be used."""
+    for name in _QUOTING_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
     seldom = _Seldom()
     for name in _LOGGERS:
         logger = logging.getLogger(name)

@@ -6,6 +6,7 @@ Without them nothing of OpenTelemetry is imported. Empty variables count as unse
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -31,20 +32,21 @@ def open_spans(environment: Mapping[str, str], metrics: SpanMetrics) -> Spans | 
     if protocol not in ("", PROTOCOL):
         logger.warning("no spans are exported: OTEL_EXPORTER_OTLP_PROTOCOL is %r, not %s", protocol, PROTOCOL)
         return None
+    receiver = _shown(endpoint)
     try:
         from fieldfare.gateway.telemetry.exporting import open_export
         from fieldfare.gateway.telemetry.spans import Spans
     except ImportError as error:
         logger.warning(
-            "no spans are exported to %s: %s; install it with pip install 'fieldfare[otel]'", endpoint, error
+            "no spans are exported to %s: %s; install it with pip install 'fieldfare[otel]'", receiver, error
         )
         return None
     try:
         export = open_export(environment, metrics)
     except Exception as error:  # Whatever the libraries raise for a variable that they cannot use.
-        logger.warning("no spans are exported to %s: %s", endpoint, error)
+        logger.warning("no spans are exported to %s: %s", receiver, error)
         return None
-    logger.info("spans of sampled events are exported to %s", endpoint)
+    logger.info("spans of sampled events are exported to %s", receiver)
     return Spans(export, metrics)
 
 
@@ -52,3 +54,8 @@ def _of_traces(environment: Mapping[str, str], name: str) -> str:
     """Return a variable of the exporter: that of traces, or else that of all signals."""
     names = f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}"
     return next((value for each in names if (value := environment.get(each, "").strip())), "")
+
+
+def _shown(endpoint: str) -> str:
+    """Return a receiver's URL without user, password and query, which may be secrets."""
+    return re.sub(r"//[^/]*@", "//", endpoint.partition("?")[0])

@@ -109,6 +109,8 @@ class Spans:
         self._metrics = metrics
         self._records: dict[int, _Record] = {}
         self._events: dict[int, _Event] = {}
+        self._unacked: dict[int, set[int]] = {}
+        """Traced events that were delivered and not acknowledged, by the subscription's number."""
         self._order: deque[int] = deque()
         self._second = 0
         self._taken: Counter[str] = Counter()
@@ -131,7 +133,8 @@ class Spans:
             self._order.popleft()
             for context in self._records.pop(place).contexts:
                 for key in context.keys:
-                    self._events.pop(key, None)
+                    for number in self._events.pop(key).deliveries:
+                        self._settle(key, number)
             yield place
 
     def appended(self, place: int, record: NewRecord, marks: Mapping[str, float]) -> bool:
@@ -176,12 +179,13 @@ class Spans:
 
     def fetched(self, keys: Iterable[int], number: int, name: str, now_ms: float) -> None:
         """Note that messages were composed for a subscription."""
-        for _, event in self._traced(keys):
+        for key, event in self._traced(keys):
             delivery = event.deliveries.get(number)
             if delivery is None:
                 if len(event.deliveries) == DELIVERIES_MAX:
                     continue
                 delivery = event.deliveries[number] = _Delivery(name)
+            self._unacked.setdefault(number, set()).add(key)
             delivery.attempts += 1
             first_ms = event.record.marks.get("noticed", now_ms)
             delivery.began_ms = min(first_ms, now_ms) if delivery.attempts == 1 else now_ms
@@ -202,6 +206,7 @@ class Spans:
             if (deliver := delivery.span) is None:
                 continue
             delivery.span = None
+            self._settle(key, number)
             said = _described("ack", event.record.space, (key,), type="settle", subscription=delivery.name)
             links = (Link(event.context.creation),)
             span = _child(deliver)
@@ -210,8 +215,16 @@ class Spans:
     def acked_up_to(self, key: int, number: int, began_ms: float, now_ms: float) -> None:
         """Note that all messages of a partition up to a key were acknowledged."""
         partition = key >> PARTITION_SHIFT
-        keys = [each for each in self._events if each <= key and each >> PARTITION_SHIFT == partition]
+        delivered = self._unacked.get(number, ())
+        keys = [each for each in delivered if each <= key and each >> PARTITION_SHIFT == partition]
         self.acked(keys, number, began_ms, now_ms)
+
+    def _settle(self, key: int, number: int) -> None:
+        """Note that a subscription's ack of an event is not waited for any more."""
+        keys = self._unacked.get(number, set())
+        keys.discard(key)
+        if not keys:
+            self._unacked.pop(number, None)
 
     def _traced(self, keys: Iterable[int]) -> Iterator[tuple[int, _Event]]:
         """Yield those events among some keys that are traced."""
