@@ -25,7 +25,7 @@ COMMANDS = {
     ),
     "relay": (
         "relay:relay",
-        "Pass events on between other sites, without Spark and Java.",
+        "Run a relay until Ctrl-C: a broker between sites that only passes their events on.",
     ),
     "publish": ("publishing:publish", "Publish events, and report how many are durable."),
     "subscribe": (
@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "brokers": (
         "brokers:app",
-        "Show a broker's links, its neighbours and the other sites that it reaches; remove one.",
+        "Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one.",
     ),
     "balance": (
         "balance:balance",

@@ -203,6 +203,7 @@ RIGHTS = {
         ("GET", "pipeline"),
         ("GET", "trace?seconds=0.001"),
         ("GET", "brokers"),
+        ("GET", "leave"),
         ("GET", "balance"),
         ("GET", "metrics"),
     },
