@@ -136,6 +136,19 @@ def test_names_of_attributes_are_offered_while_one_types_a_filter(tmp_path: Path
             assert page.run(STATE) == "false ", "another space's attributes are not offered"
 
 
+def test_a_long_filter_of_another_user_does_not_stop_the_tab(tmp_path: Path) -> None:
+    """A comment of quotes and dots looked like a name; the search for its begin took hours."""
+    with service(tmp_path) as s:
+        s.put("long", "data.x > 1 --" + '"".' * 10_000 + "\nAND data.x < 9")
+        with opened(tmp_path, s) as page:
+            page.open(f"{s.url}/console#/subscription/default/long")
+            page.click("Change filter")
+            page.wait(f"{BOX}.value.length > 30000")
+            page.run(f"{BOX}.focus(), {BOX}.setSelectionRange(30014, 30014)")
+            page.run("document.execCommand('insertText', false, ' ')")
+            page.see("valid")  # the service's check, which begins after the search for a name
+
+
 def test_a_name_is_taken_by_touch_and_each_language_has_its_names(tmp_path: Path) -> None:
     with service(tmp_path) as s:
         set_up(s)

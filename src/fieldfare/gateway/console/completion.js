@@ -7,6 +7,7 @@ import { count, plural } from "./words.js";
 const FRESH_MS = 15_000;
 const EMPTY_FRESH_MS = 1_000; // the first events of a space are soon seen
 const SHOWN_MAX = 50;
+const NAME_MAX = 400; // characters; the time of NAME's search grows with their third power
 // The name before the caret: steps with dots between, plain or in double quotes, the last one unfinished.
 const NAME = /(?:[\p{L}_][\p{L}\p{N}_]*|"(?:[^"\n]|"")*"?)(?:\.(?:[\p{L}\p{N}_]+|"(?:[^"\n]|"")*"?)?)*$/u;
 const PLAIN = /^[a-z0-9]+$/;
@@ -65,7 +66,10 @@ export class Completion {
     if (at !== this.box.selectionEnd) return null;
     const before = this.box.value.slice(0, at);
     if (before.split("'").length % 2 === 0) return null;
-    const name = NAME.exec(before)?.[0] ?? "";
+    const near = before.slice(-NAME_MAX);
+    const found = NAME.exec(near);
+    const isWhole = found && (found.index || near.length === at);
+    const name = isWhole ? found[0] : "";
     return { name, from: at - name.length, to: at };
   }
 
