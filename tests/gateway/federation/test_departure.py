@@ -121,6 +121,8 @@ def test_subscriptions_that_are_moving_arrive_before_a_site_leaves(tmp_path: Pat
         a.client.post("/v1/spaces/default/subscriptions/other/move", json={"to": "b"}).raise_for_status()
         other = "/v1/spaces/default/subscriptions/other/move"
         until(lambda: a.client.get(other).json().get("state") == "refused")
+        # What is published from now on is for the other site.
+        until(lambda: b.client.get(f"{OF_ONE}/move").json().get("state") == "ended")
         a.publish(2)
         assert b.take("mine", 1) == [1]
         until(lambda: state_of(b)["state"] == "left")

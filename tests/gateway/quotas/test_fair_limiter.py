@@ -210,6 +210,6 @@ def test_what_is_read_for_a_subscription_is_read_in_its_spaces_turn(tmp_path, mo
             assert len(keys) == 2
             assert seen["fieldfare-readers"] >= keys
             await r.client.delete("/v1/spaces/other/subscriptions/a")
-            assert len(r.gateway.deliveries._space_of) == 1
+            assert len(r.gateway.deliveries._name_of) == 1
 
     run(work)
