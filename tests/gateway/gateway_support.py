@@ -140,3 +140,21 @@ async def until_async(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline_s, "it did not come true in time"
         await asyncio.sleep(0.002)
     return found
+
+
+@contextlib.contextmanager
+def matching(gateway: Gateway) -> Iterator[None]:
+    """A pipeline that matches what arrives."""
+    pipeline, ends = NaivePipeline(gateway), threading.Event()
+
+    def run() -> None:
+        while not ends.wait(0.005):
+            pipeline.step()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from fieldfare.cli.output import fail, need_packages
 from fieldfare.cli.service import (
-    CLIENT_SECRETS,
     SERVER_PACKAGES,
     Broker,
     ConfigFile,
@@ -23,9 +21,10 @@ from fieldfare.cli.service import (
     TlsClientCa,
     TlsKey,
     find_missing,
+    set_environment,
 )
 from fieldfare.runtimes.process.early_signals import early_signals
-from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE, LogFormat
+from fieldfare.runtimes.process.log_lines import LogFormat
 
 
 @early_signals()
@@ -55,9 +54,7 @@ def relay(
     missing = find_missing(SERVER_PACKAGES)
     if missing:
         need_packages("relay", "server", missing)
-    os.environ[FORMAT_VARIABLE] = log_format
-    for name in CLIENT_SECRETS:
-        os.environ.pop(name, None)
+    set_environment(log_format, config)
     from pydantic import ValidationError
 
     from fieldfare.gateway.relay import run_relay

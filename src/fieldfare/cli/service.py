@@ -353,7 +353,7 @@ def serve(
     ```
     """
     _need_server_packages(has_tokens=jwt_issuer is not None)
-    _set_environment(log_format, config)
+    set_environment(log_format, config)
     use_folder(data)
     from fieldfare.runtimes.service import serve as runtime
 
@@ -409,7 +409,7 @@ def broker_settings(
     return {"broker": broker, "peer_key_file": key_file, "routing": routing, **lists}
 
 
-def _set_environment(log_format: LogFormat, config: Path | None) -> None:
+def set_environment(log_format: LogFormat, config: Path | None) -> None:
     """Set what the service's processes inherit: the format of their logs, and no secrets of clients."""
     os.environ[FORMAT_VARIABLE] = log_format
     for name in CLIENT_SECRETS:

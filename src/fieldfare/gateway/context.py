@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -39,7 +38,7 @@ from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
-from fieldfare.gateway.settings import GatewaySettings, UnusableFile
+from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.telemetry.opening import open_spans
@@ -64,9 +63,6 @@ from fieldfare.storage.sqlite.first_page import save_first_page
 if TYPE_CHECKING:
     from fieldfare.gateway.admission.token_keys import KeyWatch
     from fieldfare.gateway.admission.tokens import WebTokens
-
-
-logger = logging.getLogger("fieldfare.gateway")
 
 
 READERS = 9
@@ -292,12 +288,7 @@ class Gateway:
         An unusable file is reported, and its previous content stays in use. Signing keys of tokens are reread
         automatically.
         """
-        first_key = self.settings.admin_key_file
-        try:
-            if first_key is not None:
-                self.keyring.replace_admin(read_admin_key(first_key))
-        except UnusableFile as error:
-            logger.warning("the new admin key cannot be used, the old one stays in use: %s", error)
+        self.keyring.reread_admin(self.settings.admin_key_file)
         if self.certificates is not None:
             self.certificates.renew()
         reopen_log()

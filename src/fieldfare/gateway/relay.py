@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -52,8 +51,6 @@ from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.private import keep_private
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-logger = logging.getLogger("fieldfare.relay")
 
 
 class RelayGateway:
@@ -108,11 +105,7 @@ class RelayGateway:
 
     def reload(self) -> None:
         """Reread the admin key and the certificates, and reopen the log files; call this on a thread."""
-        try:
-            if self.settings.admin_key_file is not None:
-                self.keyring.replace_admin(read_admin_key(self.settings.admin_key_file))
-        except UnusableFile as error:
-            logger.warning("the new admin key cannot be used, the old one stays in use: %s", error)
+        self.keyring.reread_admin(self.settings.admin_key_file)
         if self.certificates is not None:
             self.certificates.renew()
         reopen_log()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from gateway_support import BATCH, NaivePipeline, encode, event, served, until
+from gateway_support import BATCH, encode, event, matching, served, until
 
 from fieldfare.cli.trace import STEPS as cli_steps
 from fieldfare.cli.trace import render, summarize
@@ -22,24 +19,6 @@ from fieldfare.gateway.tracing import STEPS, TRACES_MAX, Tracer
 from fieldfare.storage.event_log import Appended, NewRecord
 
 pytestmark = pytest.mark.long
-
-
-@contextmanager
-def matching(gateway: Gateway) -> Iterator[None]:
-    """A pipeline that matches what arrives."""
-    pipeline, ends = NaivePipeline(gateway), threading.Event()
-
-    def run() -> None:
-        while not ends.wait(0.005):
-            pipeline.step()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
 
 
 def begin(threads: ThreadPoolExecutor, gateway: Gateway, client: httpx.Client, query: str) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -82,12 +81,3 @@ class SpanReceiver:
 def said(span: Any) -> dict[str, Any]:
     """The attributes of a received span."""
     return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
-
-
-def within(seconds: float, condition: Callable[[], Any]) -> Any:
-    """Wait for a condition; fail when it does not come true in time."""
-    until_s = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until_s, "it did not come true in time"
-        time.sleep(0.01)
-    return found

@@ -7,14 +7,13 @@ import contextlib
 import logging
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
-from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, encode, event, served, until
+from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, matching, served, until
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -40,20 +39,8 @@ def exporting(
     """A gateway that exports its spans, and a pipeline that matches what arrives."""
     for name, value in {ENDPOINT: url, "OTEL_BSP_SCHEDULE_DELAY": "20", **environment}.items():
         monkeypatch.setenv(name, value)
-    with served(tmp_path) as (gateway, client):
-        pipeline, ends = NaivePipeline(gateway), threading.Event()
-
-        def run() -> None:
-            while not ends.wait(0.005):
-                pipeline.step()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield gateway, client
-        finally:
-            ends.set()
-            thread.join()
+    with served(tmp_path) as (gateway, client), matching(gateway):
+        yield gateway, client
 
 
 def publish(client: httpx.Client, *contexts: str | None) -> None:

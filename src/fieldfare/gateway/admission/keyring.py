@@ -120,9 +120,13 @@ class Keyring:
         self.changing = asyncio.Lock()
         """Held while keys or their spaces are created or removed."""
 
-    def replace_admin(self, digest: bytes) -> None:
-        """Replace the first admin key."""
-        self._admin_digest = digest
+    def reread_admin(self, path: Path | None) -> None:
+        """Read the first admin key again; one that cannot be used is reported, and the old one stays."""
+        try:
+            if path is not None:
+                self._admin_digest = read_admin_key(path)
+        except UnusableFile as error:
+            logger.warning("the new admin key cannot be used, the old one stays in use: %s", error)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a keyring cannot be pickled")
