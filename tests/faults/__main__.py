@@ -38,7 +38,7 @@ def main() -> int:
         "--only", nargs="+", choices=sorted(ACCIDENTS), metavar="ACCIDENT", help="none but such accidents"
     )
     parser.add_argument(
-        "--lanes", type=int, default=1, help="so many services at once, each on its share of the cores"
+        "--lanes", type=int, default=1, help="number of services at once, each on its share of the cores"
     )
     parser.add_argument(
         "--sites", type=int, default=0, help="number of services, linked in a line, instead of one"

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -224,7 +225,7 @@ class Sites:
                     except httpx.TransportError:
                         continue  # They are delivered again.
 
-    def suffer(self, name: str, report: SitesReport) -> None:
+    def suffer(self, name: str, random: Random, report: SitesReport) -> None:
         """Let an accident happen: ``kill KIND SITE``, ``cut LINK`` or ``freeze LINK``."""
         kind, *where = name.split()
         if kind == "kill":
@@ -233,7 +234,7 @@ class Sites:
             return
         for proxy in self.links[int(where[0])]:
             (proxy.cut if kind == "cut" else proxy.freeze)()
-        time.sleep(self.random.uniform(0.1, OUTAGE_MAX_S))
+        time.sleep(random.uniform(0.1, OUTAGE_MAX_S))
         for proxy in self.links[int(where[0])]:
             proxy.heal()
         report.cuts += kind == "cut"
@@ -303,7 +304,7 @@ def deck_of(sites: int) -> list[str]:
 
 @contextmanager
 def running_sites(
-    root: Path, count: int, seed: int, *, pace_s: float = 0.05, routing: str = "ddbr"
+    root: Path, count: int, seed: int, *, pace_s: float = 0.1, routing: str = "ddbr"
 ) -> Iterator[Sites]:
     sites = Sites(root, count, seed, pace_s, routing)
     try:
@@ -318,23 +319,43 @@ def running_sites(
 
 
 def suffer_all(sites: Sites, names: list[str], until_s: float, report: SitesReport) -> None:
-    """Let accidents happen in turn until a time, and judge what has come; what is broken is in the report."""
-    name = "the start"
+    """Let accidents happen until a time, and judge what has come; what is broken is in the report.
+
+    Kills happen in turn, and cuts and frozen links beside them in turn, until both have had theirs.
+    """
+    kills = [name for name in names if name.startswith("kill")]
+    outages = [name for name in names if not name.startswith("kill")]
+    name = "the accidents"
     try:
         sites.linger(2.0)
-        for name in names:
-            if time.monotonic() >= until_s:
-                break
-            print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
-            sites.suffer(name, report)
-            sites.linger(sites.random.uniform(0.0, 1.0))
+        with ThreadPoolExecutor(2) as both:
+            lanes = [
+                both.submit(_suffer_in_turn, sites, each, Random(f"{report.seed} {place}"), until_s, report)
+                for place, each in enumerate((kills, outages))
+            ]
+        for lane in lanes:
+            lane.result()
         name = "the end"
         sites.finish()
     except AssertionError as error:
         report.stuck += 1
-        report.said.append(f"seed {report.seed}, at {name}: {error}")
+        report.said.append(f"seed {report.seed}, {name}: {error}")
         traceback.print_exc()
     sites.ledger.judge(report)
+
+
+def _suffer_in_turn(
+    sites: Sites, names: list[str], random: Random, until_s: float, report: SitesReport
+) -> None:
+    for name in names:
+        if time.monotonic() >= until_s:
+            break
+        print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
+        try:
+            sites.suffer(name, random, report)
+            sites.linger(random.uniform(0.0, 1.0))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
 
 
 def run_sites(sites: int, seed: int, seconds: float, routing: str) -> SitesReport:
@@ -344,8 +365,7 @@ def run_sites(sites: int, seed: int, seconds: float, routing: str) -> SitesRepor
     folder = Path(tempfile.mkdtemp(prefix="fieldfare-sites-"))
     with running_sites(folder, sites, seed, routing=routing) as running:
         names: list[str] = []
-        rounds = max(1, int(seconds / 60))
-        for _ in range(rounds):
+        for _ in range(max(1, int(seconds / 30))):
             deck = deck_of(sites)
             running.random.shuffle(deck)
             names += deck

@@ -17,10 +17,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from indexing import bring_index_up_to_date
+from pipeline_support import SPACES
 from pyspark.sql import SparkSession
 from test_match_loop import Service
 
 from fieldfare.filters import compile_filter
+from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.process.wanted import requested_revision
 from fieldfare.runtimes.spark import following, match_loop
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
@@ -29,7 +31,7 @@ from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.range_task import RangeMatcher
-from fieldfare.storage import open_match_log
+from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
 from fieldfare.storage.registry import Put
 
@@ -96,6 +98,26 @@ def test_records_meet_the_filters_of_their_moment_while_these_change(service: Se
         wait_until_matched(service, [run])
     run.end()
     assert run.is_behind is False
+    service.check()
+
+
+@pytest.mark.parametrize(
+    "cuts", [("replicated", "hash:3"), ("attribute_space:2", "hash:2"), ("single_attribute:3", "hash:3")]
+)
+def test_all_slices_of_a_space_are_searched_also_while_it_is_cut_again(
+    service: Service, cuts: tuple[str, str]
+) -> None:
+    run = Running(service)
+    for matchers in (None, *cuts):
+        named = [f"{space}={matchers}" for space in SPACES[:2]] if matchers else []
+        settings = CutSettings.parsed("auto", 1, named, 1 << 40)
+        for _ in range(2):
+            service.live_a_little(15)
+            bring_index_up_to_date(service.folder, settings)
+            wait_until_matched(service, [run])
+    run.end()
+    newest = open_index_store(service.folder.index_url).newest()
+    assert newest is not None and newest.matchers > 1
     service.check()
 
 
@@ -246,6 +268,8 @@ class FakeContext:
 
 class HangingJobs:
     """Jobs that run in this process; the first one hangs until it is cancelled."""
+
+    batches_max = 1
 
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context

@@ -19,6 +19,7 @@ from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
 from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.storage import open_index_store
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.files.match_log import FileMatchLog
@@ -35,7 +36,10 @@ CUTS = (
 
 @pytest.mark.slow
 def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp_path: Path) -> None:
-    """One loop continues while its spaces are cut again; then another uses the new number of matchers."""
+    """One loop continues while its spaces are cut again; then another uses the new number of matchers.
+
+    The second one follows the log, and falls behind at times.
+    """
     print(f"seed {SEED}")
     service, random = Service(tmp_path, SEED), Random(SEED)
     matches = FileMatchLog(service.folder.matches)
@@ -52,7 +56,8 @@ def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp
             max_events=30, split_bytes=500, tasks=2, matchers=max(2, newest.matchers)
         )
         spread = Spread(batches.matchers, batches.tasks, random.choice(["adaptive", "random"]))
-        jobs = SpreadJobs(session, service.folder, spread, Learner(service.folder))
+        follow = RangeJobs(session, service.folder, batches).follow if cuts == CUTS[1] else None
+        jobs = SpreadJobs(session, service.folder, spread, Learner(service.folder), follow)
         loop = MatchLoop(session.sparkContext, service.folder, batches, jobs)
         try:
             for _ in range(3):

@@ -66,7 +66,7 @@ class BatchPlanner:
     def next_end(self, start: Offset) -> Offset:
         """Return where the next batch ends; `start` itself if no event, or no manifest, came within the wait.
 
-        Everything before `start` is matched.
+        Everything before `start` is matched, or will be; while there are suspects, it is matched.
         """
         starts: Offsets = tuple(start["ends"])
         self._skip_matched_suspects(starts)
@@ -81,9 +81,14 @@ class BatchPlanner:
             return start
         return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
 
+    @property
+    def has_suspects(self) -> bool:
+        """Whether the next batch has records under suspicion, and must be matched alone."""
+        return bool(self._suspects)
+
     def is_behind(self, starts: Offsets) -> bool:
         """Return whether much waits from these offsets on, or some records are under suspicion."""
-        return bool(self._suspects) or any(
+        return self.has_suspects or any(
             is_behind(partition, start, self._settings)
             for partition, start in zip(self.log.partitions, starts, strict=True)
         )

@@ -226,11 +226,12 @@ class Pipeline:
 
     def _jobs(self, session: SparkSession, batches: MicroBatchSettings) -> Jobs:
         """Return the jobs for the way in which the index is held."""
+        ranges = RangeJobs(session, self.folder, batches)
         if batches.matchers == 1:
-            return RangeJobs(session, self.folder, batches)
+            return ranges
         learner, spread = Learner(self.folder), Spread(batches.matchers, batches.tasks, self.forwarding)
         if self.elastic is None:
-            return SpreadJobs(session, self.folder, spread, learner)
+            return SpreadJobs(session, self.folder, spread, learner, ranges.follow)
         control = ElasticControl(session, self.folder, self.elastic, batches.matchers)
         return PinnedJobs(session, self.folder, spread, control, learner)
 

@@ -13,7 +13,7 @@ So nothing depends on their agreement, and either may be killed or stopped at an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
 import msgspec
@@ -64,6 +64,10 @@ class FollowerLane(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
     seconds: float
     standby_s: float = 0.0
+
+
+Follow = Callable[[Sequence[FollowerLane]], bool]
+"""Follows a log, a task for each lane; returns whether one of them is behind."""
 
 
 class _Followed:

@@ -1,9 +1,9 @@
 """The driver's loop: Spark jobs that keep a service's log matched.
 
     keeps up      a following task, and every `FOLLOW_S` seconds the next one (see `following`)
-    is behind     one batch after the other: as many tasks as there are cores match ranges of the log
+    is behind     batches, two at a time: as many tasks as there are cores match ranges of the log
 
-Where slices lie at several matchers there are only batches. The match log alone says how far the
+On a cluster there are only batches. The match log alone says how far the
 log is matched: each time that the loop turns to batches it begins where the match log ends.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ from pyspark import SparkContext
 from fieldfare.model import Offsets
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
-from fieldfare.runtimes.spark.following import FollowerLane
+from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings, Offset
+from fieldfare.runtimes.spark.following import Follow, FollowerLane
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -41,9 +42,6 @@ LOOK_S = 0.5
 END_WAIT_S = 10.0
 FOLLOWING_JOBS_MAX = 4
 """Maximum following jobs at a time: two that overlap, and others that hang."""
-
-
-Follow = Callable[[Sequence[FollowerLane]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,14 @@ class Activity:
 class Jobs(Protocol):
     """The Spark jobs of a service, for one way to hold its index."""
 
+    batches_max: int
+    """Number of batches that may be matched at the same time, at most `BATCHES_MAX`."""
+
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> Sequence[object]:
-        """Match the ranges of a batch, planned for this manifest, those of each task one after the other."""
+        """Match the ranges of a batch, planned for this manifest, those of each task one after the other.
+
+        Called from any thread.
+        """
         ...
 
     @property
@@ -124,6 +128,7 @@ class MatchLoop:
         self._planner = BatchPlanner(folder, settings)
         self._error: BaseException | None = None
         self._started = 0
+        self._batches = ThreadPoolExecutor(BATCHES_MAX, thread_name_prefix="fieldfare-batch")
         self._stop, self._woken = threading.Event(), threading.Event()
         self._followers = ThreadPoolExecutor(FOLLOWING_JOBS_MAX, thread_name_prefix="fieldfare-follower")
         self._thread = threading.Thread(target=self._run, name="fieldfare-matching", daemon=True)
@@ -154,7 +159,6 @@ class MatchLoop:
 
     def _run(self) -> None:
         try:
-            self._context.setJobGroup(GROUP, "a batch", interruptOnCancel=False)
             follow = None if self._until_end else self.jobs.follow
             if self._until_end:
                 self._planner.stop_at_present_end()
@@ -168,29 +172,48 @@ class MatchLoop:
                 self._error = error
         finally:
             self._followers.shutdown(wait=False)
+            self._batches.shutdown(wait=False)
             self._planner.close()
             self.jobs.close()
 
     def _match_batches(self, follows: bool) -> None:
         """Match batches until the loop stops; where tasks can follow, until little waits."""
         start: Offset = {"ends": self._planner.first(), "manifest": 0}
+        under_way: deque[Future[None]] = deque()
         self.is_ready = True
-        while not self._stop.is_set():
-            if follows and not self._planner.is_behind(start["ends"]):
-                return
-            self.activity = Activity()
-            end = self._planner.next_end(start)
-            if end["ends"] == start["ends"]:
-                if self._until_end:
-                    return
-                continue
-            manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
-            pieces = self._planner.tasks(start["ends"], end["ends"])
-            tasks = [[RecordRange(*each, manifest, routing) for each in ranges] for ranges in pieces]
-            records = sum(end["ends"]) - sum(start["ends"])
-            self.activity = Activity("matches", len(tasks), records)
+        try:
+            while not self._stop.is_set():
+                most = 1 if self._planner.has_suspects else self.jobs.batches_max
+                while under_way and (len(under_way) >= most or under_way[0].done()):
+                    under_way.popleft().result()
+                if follows and not self._planner.is_behind(start["ends"]):
+                    break
+                if not under_way:
+                    self.activity = Activity()
+                end = self._planner.next_end(start)
+                if end["ends"] != start["ends"]:
+                    under_way.append(self._start_batch(start, end))
+                    start = end
+                elif self._until_end:
+                    break
+            while under_way:
+                under_way.popleft().result()
+        finally:
+            if under_way:  # one before them has failed: they will be matched again
+                self._context.cancelJobGroup(GROUP)
+                wait(under_way, END_WAIT_S)
+
+    def _start_batch(self, start: Offset, end: Offset) -> Future[None]:
+        manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
+        pieces = self._planner.tasks(start["ends"], end["ends"])
+        tasks = [[RecordRange(*each, manifest, routing) for each in ranges] for ranges in pieces]
+        self.activity = Activity("matches", len(tasks), sum(end["ends"]) - sum(start["ends"]))
+
+        def run() -> None:
+            self._context.setJobGroup(GROUP, "a batch", interruptOnCancel=False)
             self.jobs.match(tasks, manifest)
-            start = end
+
+        return self._batches.submit(run)
 
     def _keep_followed(self, follow: Follow) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail."""

@@ -15,7 +15,7 @@ import msgspec
 from pyspark import RDD, TaskContext
 from pyspark.sql import SparkSession
 
-from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.master import is_cluster
@@ -66,6 +66,8 @@ class RangeJobs:
     On a cluster no task follows the log: following needs room beside that for batches, and the driver tells
     its tasks through the data directory when to end.
     """
+
+    batches_max = BATCHES_MAX
 
     def __init__(self, session: SparkSession, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._context = session.sparkContext

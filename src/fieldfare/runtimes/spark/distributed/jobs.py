@@ -1,4 +1,8 @@
-"""The Spark jobs of a service with several matchers: a batch is shuffled twice (see `tasks`)."""
+"""The Spark jobs of a service with several matchers: a batch is shuffled twice (see `tasks`).
+
+While the service keeps up, a task that follows the log searches all slices itself: matchers would get their
+events by a shuffle, which has an end.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,41 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fieldfare.runtimes.spark.batches import BATCHES_MAX
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.distributed.tasks import OpenSlices, Spread, spread_ranges
+from fieldfare.runtimes.spark.following import Follow
 from fieldfare.runtimes.spark.range_task import RANGES_SQL, RecordRange
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
 
 
 class SpreadJobs:
-    """Runs jobs on a service's log; see `match_loop.Jobs`."""
+    """Runs jobs on a service's log; see `match_loop.Jobs`.
 
-    follow = None  # matchers get their events by a shuffle, which has an end
+    Parameters
+    ----------
+    session : SparkSession
+    folder : DataFolder
+    spread : Spread
+    learner : Learner, optional
+        Learns from each batch.
+    follow : Follow, optional
+        How tasks follow the log; by default none does.
+    """
+
+    batches_max = BATCHES_MAX
 
     def __init__(
-        self, session: SparkSession, folder: DataFolder, spread: Spread, learner: Learner | None = None
+        self,
+        session: SparkSession,
+        folder: DataFolder,
+        spread: Spread,
+        learner: Learner | None = None,
+        follow: Follow | None = None,
     ) -> None:
+        self.follow = follow
         self._session = session
         self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
         self._spread = spread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -30,6 +31,8 @@ class Learner:
         self._path = folder.slices
         self._store = open_index_store(folder.index_url)
         self._measured = MeasuredLoads()
+        self._lock = threading.Lock()
+        self._ended_s = 0.0
 
     def learn(
         self, number: int, summaries: Iterable[Mapping[str, Any]], started_s: float, ended_s: float
@@ -43,9 +46,12 @@ class Learner:
         """
         try:
             work = work_of(summaries)
-            # A removed manifest has successors: the next batch is learned from again.
-            with suppress(IndexStoreError):
-                self._measured.learn(self._store.manifest(number), work, started_s, ended_s)
-            self._measured.save(self._path, number)
+            with self._lock:
+                # Of two batches under way, the matchers work on the second when they have done the first.
+                started_s, self._ended_s = max(started_s, self._ended_s), max(ended_s, self._ended_s)
+                # A removed manifest has successors: the next batch is learned from again.
+                with suppress(IndexStoreError):
+                    self._measured.learn(self._store.manifest(number), work, started_s, self._ended_s)
+                self._measured.save(self._path, number)
         except Exception as error:
             _log.warning("the matchers' measurements could not be used: %s", reason(error))

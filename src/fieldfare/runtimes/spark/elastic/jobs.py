@@ -22,9 +22,14 @@ from fieldfare.storage.folder import DataFolder
 
 
 class PinnedJobs:
-    """Runs jobs on a service's log; see `match_loop.Jobs`. The control is started and closed with them."""
+    """Runs jobs on a service's log; see `match_loop.Jobs`. The control is started and closed with them.
 
-    follow = None  # matchers get their events by a shuffle, which has an end
+    Nothing follows the log: hosts are added and released by what their matchers do in batches, one after the
+    other, since the work of a batch is divided by its time.
+    """
+
+    follow = None
+    batches_max = 1
 
     def __init__(
         self,
