@@ -120,6 +120,8 @@ def create(
         return
     begins = info.valid_from if info.start is None else info.start
     out().print(Text(f"created {info.id}, valid from {positions_text(begins)}"))
+    if not all(info.sites.values()):
+        out().print(Text(f"does not count yet for events of {_names(info, counts=False)}"))
 
 
 class Sort(StrEnum):
@@ -231,6 +233,11 @@ def _show(info: SubscriptionInfo, as_json: bool, backlog: Backlog | None = None)
     if info.labels:
         described["labels"] = labels_text(info.labels)
     delivery = described.pop("delivery", {})
+    if info.sites:
+        described["sites"] = {
+            "counts at": _names(info, counts=True),
+            "not yet at": _names(info, counts=False),
+        }
     past = described.pop("past", None)
     if past is not None:
         described["past"] = f"matched from {past['kept_from']} to {past['matched_to']} of {past['to']}"
@@ -475,6 +482,11 @@ def _read_items(file: Path, dialect: str) -> list[dict[str, Any]]:
             {"dialect": dialect, **{name: value for name, value in said.items() if value is not None}}
         )
     return items
+
+
+def _names(info: SubscriptionInfo, *, counts: bool) -> str:
+    """Return the names of the sites where a subscription counts, or of those where it does not yet."""
+    return ", ".join(name for name, at_site in info.sites.items() if at_site == counts) or "-"
 
 
 def _describe(info: SubscriptionInfo) -> dict[str, Any]:

@@ -6,14 +6,13 @@ the format allows (comments, other fields, several data lines, CR line ends) is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from fieldfare.client.errors import SubscriptionDeleted, UnexpectedAnswer
 from fieldfare.model import Position
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One server-sent event, as bytes; ``kind`` is its ``event:`` field, empty without one.
 
     ``attempt`` is the number of the delivery attempt, from 1.

@@ -66,6 +66,14 @@ class SubscriptionInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def sites(self) -> Mapping[str, bool]:
+        """By name of each other site whether the subscription counts for what it publishes from now on.
+
+        Empty if the service has no other sites, and in lists.
+        """
+        return dict(self.document.get("sites", {}))
+
+    @property
     def backlog(self) -> SubscriptionBacklog | None:
         """The backlog; only from ``subscriptions(sort="backlog")``, else None."""
         found = self.document.get("backlog")

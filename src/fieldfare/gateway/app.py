@@ -115,6 +115,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             warnings=warnings,
             backlogs=backlogs,
             bulk_max_subscriptions=settings.bulk_max_subscriptions,
+            counts_at=g.federation.counts_at if g.federation is not None else lambda _: {},
         ),
         MessageRoutes(
             finder=finder,

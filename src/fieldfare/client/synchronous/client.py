@@ -314,9 +314,14 @@ class Client(Administration):
         """Delete a subscription; ApiError (404) if it does not exist."""
         self._perform(protocol.delete_subscription(self.space, id))
 
-    def get_subscription(self, id: str) -> SubscriptionInfo:
-        """Return a subscription; ApiError (404) if it does not exist."""
-        return self._crypt.open_filter(self._perform(protocol.get_subscription(self.space, id)))
+    def get_subscription(self, id: str, *, sites_wait_s: float | None = None) -> SubscriptionInfo:
+        """Return a subscription; ApiError (404) if it does not exist.
+
+        With ``sites_wait_s`` the service waits, at most so many seconds, until the subscription counts at all
+        sites; its ``sites`` say where it does.
+        """
+        call = protocol.get_subscription(self.space, id, sites_wait_s)
+        return self._crypt.open_filter(self._perform(call))
 
     def subscriptions(
         self,

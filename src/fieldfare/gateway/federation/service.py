@@ -291,6 +291,12 @@ class Federation:
             "moves": self.moves.counts(),
         }
 
+    def counts_at(self, revision: int) -> dict[str, bool]:
+        """Return by broker whether subscriptions of a revision here count for all that it publishes now."""
+        return {
+            name: self._correspondence.get(name).counts_through >= revision for name in self._clusters.brokers
+        }
+
     def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)

@@ -28,6 +28,7 @@ from fieldfare.gateway.openapi.words import (
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
 from fieldfare.gateway.routes.backlogs import PAGE_MAX
 from fieldfare.gateway.routes.criteria import SEARCH_MAX_CHARS, WANTED_MAX
+from fieldfare.gateway.routes.subscriptions import SITES_WAIT_MAX_S
 from fieldfare.gateway.subscription_store import FOUND_MAX, SEARCHED_MAX, ChangesBody, SubscriptionBody
 from fieldfare.model import LABEL_VALUE_MAX, LABELS_MAX, OWNER_MAX, DeliverySettings, PushSettings
 
@@ -144,6 +145,12 @@ SUBSCRIPTION_SCHEMAS: Json = {
                 WARNING,
                 "What is probably not intended in the filter; only in responses to requests that store it.",
             ),
+            "sites": {
+                "type": "object",
+                "additionalProperties": boolean("Whether it counts."),
+                "description": "By name of each other site whether the subscription counts for all events"
+                " that it publishes from now on; missing without other sites, and in lists.",
+            },
             "unused_s": number(
                 "Seconds since the last use; only when one subscription with `expires_unused_s` is read.",
                 minimum=0,
@@ -289,8 +296,16 @@ _ONE = path(
     get=operation(
         "get_subscription",
         "Read a subscription",
+        parameters=[
+            parameter(
+                "sites_wait_s",
+                "query",
+                number(exclusiveMinimum=0, maximum=SITES_WAIT_MAX_S),
+                "Maximum seconds to wait until the subscription counts at all sites.",
+            )
+        ],
         answers=answer("The subscription.", ref("Subscription"), _EXAMPLE),
-        problems="404",
+        problems="400 404",
     ),
     put=operation(
         "put_subscription",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -26,7 +28,7 @@ from fieldfare.gateway.publishing.encrypted import space_document
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.backlogs import BacklogRoutes
 from fieldfare.gateway.routes.criteria import query_criteria
-from fieldfare.gateway.routes.requests import json_response, query_int, query_text, unless_gone
+from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds, query_text, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import (
     ChangesBody,
@@ -38,6 +40,9 @@ from fieldfare.gateway.subscription_store import (
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import Subscription
 from fieldfare.storage.registry import SpaceEncryption
+
+SITES_WAIT_MAX_S = 60.0
+SITES_LOOK_S = 0.02
 
 CONFIGURED_BATCH_SIZE = 500
 """Maximum subscriptions of one request that are configured before other tasks run."""
@@ -108,6 +113,8 @@ class SubscriptionRoutes:
     warnings: FilterWarnings
     backlogs: BacklogRoutes
     bulk_max_subscriptions: int
+    counts_at: Callable[[int], Mapping[str, bool]]
+    """Returns by site whether subscriptions of a revision count for all that it publishes from now on."""
 
     async def list_spaces(self, request: Request) -> Response:
         """List the spaces in which the caller has rights."""
@@ -194,7 +201,12 @@ class SubscriptionRoutes:
         warnings = self.warnings.at_once(subscription)
         if warnings is None:
             warnings = await asyncio.to_thread(self.warnings.of, subscription)
-        return {**subscription_document(subscription), **({"warnings": warnings} if warnings else {})}
+        sites = self.counts_at(subscription.revision)
+        return {
+            **subscription_document(subscription),
+            **({"sites": sites} if sites else {}),
+            **({"warnings": warnings} if warnings else {}),
+        }
 
     def _bulk_response(self, put: PutRequest) -> Response:
         warnings = self.warnings.of_bulk([subscription for subscription, _ in put.stored])
@@ -248,8 +260,12 @@ class SubscriptionRoutes:
         return await asyncio.to_thread(read)
 
     async def get_subscription(self, request: Request) -> Response:
+        wait_s = query_seconds(request, "sites_wait_s", None, SITES_WAIT_MAX_S)
         found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
         document = dict(subscription_document(found))
+        sites = await self._sites(found.revision, wait_s or 0.0)
+        if sites:
+            document["sites"] = sites
         given_up = self.metrics.given_up_by.get(found.number)
         if given_up:
             document["given_up_events"] = given_up
@@ -264,6 +280,13 @@ class SubscriptionRoutes:
         if pushed is not None:
             document["push"] = pushed
         return json_response(document)
+
+    async def _sites(self, revision: int, wait_s: float) -> Mapping[str, bool]:
+        """Return by site whether a subscription counts there, once it does everywhere or the time is over."""
+        until_s = time.monotonic() + wait_s
+        while not all((sites := self.counts_at(revision)).values()) and time.monotonic() < until_s:
+            await asyncio.sleep(SITES_LOOK_S)
+        return sites
 
     async def delete_subscription(self, request: Request) -> Response:
         """Delete a subscription: it does not match events appended from now on, and its streams end."""
