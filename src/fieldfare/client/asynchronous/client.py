@@ -316,8 +316,8 @@ class AsyncClient(AsyncAdministration):
     async def get_subscription(self, id: str, *, sites_wait_s: float | None = None) -> SubscriptionInfo:
         """Return a subscription; ApiError (404) if it does not exist.
 
-        With ``sites_wait_s`` the service waits, at most so many seconds, until the subscription counts at all
-        sites; its ``sites`` say where it does.
+        With ``sites_wait_s`` the service waits until the subscription counts at all sites, at most for this
+        time; ``sites`` of the result says where it does.
         """
         call = protocol.get_subscription(self.space, id, sites_wait_s)
         return self._crypt.open_filter(await self._perform(call))

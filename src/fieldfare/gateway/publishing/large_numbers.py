@@ -1,7 +1,7 @@
 """Find what may be a number beyond the range of a double, in JSON of which only the syntax was checked.
 
 Such a number has an exponent of at least three digits, or at least 200 digits in a row. Text that looks like
-one is found, too; so whoever asks decodes it.
+one is found, too; so a caller decodes what is found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def may_have_large_number(text: bytes) -> bool:
     exponents = exponents[(after - ord("0") < 10) | (after == ord("+"))]
     if any(_EXPONENT.match(text, place) for place in exponents.tolist()):
         return True
-    # Of so many digits in a row, two that are compared are neighbours.
+    # Of `DIGITS_MIN` digits in a row, at least two are looked at, and they are neighbours.
     are_digits = codes[::_STRIDE] - ord("0") < 10
     pairs = np.flatnonzero(are_digits[:-1] & are_digits[1:]) * _STRIDE
     return any(text[first : first + _STRIDE].isdigit() for first in pairs.tolist())
