@@ -18,6 +18,7 @@ from fieldfare.storage.brokers import RemoteFilter, Run
 from fieldfare.storage.corruption import note_paths
 from fieldfare.storage.errors import FormatError, RegistryError, StorageError
 from fieldfare.storage.links import Correspondent, Inbound, Outbox
+from fieldfare.storage.sqlite.links import _FILLS
 
 
 @pytest.fixture
@@ -74,6 +75,17 @@ def test_the_bytes_in_use_shrink_when_entries_are_acknowledged(links: LinkStore)
     links.transmit("b", 20, 1 << 30)
     links.acknowledge("b", 20)
     assert links.used_bytes() < full - 1_900_000
+
+
+def test_the_fill_of_outboxes_is_counted_without_reading_the_entries(
+    links: LinkStore, tmp_path: Path
+) -> None:
+    links.add([("b", b"x" * 10), ("c", b"y" * 20), ("b", b"z" * 30), ("", b"v")])
+    links.transmit("b", 1, 1 << 20)
+    assert links.outboxes() == {"": Outbox(1, 1, 0), "b": Outbox(2, 40, 1), "c": Outbox(1, 20, 0)}
+    with closing(sqlite3.connect(tmp_path / "links.db")) as connection:
+        plan = str(connection.execute(f"EXPLAIN QUERY PLAN {_FILLS}").fetchall())
+    assert "INDEX outbox_sent" in plan and "INDEX outbox_unsent" in plan, plan
 
 
 def test_only_entries_that_were_never_sent_go_another_way(links: LinkStore) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies, drain
-from fieldfare.gateway.admission.callers import Right
+from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
@@ -88,17 +88,34 @@ class RelayGateway:
         self.audit = Audit(folder.audit_log)
         self.metrics = RequestMetrics()
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, Load(settings, self.metrics))
+        self._renewing: asyncio.Task[None] | None = None
+        labels: dict[str, Any] = {"labelnames": ["peer"], "registry": self.metrics.collection}
+        self._up = Gauge("fieldfare_link_up", "Whether the link to a neighbour is up.", **labels)
+        waiting = "Entries that wait for a neighbour."
+        self._waiting = Gauge("fieldfare_link_outbox_entries", waiting, **labels)
 
     async def start(self) -> None:
         """Start all parts on the running event loop."""
         self.audit.start()
         self.relay.start()
+        if self.certificates is not None:
+            self._renewing = asyncio.create_task(self.certificates.keep_renewed())
 
     async def close(self) -> None:
         """Stop; entries that wait are sent after the next start."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         await self.relay.close()
         self._keys.close()
         self.audit.close()
+
+    def metrics_text(self) -> bytes:
+        """Return all metrics in Prometheus' text format; it reads files: call it on a thread."""
+        for link in self.relay.document()["links"]:
+            self._up.labels(link["peer"]).set(link["is_up"])
+            self._waiting.labels(link["peer"]).set(link["outbox_entries"])
+        return generate_latest(self.metrics.collection)
 
     def stop_requests(self) -> None:
         """End everything that keeps requests open: there is nothing."""
@@ -155,16 +172,20 @@ class RelayRoutes:
         return JSONResponse({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        """Report readiness: a link is up, so that something can be passed on."""
-        links = (await asyncio.to_thread(self.gateway.relay.document))["links"]
-        is_ready = any(each["is_up"] for each in links)
-        checks = {each["peer"]: "ready" if each["is_up"] else "down" for each in links}
-        document = {"status": "ready" if is_ready else "not ready", "checks": checks}
+        """Report readiness: a link is up, so that something can be passed on.
+
+        It reads no file: many look at it. Callers with the right to watch also get the state of each link.
+        """
+        links = self.gateway.relay.links_up
+        is_ready = any(links.values())
+        document: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
+        if caller_of(request).may(Right.WATCH):
+            document["checks"] = {name: "ready" if is_up else "down" for name, is_up in links.items()}
         return JSONResponse(document, 200 if is_ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Return all metrics in Prometheus' text format."""
-        text = await asyncio.to_thread(generate_latest, self.gateway.metrics.collection)
+        text = await asyncio.to_thread(self.gateway.metrics_text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def missing(self, request: Request) -> Response:
@@ -194,10 +215,6 @@ def create_relay_app(gateway: RelayGateway) -> Starlette:
             await gateway.close()
 
     routes, keys = RelayRoutes(gateway), KeyRoutes(gateway.keyring, _no_space, gateway.bodies)
-    links: dict[str, Any] = {"labelnames": ["peer"], "registry": gateway.metrics.collection}
-    _observe(gateway, Gauge("fieldfare_link_up", "Whether the link to a neighbour is up.", **links), "is_up")
-    waiting = Gauge("fieldfare_link_outbox_entries", "Entries that wait for a neighbour.", **links)
-    _observe(gateway, waiting, "outbox_entries")
     app = Starlette(
         routes=[
             GuardedRoute("/v1/brokers/{broker}/entries", routes.post_entries, ["POST"], Right.BROKER),
@@ -220,16 +237,6 @@ def create_relay_app(gateway: RelayGateway) -> Starlette:
     app.add_middleware(Identified, keyring=gateway.keyring, key_watch=None, tickets=gateway.tickets)
     app.add_middleware(RequestGuard, settings=gateway.settings)
     return app
-
-
-def _observe(gateway: RelayGateway, gauge: Gauge, name: str) -> None:
-    """Let a gauge show a figure of each link when metrics are read."""
-    for peer in gateway.relay.links.peers:
-        gauge.labels(peer).set_function(_figure_of(gateway.relay, peer, name))
-
-
-def _figure_of(relay: Relay, peer: str, name: str) -> Callable[[], float]:
-    return lambda: next(float(each[name]) for each in relay.document()["links"] if each["peer"] == peer)
 
 
 class _RelayServer(Server):

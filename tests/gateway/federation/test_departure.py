@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from federation_support import Site, sites
 from gateway_support import BATCH, encode, event, until
 from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
+from fieldfare.gateway.federation.links import LinkError, Peer
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.sqlite.links import SqliteLinks
 
 OF_ONE = "/v1/spaces/default/subscriptions/mine"
 
@@ -161,3 +166,83 @@ def test_a_site_leaves_with_routing_by_filter_and_one_between_stays(tmp_path: Pa
         until(lambda: state_of(c)["state"] == "left" and b.of("c")["is_removed"])
         b.publish(2)
         assert a.take("mine", 2) == [1, 2]
+
+
+def test_a_site_that_stays_before_all_others_have_heard_gets_events_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others were told that it has no filters between the two steps of staying, and nothing after that."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        federation: Any = b.gateway.federation
+        publish, set_leaving, is_open = federation._interest.publish, federation.links.set_leaving, False
+
+        async def slow(*, is_leaving: bool) -> None:
+            nonlocal is_open
+            if not is_leaving:
+                is_open = True
+                await asyncio.to_thread(publish, federation._writer.stamp)
+            await set_leaving(is_leaving=is_leaving)
+
+        monkeypatch.setattr(federation._interest, "publish", lambda stamp: is_open and publish(stamp))
+        monkeypatch.setattr(federation.links, "set_leaving", slow)
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["state"] == "withdrawn")
+        assert b.client.delete("/v1/leave").json()["state"] == "staying"
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        a.publish(1)
+        assert b.take("mine", 1) == [1]
+
+
+def test_a_site_that_cannot_store_that_it_stays_is_leaving_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that it stayed, and took nothing until its next start."""
+
+    def full(*_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        a.publish(1)
+        until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["state"] == "withdrawn")
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteLinks, "set_row", full)
+            assert b.client.delete("/v1/leave").status_code >= 500
+        until(lambda: state_of(b)["state"] == "withdrawn")
+        assert b.client.delete("/v1/leave").json()["state"] == "staying"
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        b.publish(2)
+        assert sorted(b.take("mine", 2)) == [1, 2]
+
+
+def test_a_site_leaves_that_has_been_linked_in_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that a former neighbour may have seen stays in its outbox, without an entry, for ever."""
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        b.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b, c))
+        links: Any = a.gateway.federation.links  # type: ignore[union-attr]
+        post, numbered = links._post, links.peers["b"].numbered
+
+        async def cut(peer: Peer, *request: Any) -> Any:
+            if peer.name == "b" and peer.numbered > numbered:
+                raise LinkError("cut")
+            return await post(peer, *request)
+
+        monkeypatch.setattr(links, "_post", cut)
+        a.publish(1)
+        until(lambda: any(each["unacknowledged"] for each in a.brokers()["links"]))
+        for site in (a, b):
+            site.stop()
+        del a.peers["b"], b.peers["a"]
+        for site in (a, b):
+            site.start()
+        assert b.take("mine", 1) == [1]
+        assert leave(a).status_code == 202
+        until(lambda: state_of(a)["state"] == "left")

@@ -422,3 +422,32 @@ def test_the_switch_place_is_that_of_the_origin() -> None:
     assert is_earlier(at(7, None), "b", bounds) and not is_earlier(at(8, None), "b", bounds)
     assert is_earlier(at(99, "c/0-5/30"), "b", bounds) and not is_earlier(at(1, "c/0-5/31"), "b", bounds)
     assert not is_earlier(at(0, "d/0-5/0"), "b", bounds), "nothing of it was delivered before"
+
+
+def test_events_of_a_site_that_is_removed_during_a_move_are_delivered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site left behind named no switch place of a removed one: its events came from both."""
+    with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
+        a.subscribe("mine", "data.n >= 0")
+        counted_everywhere(a, "bc")
+        accepted, is_open = leaving.Leaving.accepted, False
+
+        async def late(self: leaving.Leaving, *given: Any) -> None:
+            if not is_open:
+                raise StorageError("later")
+            await accepted(self, *given)
+
+        monkeypatch.setattr(leaving.Leaving, "accepted", late)
+        move(a, "b")
+        until(lambda: b.brokers()["moves"].get("accepted"))
+        c.publish(1)
+        assert a.take("mine", 1) == [1]
+        until(lambda: b.of("c")["events_received"] == 1)
+        c.stop()
+        is_open = True
+        until(lambda: state(a) == "ending" and a.of("c")["next_hop"] is None)
+        assert a.client.delete("/v1/brokers/c").status_code == 204
+        until(lambda: b.client.get(OF_ONE).status_code == 200)
+        a.publish(2)
+        assert b.take("mine", 1) == [2] and b.pull("mine") == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +19,13 @@ import pytest
 from federation_support import Site, free_port
 from gateway_support import DEADLINE_S, until
 
+from fieldfare.gateway.admission import tls
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.wire import Row
-from fieldfare.gateway.relay import RelayGateway
+from fieldfare.gateway.relay import RelayGateway, create_relay_app
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
+from fieldfare.storage.links import Outbox
 
 ROUNDS = 4
 
@@ -188,3 +192,66 @@ def test_a_relay_is_no_destination_and_its_loss_parts_nobody() -> None:
     assert [row.name for row in clusters.rows if row.is_relay] == ["hub"]
     clusters.merge("hub", [Row("hub", "j", 2, ("a", "b"))])
     assert clusters.brokers == ["b", "hub"], "it has become a site"
+
+
+async def answers(gateway: RelayGateway, *wanted: tuple[str, dict[str, str]]) -> list[httpx.Response]:
+    transport = httpx.ASGITransport(create_relay_app(gateway))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return [await client.get(path, headers=headers) for path, headers in wanted]
+
+
+def make_certificate(path: Path) -> None:
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    named = ["-subj", "/CN=hub", "-keyout", str(path.with_suffix(".key")), "-out", str(path)]
+    subprocess.run([*request, *named], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes certificates, is missing")
+def test_a_relay_shows_a_renewed_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed the one of its start until it expired."""
+    monkeypatch.setattr(tls, "RENEWED_S", 0.01)
+    path = tmp_path / "own.pem"
+    make_certificate(path)
+    given = {"data": tmp_path / "hub", "broker": "hub", "peers": ("a=http://127.0.0.1:1",)}
+    gateway = RelayGateway(GatewaySettings(**given, tls_cert=path, tls_key=path.with_suffix(".key")))  # type: ignore[arg-type]
+    certificates = gateway.certificates
+    assert certificates is not None
+    first = certificates.context
+
+    async def run() -> None:
+        await gateway.start()
+        make_certificate(path)
+        async with asyncio.timeout(DEADLINE_S):
+            while certificates.context is first:
+                await asyncio.sleep(0.01)
+        await gateway.close()
+
+    asyncio.run(run())
+
+
+def test_a_relay_tells_its_neighbours_only_to_those_who_may_watch(tmp_path: Path) -> None:
+    admin = tmp_path / "admin.key"
+    admin.write_text("a" * 40)
+    given = {"data": tmp_path / "hub", "broker": "hub", "peers": ("a=http://127.0.0.1:1",)}
+    gateway = RelayGateway(GatewaySettings(**given, admin_key_file=admin))  # type: ignore[arg-type]
+    watching = {"Authorization": f"Bearer {'a' * 40}"}
+    anybody, watcher = asyncio.run(answers(gateway, ("/readyz", {}), ("/readyz", watching)))
+    assert anybody.json() == {"status": "not ready"} and watcher.json()["checks"] == {"a": "down"}
+
+
+def test_the_readiness_of_a_relay_does_not_depend_on_its_backlog(tmp_path: Path) -> None:
+    """Each look read all entries that wait: gigabytes after a day without a link."""
+    given = {"data": tmp_path / "hub", "broker": "hub", "peers": ("a=http://127.0.0.1:1",)}
+    gateway = RelayGateway(GatewaySettings(**given))  # type: ignore[arg-type]
+    looks = 0
+
+    def counted() -> dict[str, Outbox]:
+        nonlocal looks
+        looks += 1
+        return {"a": Outbox(5, 50, 0)}
+
+    gateway.relay._store.outboxes = counted  # type: ignore[method-assign]
+    (ready,) = asyncio.run(answers(gateway, ("/readyz", {})))
+    assert ready.status_code == 503 and not looks
+    (metrics,) = asyncio.run(answers(gateway, ("/metrics", {})))
+    assert 'fieldfare_link_outbox_entries{peer="a"} 5.0' in metrics.text and looks == 1

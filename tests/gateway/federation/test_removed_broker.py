@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from gateway_support import until
 from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
+from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.custody import Custody
+from fieldfare.gateway.federation.link_entries import LOST
 from fieldfare.gateway.federation.links import Peer
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import Answer
@@ -159,6 +163,17 @@ def test_entries_for_a_removed_neighbour_have_no_path_and_no_number(tmp_path: Pa
         ("c", b"other"),
     ]
     assert store.published() is None
+    store.close()
+
+
+def test_an_entry_that_a_disk_has_lost_does_not_wait_for_a_path_for_ever(tmp_path: Path) -> None:
+    """A site with one could not leave, and showed an entry without a path."""
+    store = SqliteLinks(tmp_path / "links.db")
+    store.add([("", LOST)])
+    clusters = Clusters("a", store.identity, ("",), {}, 1, ())
+    links: Any = SimpleNamespace(peers={}, must_reroute=True, is_held=True)
+    assert asyncio.run(Custody(clusters, store, links).reroute())
+    assert store.outboxes() == {}
     store.close()
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from functools import cache
 from pathlib import Path
 
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile
+
+RENEWED_S = 2.0
+"""Interval of the check for a renewed certificate, in seconds."""
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -93,6 +97,15 @@ class Certificates:
         assert context is not None
         self.context = context
         logger.info("the TLS certificate was reloaded")
+
+    async def keep_renewed(self) -> None:
+        """Reload files that have changed, for new connections, until this is cancelled."""
+        while True:
+            await asyncio.sleep(RENEWED_S)
+            try:
+                await asyncio.to_thread(self.renew)
+            except Exception:
+                logger.exception("looking at the files of the TLS certificate failed; retrying later")
 
     def _read_stats(self) -> list[tuple[int, int, int] | None]:
         """Return inode, modification time and size of each file, None for a missing one."""

@@ -59,6 +59,8 @@ class Custody:
             for id, peer, stored in found:
                 entry = decode_entry(stored)
                 if isinstance(entry, Lost):
+                    if peer == NO_PATH:  # It has no destinations: it would stay for ever.
+                        rerouted.append((id, []))
                     continue
                 ways = [(hop or peer, part) for hop, part in self._clusters.split(entry, entry.destinations)]
                 if ways != [(peer, stored)]:  # None where all destinations were removed.

@@ -27,6 +27,7 @@ from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.moving.sessions import Moves
+from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.storage.links import LinkStore
 
@@ -168,11 +169,16 @@ class Departure:
                 raise HttpProblem(409, "has-left", detail, hint=hint)
             if self.state == "staying":
                 return
-            if self._parts.interest.is_withdrawn:
-                await self._parts.next_revision()
-            await self._parts.links.set_leaving(is_leaving=False)
-            self._parts.interest.is_withdrawn = False
             self._release()
+            # First: as of the revision that follows, none may be told that there are no filters.
+            was_withdrawn, self._parts.interest.is_withdrawn = self._parts.interest.is_withdrawn, False
+            if was_withdrawn:
+                await self._parts.next_revision()
+            try:
+                await self._parts.links.set_leaving(is_leaving=False)
+            except BaseException:
+                self._clusters.set_leaving(is_leaving=True)
+                raise
             self._open()
             logger.warning("the broker %s stays", self._clusters.name)
 
@@ -257,10 +263,12 @@ class Departure:
             is_confirmed = events >= state.events and messages >= state.messages
             if not (state.withdrawn and state.counts_through >= state.withdrawn and is_confirmed):
                 sites.append(name)
+        # A former neighbour's outbox has only numbers, without entries: see `LinkStore.take_back`.
+        ways = (NO_PATH, *self._parts.links.peers)
         inbox_bytes = store.inbound_bytes()
         counts = {
             "inbox_bytes": inbox_bytes,
-            "outbox_entries": sum(each.entries for each in store.outboxes().values()),
+            "outbox_entries": sum(each.entries for name, each in store.outboxes().items() if name in ways),
             "kept_entries": store.kept_totals()[0],
         }
         return counts, sites

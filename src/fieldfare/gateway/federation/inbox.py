@@ -225,7 +225,9 @@ class Inbox:
             state = replace(state, again=max(state.again, mine.sequence))
         if len(ahead) < AHEAD_MAX:
             ahead[mine.sequence] = mine.revision
-        stamps = greatest_stamps(state.stamps, mine.revision, entry.stamp, self.bounds)
+        stamps = state.stamps
+        if not state.is_removed:  # Else its record meets the subscriptions as they stand now: see `_append`.
+            stamps = greatest_stamps(stamps, mine.revision, entry.stamp, self.bounds)
         return settled(replace(state, ahead=ahead, stamps=stamps))
 
     async def _append(self, each: Inbound, entry: Events, decoded: DecodedEvents | None) -> None:

@@ -84,6 +84,11 @@ class Relay:
         if await self.custody.reroute():
             self.links.poke()
 
+    @property
+    def links_up(self) -> dict[str, bool]:
+        """Whether the link to each neighbour is up."""
+        return {name: self._clusters.is_up(name) for name in self.links.peers}
+
     def document(self) -> dict[str, Any]:
         """Return the state of this relay for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()

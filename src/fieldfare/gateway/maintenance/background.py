@@ -28,9 +28,6 @@ QUIET_FACTOR = 4.0
 RELEASE_S = 5.0
 """Seconds without an event after which freed memory is given back."""
 
-CERTIFICATES_S = 2.0
-"""Interval of the check for a renewed TLS certificate, in seconds."""
-
 
 class Background:
     """The gateway's background tasks; `start` and `close` them together with the gateway."""
@@ -66,7 +63,7 @@ class Background:
             self._tasks.append(task)
 
         if self._certificates is not None:
-            task = asyncio.get_running_loop().create_task(_repeat("tls", CERTIFICATES_S, self._renew))
+            task = asyncio.get_running_loop().create_task(self._certificates.keep_renewed())
             self._tasks.append(task)
 
     async def close(self) -> None:
@@ -78,11 +75,6 @@ class Background:
         """Touch the lock file: its time shows the supervisor that the event loop is running."""
         with suppress(OSError):
             os.utime(self._settings.folder.lock_of("gateway"))
-
-    async def _renew(self) -> None:
-        """Load a renewed certificate for new connections."""
-        assert self._certificates is not None
-        await asyncio.to_thread(self._certificates.renew)
 
     async def _observe(self) -> None:
         now_s, is_quiet = time.monotonic(), self._figures.is_quiet

@@ -302,7 +302,7 @@ class Leaving:
             return False
         known = self._parts.correspondence
         bounds = {self._book.name: move.revision - 1}
-        for name in self._parts.clusters.brokers:
+        for name in known.names:  # Also brokers that were removed meanwhile: their records are here, too.
             stamps = [stamp for at, stamp in known.get(name).stamps.items() if at < move.revision]
             if stamps:
                 bounds[name] = max(stamps)
