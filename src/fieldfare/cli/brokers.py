@@ -25,7 +25,7 @@ WAITS = {
     "unmatched_records": "records that are not forwarded yet",
     "subscriptions": "subscriptions with a backlog",
     "messages": "messages of these",
-    "uncounted_backlogs": "count of backlogs",
+    "uncounted_backlogs": "backlogs that are not counted",
     "outbox_entries": "entries in outboxes",
     "inbox_bytes": "bytes in the inbox",
     "kept_entries": "entries that wait for receipts",

@@ -49,6 +49,7 @@ from fieldfare.runtimes.process.notify import ServiceManager
 from fieldfare.storage import open_keys, open_links
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.private import keep_private
+from fieldfare.storage.sqlite.rebuild import mend_databases
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -258,6 +259,7 @@ def run_relay(settings: GatewaySettings) -> str | None:
         locks = [FileLock(folder.lock_of(name), 0.0) for name in ("serve", "gateway")]
         for lock in locks:
             lock.acquire()
+        mend_databases(folder.databases, print)
         listener = listening_socket(settings.host, settings.port)
         gateway = RelayGateway(settings)
     except LockTimeoutError:

@@ -14,6 +14,8 @@ from gateway_support import BATCH, encode, event, until
 from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
+from fieldfare.gateway.delivery.backlogs import Backlogs
+from fieldfare.gateway.federation import departure
 from fieldfare.gateway.federation.links import LinkError, Peer
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.sqlite.links import SqliteLinks
@@ -246,3 +248,48 @@ def test_a_site_leaves_that_has_been_linked_in_another_way(
         assert b.take("mine", 1) == [1]
         assert leave(a).status_code == 202
         until(lambda: state_of(a)["state"] == "left")
+
+
+def test_a_site_that_has_started_again_waits_until_its_backlogs_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left with messages that nobody had read, if their count took longer than half a second."""
+    count_past, is_open = Backlogs._count_past, False
+
+    async def slow(self: Backlogs, *given: int) -> None:
+        while not is_open:
+            await asyncio.sleep(0.01)
+        await count_past(self, *given)
+
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        b.subscribe("mine", "data.n >= 0")
+        until(lambda: a.of("b").get("filters") == 1 and all_quiet(a, b))
+        a.publish(1)
+        until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["state"] == "withdrawn" and not state_of(b)["sites"])
+        b.stop()
+        monkeypatch.setattr(Backlogs, "_count_past", slow)
+        b.start()
+        until(lambda: state_of(b)["waits_for"].get("uncounted_backlogs"))
+        time.sleep(departure.SETTLED_S + 1)
+        assert state_of(b)["state"] == "withdrawn"
+        is_open = True
+        until(lambda: state_of(b)["waits_for"] == {"subscriptions": 1, "messages": 1})
+        assert b.take("mine", 1) == [1]
+        until(lambda: state_of(b)["state"] == "left")
+
+
+def test_a_site_waits_for_a_subscription_that_begins_in_the_past(tmp_path: Path) -> None:
+    """What it matches of the past is in no sum before it was read."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        until(lambda: all_quiet(a, b))
+        b.publish(1)
+        body = {"filter": "data.n >= 0", "start": "earliest"}
+        assert b.client.put("/v1/spaces/default/subscriptions/past", json=body).status_code == 201
+        assert leave(b).status_code == 202
+        until(lambda: state_of(b)["waits_for"].get("uncounted_backlogs"))
+        time.sleep(departure.SETTLED_S + 1)
+        assert state_of(b)["state"] == "withdrawn"
+        assert b.client.delete("/v1/spaces/default/subscriptions/past").status_code == 204
+        until(lambda: state_of(b)["state"] == "left")

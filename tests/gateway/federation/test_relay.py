@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -155,6 +156,26 @@ def test_a_relay_makes_keys_for_its_neighbours(tmp_path: Path) -> None:
         assert httpx.post(entries).status_code == 401
         body = {"rights": ["publish"], "space": "default"}
         assert httpx.post(f"{hub.url}/v1/keys", headers=by_admin, json=body).status_code == 501
+    finally:
+        hub.stop(signal.SIGKILL)
+
+
+def test_a_relay_mends_a_damaged_file_at_its_start(tmp_path: Path) -> None:
+    """Its error said that a start would do that, and each start failed."""
+    hub = RelayProcess(tmp_path, Site(tmp_path / "a", "a", 9))
+    hub.start()
+    assert hub.stop(signal.SIGTERM) == 0
+    path = tmp_path / "hub" / "links.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        query = "SELECT rootpage FROM sqlite_schema WHERE name = 'outbox_unsent'"
+        (page,) = connection.execute(query).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : page * size] = b"x" * size
+    path.write_bytes(content)
+    hub.start()
+    try:
+        assert [each["peer"] for each in hub.state()["links"]] == ["a"]
     finally:
         hub.stop(signal.SIGKILL)
 

@@ -514,6 +514,12 @@ class BacklogTable:
             int(columns["letters"][row]),
         )
 
+    def estimates(self, limit: int) -> list[int]:
+        """Return the numbers of the first subscriptions whose count is an estimate."""
+        rows = np.flatnonzero((self._column("space") >= 0) & ~self._column("is_sure"))[:limit]
+        found: list[int] = self._column("number")[rows].tolist()
+        return found
+
     def sums(self) -> dict[str, Sums]:
         """Return the sums of each space, by its key."""
         spaces, pending = self._column("space"), np.maximum(self._column("pending"), 0)

@@ -70,6 +70,11 @@ SUMS_S = 0.25
 COUNTED_TIMES = 3
 """Maximum counts of one backlog while new blocks come; then the last one counts as an estimate."""
 
+ESTIMATES_BATCH_SIZE = 20
+ESTIMATES_S = 0.2
+"""Maximum subscriptions with an estimate that are counted at a time, and seconds after which the next one
+waits for the next time."""
+
 IN_FLIGHT_BATCH_SIZE = 1_000
 """Deliveries whose messages in flight are added up before other tasks run."""
 
@@ -216,6 +221,25 @@ class Backlogs:
                 delivery.tries.take_done()  # the count includes it
                 self._saved.pop(delivery.number, None)
         return found
+
+    async def uncounted(self) -> int:
+        """Return how many backlogs are not counted exactly, up to `ESTIMATES_BATCH_SIZE`, and count these.
+
+        After a start it is at least 1 until all are counted. A subscription that begins in the past, and was
+        not read up to the present, has an estimate.
+        """
+        await self._ready()
+        numbers = await self._run(self._table.estimates, ESTIMATES_BATCH_SIZE)
+        until_s = time.monotonic() + ESTIMATES_S
+        for each in (await self._run(self._registry.by_number, numbers)).values():
+            if time.monotonic() > until_s:
+                break
+            if self._deliveries.delivery_of(each) is None:
+                await self._deliveries.load(each)
+            delivery = self._deliveries.delivery_of(each)
+            if delivery is not None:
+                await self.count(delivery)
+        return len(numbers) or int(not self._counted.is_set())
 
     # The table, on its thread
 

@@ -33,7 +33,7 @@ from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets
 from fieldfare.storage import open_brokers, open_links, open_moves
 from fieldfare.storage.brokers import BrokerStore, RemoteFilter
-from fieldfare.storage.errors import FormatError
+from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.links import LinkStore
 from fieldfare.storage.match_log import MatchLog
@@ -167,9 +167,11 @@ async def _local_work(parts: GatewayParts, forwarder: Forwarder) -> dict[str, in
         end - cursor for end, cursor in zip(parts.writer.log_ends, forwarder.cursors, strict=True)
     )
     try:
+        uncounted = await parts.backlogs.uncounted()  # Before the sums, which may be those of a moment ago.
         sums = (await parts.backlogs.sums()).values()
-    except HttpProblem:  # It has started a moment ago, and counts.
+    except (HttpProblem, StorageError):  # It has started a moment ago, and counts; or a cursor is corrupt.
         return found | {"uncounted_backlogs": 1}
+    found["uncounted_backlogs"] = uncounted
     found["subscriptions"] = sum(each.behind for each in sums)
     found["messages"] = sum(each.pending for each in sums)
     return found
