@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from fieldfare.gateway.publishing.json_array import split_array
-from fieldfare.gateway.publishing.large_numbers import has_large_number, may_have_large_number
+from fieldfare.gateway.publishing.large_numbers import may_have_large_number
 from fieldfare.gateway.text import Places, count_bytes
 from fieldfare.model import RECORD_EVENTS_MAX
 
@@ -34,7 +34,7 @@ One long decode would block the other threads.
 """
 
 SCANNED_MIN_BYTES = 4 << 10
-"""Minimum bytes of a batch that is scanned as a whole for numbers out of range before its events are."""
+"""Minimum bytes of a batch that is scanned for numbers out of range; smaller ones are decoded."""
 
 INLINE_BYTES = 64 << 10
 """Maximum bytes of a body decoded or checked on the event loop; larger ones go to a thread."""
@@ -218,8 +218,7 @@ def _check_values(body: bytes, events: Iterable[bytes | msgspec.Raw]) -> None:
         body.decode()
     if len(body) < SCANNED_MIN_BYTES or may_have_large_number(body):
         for event in events:
-            if has_large_number(bytes(event)):
-                _any.decode(event)
+            _any.decode(event)
 
 
 def _unless_extreme(
