@@ -30,6 +30,7 @@ from service_support import LINES, RunningService, cloud_event, is_running, unti
 from fieldfare_lab.link_proxy import LinkProxy
 
 KINDS = ("gateway", "driver", "task", "java", "indexer", "supervisor")
+QUICK_KINDS = ("gateway", "task", "indexer")
 READY_S = 600.0
 ARRIVAL_S = 600.0
 REQUEST_EVENTS_MAX = 4
@@ -297,8 +298,9 @@ def cluster_of(link: int) -> str:
 
 
 def deck_of(sites: int) -> list[str]:
-    """Each accident at each site and link, once."""
-    kills = [f"kill {kind} {place}" for place in range(sites) for kind in KINDS]
+    """Each accident at each site and link; those after which Spark starts again, once."""
+    kinds = (*KINDS, *QUICK_KINDS * 2)
+    kills = [f"kill {kind} {place}" for place in range(sites) for kind in kinds]
     return kills + [f"{kind} {link}" for link in range(sites - 1) for kind in ("cut", "freeze") * 2]
 
 
