@@ -1,7 +1,7 @@
-"""Which tests share a worker where several run at once.
+"""Which tests share a worker where several run at once, and which begin first.
 
-Two services at once on two cores would wait for each other, and so would two Spark sessions; and what a
-module prepares once is prepared once in each worker.
+The tests of a file share a worker, as they share what the file prepares; files that share a broker, a Spark
+session or a table do, too. Whole services come in two chains: more at once would only wait for each other.
 (`pytest.mark.xdist_group` is without effect: what pytest-xdist 3.8 notes down, pytest 9.2 does not read.)
 """
 
@@ -15,25 +15,35 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {
-    "service": (
-        *(f"tests/faults/test_{name}.py" for name in ("clock", "everything_at_once", "full_disk", "hung")),
-        *(f"tests/faults/test_{name}.py" for name in ("poison", "power_failure", "restored")),
-        *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "private_service")),
-        *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity", "three_sites")),
-        *(f"tests/faults/test_{name}.py" for name in ("sites", "backup_under_kills", "balancing_services")),
-    ),
-    "session": (
-        "tests/runtimes/test_match_loop.py",
-        *(
-            f"tests/runtimes/test_spark_{name}.py"
-            for name in ("batch", "files", "match", "odd_tables", "past", "distributed")
-        ),
+    "faults": ("tests/faults/",),
+    "services": ("tests/scenarios/",),
+    "session": tuple(
+        f"tests/runtimes/test_{name}.py"
+        for name in (
+            *(
+                "following",
+                "match_loop",
+                "placed_tasks",
+                "slices_in_loop",
+                "spark_batch",
+                "spark_distributed",
+            ),
+            *(
+                "spark_encrypted",
+                "spark_files",
+                "spark_match",
+                "spark_odd_tables",
+                "spark_past",
+                "worker_output",
+            ),
+        )
     ),
     "flights": ("tests/cli/demo/",),
-    "figures": ("tests/papers/bluedove/test_section_4_simulation.py",),
 }
-"""The tests that go to one worker; all others are handed out one by one."""
-for named in itertools.chain(*TOGETHER.values()):
+"""Folders and files whose tests go to one worker; so do all tests that have Kafka in their names."""
+LONGEST = ("faults", "services", "kafka", "session", "tests/runtimes/test_cluster.py")
+"""What takes longest, and so begins first: begun last, it would leave the other workers idle."""
+for named in {*itertools.chain(*TOGETHER.values()), *LONGEST} - {*TOGETHER, "kafka"}:
     assert (Path(__file__).parents[1] / named).exists(), f"{named} has another name now"
 
 
@@ -41,10 +51,15 @@ class Chains(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if "kafka" in nodeid.lower():
             return "kafka"  # One broker is enough.
-        for name, paths in TOGETHER.items():
-            if nodeid.startswith(paths):
-                return name
-        return nodeid
+        file = nodeid.partition("::")[0]
+        return next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        def place(unit: str) -> tuple[int, int]:
+            return LONGEST.index(unit) if unit in LONGEST else len(LONGEST), -len(self.workqueue[unit])
+
+        self.workqueue.move_to_end(min(self.workqueue, key=place), last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

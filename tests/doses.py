@@ -14,3 +14,8 @@ EXAMPLES_MIN = 4
 def drawn(examples: int) -> int:
     """How many of so many examples are drawn in this run."""
     return min(examples, max(EXAMPLES_MIN, round(examples * SHARE)))
+
+
+def rounds(times: int) -> int:
+    """How many times something that takes long is repeated in this run: at least twice."""
+    return min(times, max(2, round(times * SHARE)))

@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from client_support import SOON
+from client_support import PATIENT, SOON
 from faulty_service import wait_until
 from real_gateway import RealGateway, running_gateway
+from tests.doses import rounds
 from typer.testing import CliRunner
 
 from fieldfare import ApiError, AsyncClient, BatchSettings, Client, DeliverySettings, Position, PublishError
@@ -260,9 +261,9 @@ def test_the_async_client_follows_live(gateway: RealGateway) -> None:
 
 
 def test_nothing_is_lost_or_doubled_while_the_gateway_is_killed(tmp_path: Path) -> None:
-    """A gateway dies three times in the middle of everything; the program notices nothing but the delay."""
-    total = 1500
-    with running_gateway(tmp_path / "data") as gateway, Client(gateway.url, retry=SOON) as client:
+    """A gateway dies several times in the middle of everything; the program notices nothing but the delay."""
+    total = 500 * rounds(3)
+    with running_gateway(tmp_path / "data") as gateway, Client(gateway.url, retry=PATIENT) as client:
         got: list[Position] = []
         messages = client.subscribe("all", "data.price >= 0")
 
@@ -273,7 +274,7 @@ def test_nothing_is_lost_or_doubled_while_the_gateway_is_killed(tmp_path: Path) 
 
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
-        publisher = client.publisher(BatchSettings(max_events=20, linger_ms=1), SOON)
+        publisher = client.publisher(BatchSettings(max_events=20, linger_ms=1), PATIENT)
         futures = []
         for n, quote in enumerate(quotes(*range(total))):
             futures.append(publisher.publish(quote))

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_support import SOON
+from client_support import PATIENT
 from real_gateway import RealGateway
+from tests.doses import rounds
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 from wire import Wire
 
 from fieldfare import AsyncClient, BatchSettings, Client, Position
-from fieldfare.client import PublisherStats, RetrySettings
+from fieldfare.client import PublisherStats
 from fieldfare.storage import open_event_log
 from fieldfare.storage.folder import DataFolder
 
 pytestmark = pytest.mark.long
 
-EVENTS = 3_000
+EVENTS, KILLS = 500 * rounds(6), rounds(3)
 BATCH = BatchSettings(max_events=10, linger_ms=1, max_in_flight=5)
-PATIENT = RetrySettings(SOON.first_wait_s, SOON.most_wait_s, deadline_s=60.0)
 
 
 def event(number: int) -> dict[str, Any]:
@@ -43,10 +43,10 @@ class Line:
         self.wire = wire
         self.most_at_once = 0
         self._random = random.Random(seed)
-        self._kills = {self._random.randrange(200, EVENTS - 200) for _ in range(3)}
+        self._kills = {self._random.randrange(200, EVENTS - 200) for _ in range(KILLS)}
 
     def suffer(self, number: int) -> None:
-        """Now and then connections are reset, and three times the gateway dies."""
+        """Now and then connections are reset, and `KILLS` times the gateway dies."""
         self.most_at_once = max(self.most_at_once, len(self.wire._open) // 2)
         if number in self._kills:
             self.gateway.kill()

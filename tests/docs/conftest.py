@@ -20,3 +20,12 @@ def gateway_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         monkeypatch.delenv(name)
     with running_gateway(tmp_path / "data") as gateway:
         yield gateway.url
+
+
+@pytest.fixture(scope="module")
+def shared_gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway for tests that use spaces of their own."""
+    from real_gateway import running_gateway
+
+    with running_gateway(tmp_path_factory.mktemp("data")) as gateway:
+        yield gateway.url

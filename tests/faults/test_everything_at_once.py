@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
-from scene import BUSY, BUSY_LOAD, CALM_PACE_S, Scene, scene
+from scene import BUSY, BUSY_LOAD, Scene, scene
 
 from fieldfare.storage import open_event_log
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(900)]
 
 KINDS = [
     *("gateway", "driver", "task", "java", "indexer", "snapshot", "both", "starting", "supervisor"),
@@ -25,21 +24,6 @@ def check_that_it_was_busy(played: Scene) -> None:
     assert any((played.service.folder.index / "files").glob("snapshot-*"))
 
 
-def test_two_spaces_with_publishers_of_one_name_lose_nothing_to_a_killed_gateway_and_driver(
-    tmp_path: Path,
-) -> None:
-    """Two teams call their producer ``p`` and count from 0, each in its space; old events go all the time."""
-    load = replace(BUSY_LOAD, pace_s=CALM_PACE_S)
-    with scene(tmp_path / "data", seed=71, load=load, **BUSY) as played:
-        for kind in ("gateway", "starting"):
-            played.load.flow(played.random.randrange(1, 300))
-            played.strike(kind)
-        played.load.flow(50)
-        assert max(each.most_at_once for each in played.load.publishers) > 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [101, 102, 103])
 def test_everything_goes_on_while_every_process_is_killed(tmp_path: Path, seed: int) -> None:
     """Every process, in an order and at moments drawn anew, under all that is done in the background."""

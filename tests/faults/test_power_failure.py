@@ -42,6 +42,7 @@ def test_it_starts_after_a_power_failure_that_emptied_the_newest_unsynced_files(
     names = ["the heartbeat is empty", "the newest manifest is empty"]
     with scene(tmp_path / "data", 111, CALM_LOAD, **BUSY) as played:
         damage(played, names)
+        assert max(each.most_at_once for each in played.load.publishers) > 1
 
 
 @pytest.mark.slow

@@ -388,6 +388,7 @@ def run_trial(
     deck: tuple[str, ...] = DECK,
     until_s: float = float("inf"),
     broker: KafkaBroker | None = None,
+    load: LoadSettings = LOAD,
 ) -> None:
     """One trial in a folder of its own, with one accident at least; what it breaks goes into the report."""
     report.trials += 1
@@ -416,7 +417,7 @@ def run_trial(
             scene(
                 (folder / "mounted" if disk is None else disk.at) / "data",
                 seed,
-                LOAD,
+                load,
                 wire=wire,
                 console=folder / "console.txt",
                 environment=environment,
@@ -434,9 +435,9 @@ def run_trial(
                 name = "the end"
             finally:
                 trial.close()
-                load = played.load
-                report.operations += load.ledger.acknowledged + load.calls
-                report.deliveries += sum(len(reader.confirmed) for reader in load.readers.values())
+                done = played.load
+                report.operations += done.ledger.acknowledged + done.calls
+                report.deliveries += sum(len(reader.confirmed) for reader in done.readers.values())
     except AssertionError as error:
         kind = error.kind if isinstance(error, Fault) else "stuck"
         report.broken[kind] += 1

@@ -9,6 +9,7 @@ import io
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
+
+BEAT_S = 0.2
+"""Seconds between two heartbeats while nothing is matched: each writes two files."""
 
 
 def stacks(*threads: threading.Thread) -> str:
@@ -76,9 +80,12 @@ class Site:
         self.is_running = True
 
     def _match(self, pipeline: NaivePipeline, stop: threading.Event) -> None:
+        matched, beat_s = -1, 0.0
         while not stop.wait(0.005):
-            pipeline.step()
-            pipeline.beat()
+            before, matched = matched, pipeline.step()
+            if matched != before or time.monotonic() - beat_s > BEAT_S:
+                pipeline.beat()
+                beat_s = time.monotonic()
 
     def stop(self) -> None:
         self.is_running = False

@@ -124,21 +124,28 @@ def served(
         assert not thread.is_alive()
 
 
+def pauses() -> Iterator[float]:
+    """Seconds between two looks at a condition, ever longer: a look takes time from what is waited for."""
+    pause_s, deadline_s = 0.001, time.monotonic() + DEADLINE_S
+    while True:
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        yield pause_s
+        pause_s = min(1.3 * pause_s, 0.05)
+
+
 def until(condition: Callable[[], Any]) -> Any:
     """Wait for a condition; fail when it does not come true in time."""
-    deadline_s = time.monotonic() + DEADLINE_S
+    waits = pauses()
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.005)
+        time.sleep(next(waits))
     return found
 
 
 async def until_async(condition: Callable[[], Any]) -> Any:
     """Wait for a condition in an asynchronous test; fail when it does not come true in time."""
-    deadline_s = time.monotonic() + DEADLINE_S
+    waits = pauses()
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(next(waits))
     return found
 
 

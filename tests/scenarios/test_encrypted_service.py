@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from service_support import running_service
+from service_support import RunningService, running_service
 from tests.docs.test_documentation import blocks
 
 from fieldfare import Client
@@ -43,17 +43,22 @@ def planted_in(*folders: Path) -> list[str]:
     ]
 
 
-def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """One service for all; once it has stopped, nothing planted is in any of its files."""
+    folder = tmp_path_factory.mktemp("service")
+    with running_service(
+        folder / "data", console=folder / "console.txt", webhook_allow="127.0.0.1", webhook_handshake=0
+    ) as running:
+        yield running
+    assert planted_in(folder) == []
+
+
+def test_events_and_filters_go_through_a_service_that_never_sees_them(service: RunningService) -> None:
     """Published, matched, delivered, pulled, pushed, refused, rotated; then every file is searched."""
-    data = tmp_path / "data"
     key = SpaceKey.generate({"data.plantedname": (0, 500, "0.01")}, ["data.symbol"])
     filter = "data.plantedname < 417.24 AND data.symbol = 'PLANTED-SYMBOL'"
-    with (
-        receiving() as (hook, bodies),
-        running_service(
-            data, console=tmp_path / "console.txt", webhook_allow="127.0.0.1", webhook_handshake=0
-        ) as service,
-    ):
+    with receiving() as (hook, bodies):
         with Client(service.url) as admin:
             admin.create_space("secret", encrypted=key)
         with Client(service.url, "secret", encryption=key) as client:
@@ -88,8 +93,7 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
                 message.ack()
         with Client(service.url, "secret") as plain, pytest.raises(Exception, match="encrypted"):
             plain.publish_many([quote(417.23, "PLANTED-SYMBOL")])
-        assert planted_in(data) == []
-    assert planted_in(tmp_path) == []
+    assert planted_in(service.folder.root) == []
 
 
 @contextmanager
@@ -114,52 +118,52 @@ def receiving() -> Iterator[tuple[str, SimpleQueue[bytes]]]:
             server.shutdown()
 
 
-def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
-    with running_service(tmp_path / "data") as service:
-        environment = os.environ | {"FIELDFARE_URL": service.url}
-        shell = "fieldfare() { " + sys.executable + ' -m fieldfare "$@"; }\n'
-        (script,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "sh")
-        done = subprocess.run(
-            ["bash", "-euc", shell + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+def test_the_examples_of_the_page_run(service: RunningService, tmp_path: Path) -> None:
+    environment = os.environ | {"FIELDFARE_URL": service.url}
+    shell = "fieldfare() { " + sys.executable + ' -m fieldfare "$@"; }\n'
+    (script,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "sh")
+    done = subprocess.run(
+        ["bash", "-euc", shell + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith('{"symbol":"YHOO","price":18.49}\n')
+    (program,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "python")
+    names: dict[str, Any] = {"url": service.url}
+    exec(program.replace('"other.key"', repr(str(tmp_path / "other.key"))), names)
+    with Client(service.url, "other", encryption=names["key"]) as client:
+        assert client.pull("cheap", wait_s=60)[0].event["data"]["price"] == 18.49
+
+
+def test_the_command_line_makes_a_key_and_reads_what_it_publishes(
+    service: RunningService, tmp_path: Path
+) -> None:
+    environment = os.environ | {
+        "FIELDFARE_URL": service.url,
+        "FIELDFARE_SPACE": "command",
+        "FIELDFARE_SPACE_PASSPHRASE": "horse",
+    }
+
+    def fieldfare(*arguments: str, given: str = "", with_key: bool = True) -> Any:
+        key = ("--space-key", str(tmp_path / "k")) if with_key else ()
+        command = [sys.executable, "-m", "fieldfare", *key, *arguments]
+        return subprocess.run(
+            command, input=given, env=environment, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.endswith('{"symbol":"YHOO","price":18.49}\n')
-        (program,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "python")
-        names: dict[str, Any] = {"url": service.url}
-        exec(program.replace('"other.key"', repr(str(tmp_path / "other.key"))), names)
-        with Client(service.url, "other", encryption=names["key"]) as client:
-            assert client.pull("cheap", wait_s=60)[0].event["data"]["price"] == 18.49
 
-
-def test_the_command_line_makes_a_key_and_reads_what_it_publishes(tmp_path: Path) -> None:
-    with running_service(tmp_path / "data") as service:
-        environment = os.environ | {
-            "FIELDFARE_URL": service.url,
-            "FIELDFARE_SPACE": "secret",
-            "FIELDFARE_SPACE_PASSPHRASE": "horse",
-        }
-
-        def fieldfare(*arguments: str, given: str = "", with_key: bool = True) -> Any:
-            key = ("--space-key", str(tmp_path / "k")) if with_key else ()
-            command = [sys.executable, "-m", "fieldfare", *key, *arguments]
-            return subprocess.run(
-                command, input=given, env=environment, capture_output=True, text=True, timeout=120
-            )
-
-        numbers = ("--number", "data.price=0:500:0.01", "--text", "data.symbol")
-        made = fieldfare("keys", "space", "create", str(tmp_path / "k"), *numbers, with_key=False)
-        assert made.returncode == 0 and "The service sees the order of numbers" in made.stderr, made.stderr
-        assert fieldfare("spaces", "create", "secret", "--encrypted").returncode == 0
-        assert fieldfare("subscriptions", "create", "a", "data.price < 18.5").returncode == 0
-        refused = fieldfare("subscriptions", "create", "b", "data.price * 2 < 3")
-        assert refused.returncode == 1 and "only comparisons" in refused.stderr
-        line = '{"price":18.49,"symbol":"X"}\n'
-        assert fieldfare("publish", "-", "--type", "q", given=line).returncode == 0
-        assert '"price":18.49' in fieldfare("subscribe", "a", "--json", "-n", "1").stdout
-        rotated = fieldfare("keys", "space", "rotate", str(tmp_path / "k"))
-        assert rotated.returncode == 0 and not (tmp_path / "k.next").exists(), rotated.stderr
-        assert fieldfare("publish", "-", "--type", "q", given=line).returncode == 0
-        assert '"price":18.49' in fieldfare("subscribe", "a", "--json", "-n", "1").stdout
-        dropped = fieldfare("keys", "space", "drop", str(tmp_path / "k"))
-        assert dropped.returncode == 0, dropped.stderr
-        assert "epochs  2;" in fieldfare("keys", "space", "show", str(tmp_path / "k")).stdout
+    numbers = ("--number", "data.price=0:500:0.01", "--text", "data.symbol")
+    made = fieldfare("keys", "space", "create", str(tmp_path / "k"), *numbers, with_key=False)
+    assert made.returncode == 0 and "The service sees the order of numbers" in made.stderr, made.stderr
+    assert fieldfare("spaces", "create", "command", "--encrypted").returncode == 0
+    assert fieldfare("subscriptions", "create", "a", "data.price < 18.5").returncode == 0
+    refused = fieldfare("subscriptions", "create", "b", "data.price * 2 < 3")
+    assert refused.returncode == 1 and "only comparisons" in refused.stderr
+    line = '{"price":18.49,"symbol":"X"}\n'
+    assert fieldfare("publish", "-", "--type", "q", given=line).returncode == 0
+    assert '"price":18.49' in fieldfare("subscribe", "a", "--json", "-n", "1").stdout
+    rotated = fieldfare("keys", "space", "rotate", str(tmp_path / "k"))
+    assert rotated.returncode == 0 and not (tmp_path / "k.next").exists(), rotated.stderr
+    assert fieldfare("publish", "-", "--type", "q", given=line).returncode == 0
+    assert '"price":18.49' in fieldfare("subscribe", "a", "--json", "-n", "1").stdout
+    dropped = fieldfare("keys", "space", "drop", str(tmp_path / "k"))
+    assert dropped.returncode == 0, dropped.stderr
+    assert "epochs  2;" in fieldfare("keys", "space", "show", str(tmp_path / "k")).stdout

@@ -35,7 +35,7 @@ def test_a_restart_applies_changed_settings_and_loses_no_event(tmp_path: Path) -
 
         def publish() -> None:
             with Client(service.url) as client:
-                while not ends.is_set():
+                while not ends.wait(0.02):
                     id = str(len(published))
                     client.publish({"id": id, "source": "/restart", "type": "t"}).result()
                     published.append(id)

@@ -91,22 +91,24 @@ def drop_what_was_sent_to_the_removed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteLinks, "forget", forgetful)
 
 
-MISTAKES = [
-    keep_nothing,
-    keep_events_only,
-    send_nothing_again,
-    forget_the_copies_when_they_are_confirmed_by_one,
-    confirm_what_came_ahead,
-    append_both_copies_of_a_batch,
-    count_copies_as_faults,
-    drop_what_was_sent_to_the_removed,
-]
+MISTAKES = {
+    keep_nothing: 2,
+    keep_events_only: 8,
+    send_nothing_again: 1,
+    forget_the_copies_when_they_are_confirmed_by_one: 16,
+    confirm_what_came_ahead: 43,
+    append_both_copies_of_a_batch: 0,
+    count_copies_as_faults: 0,
+    drop_what_was_sent_to_the_removed: 2,
+}
+"""Mistakes, each with a seed that finds it today: the search begins there."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_a_planted_mistake_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Any) -> None:
     mistake(monkeypatch)
-    for seed in range(PLANTED_SEEDS_MAX):
+    first = MISTAKES[mistake]
+    for seed in (*range(first, PLANTED_SEEDS_MAX), *range(first)):
         world = run_world(tmp_path / str(seed), seed)
         if world.faults():
             return

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from federation_support import Site, free_port
 from gateway_support import DEADLINE_S, until
+from tests.doses import rounds
 
 from fieldfare.gateway.admission import tls
 from fieldfare.gateway.federation.clusters import Clusters
@@ -28,7 +29,7 @@ from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.links import Outbox
 
-ROUNDS = 4
+ROUNDS = rounds(4)
 
 
 class RelayProcess:

@@ -13,6 +13,7 @@ import pytest
 from gateway_support import EVENTS, LINES, SUBSCRIPTIONS, encode, event, run, running, until, until_async
 from receiver_support import LOOPBACK, described, pushed, receiving, settled, some
 from test_tls import Authority
+from tests.doses import rounds
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "client"))
 
@@ -20,7 +21,7 @@ from real_gateway import NaivePipeline, RealGateway
 
 pytestmark = pytest.mark.long
 
-KILLS, EVENTS_EACH = 4, 40
+KILLS, EVENTS_EACH = rounds(4), 40
 
 
 def test_killed_again_and_again_it_loses_nothing_and_repeats_only_what_was_under_way(tmp_path: Path) -> None:
