@@ -26,8 +26,9 @@ def _make_options(endpoint: Endpoint) -> dict[str, object]:
         "headers": {"authorization": f"Bearer {key}"} if isinstance(key, str) else {},
         "auth": Bearer(key, endpoint.url) if callable(key) else None,
         "timeout": httpx.Timeout(endpoint.timeout_s),
-        # Each subscriber holds a connection, so the pool must not bound their number.
-        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        # Each subscriber holds a connection, so the pool must not bound their number. httpcore counts those
+        # in use as kept ones, too: with a bound, many subscribers would have each ack open another connection.
+        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
         "verify": endpoint.tls,
         "proxy": None if proxy is None else proxy.url,
         "trust_env": False,  # The endpoint has chosen the proxy; httpx would use one for loopback, too.

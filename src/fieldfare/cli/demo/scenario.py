@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,12 +165,16 @@ class Demo:
         """Return what the service's files contain of encrypted events and alerts."""
         return search_service_files(self.service.folder, self.others[0] if self.others else self.followed[0])
 
-    def replay(self) -> Replayed:
-        """Connect the subscribers, publish all events, and wait until they are matched and delivered."""
+    def replay(self, connected: Callable[[], None] = lambda: None) -> Replayed:
+        """Connect the subscribers, publish all events, and wait until they are matched and delivered.
+
+        `connected` is called between connecting and publishing.
+        """
         ids = [alert.id for alert in self.followed]
         with Followers(self.service.url, ids, self.access) as followers:
             with self._display.step(f"connect {len(ids)} subscribers"):
                 self.service.wait_until_connected(len(ids))
+            connected()
             with self._display.replay("replay the departures of 2013") as show:
                 self.replayed = asyncio.run(self._replay(followers, show))
         return self.replayed
