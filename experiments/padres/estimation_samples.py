@@ -1,6 +1,6 @@
 """Figure 7b: how right the estimated input utilisation is with more samples.
 
-The paper's sampling of coming publications, beside PRESS that reads the same number from the log of matches.
+The paper's rules with its sampling of coming publications, and with PRESS that reads as many from the log.
 ``--draw`` draws from the CSV that is there.
 """
 
@@ -35,7 +35,7 @@ UNTIL_S = 1_150.0
 def run_of(arguments: tuple[bool, int, int]) -> list[dict[str, Any]]:
     """Run a number of samples with a seed; return the relative errors of input utilisation."""
     from_log, samples, seed = arguments
-    set_up = variant_of(LOCAL_SET_UP, "ours")
+    set_up = variant_of(LOCAL_SET_UP, "paper")
     settings = replace(set_up.settings, samples=samples, from_log=from_log, sampling_s=60.0)
     brokers = run(replace(set_up, settings=settings, step_s=1e9, until_s=UNTIL_S), seed)
     rows = [

@@ -187,7 +187,7 @@ class Exchange:
         by_all, added = float(cards.reduced_by_all_per_s[place]), float(cards.added_per_s[place])
         choice = np.array([row])
         loads = self.after(choice, np.array([number]), np.array([by_all]), np.array([added]))
-        self.mine, self.theirs = (_scalar(each) for each in loads)
+        self.mine, self.theirs = (scalar(each) for each in loads)
         self.accepted = self.accepted | self.profile.bits[row]
         self.present[row] -= number
         if number and not self.present[row]:
@@ -280,7 +280,8 @@ def _smallest(test: Any, most: Any) -> Any:
     return high
 
 
-def _scalar(load: Load) -> Load:
+def scalar(load: Load) -> Load:
+    """Return a load whose fields are arrays of one value with the values themselves."""
     values = {
         name: float(np.asarray(getattr(load, name)).reshape(-1)[0])
         for name in (

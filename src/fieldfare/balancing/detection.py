@@ -78,7 +78,7 @@ def triggered(
 
 
 def broker_actions(
-    load: Load, peers: Mapping[str, Metrics], settings: BalancingSettings
+    load: Load, peers: Mapping[str, Metrics], settings: BalancingSettings, triggers: Triggers | None = None
 ) -> list[BrokerAction]:
     """Return the broker-action list, by descending difference.
 
@@ -86,13 +86,15 @@ def broker_actions(
     ----------
     peers
         The metrics of the brokers that may accept load.
+    triggers
+        The thresholds of differences; None: `BalancingSettings.local`.
     """
     overloaded = exceeding(load, settings, higher=True)
     if overloaded:
         return overload_actions(load, peers, overloaded[0], settings)
     if exceeding(load, settings, higher=False):
         return []
-    return difference_actions(metrics_of(load), peers, settings.local, settings.normalisation_s)
+    return difference_actions(metrics_of(load), peers, triggers or settings.local, settings.normalisation_s)
 
 
 def overload_actions(
@@ -138,3 +140,19 @@ def is_stable(before: Metrics, now: Metrics, settings: BalancingSettings) -> boo
 
 def _sorted(actions: list[BrokerAction]) -> list[BrokerAction]:
     return sorted(actions, key=lambda each: (-each.difference, each.broker, each.metric))
+
+
+class LastingDifferences:
+    """The differences that exceed their thresholds, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, Metric], float] = {}
+
+    def note(self, actions: list[BrokerAction], now: float) -> None:
+        """Set the differences that exceed their thresholds now."""
+        keys = [(each.broker, each.metric) for each in actions]
+        self._since = {key: self._since.get(key, now) for key in keys}
+
+    def age_s(self, action: BrokerAction, now: float) -> float:
+        """Return for how long a difference has exceeded its threshold."""
+        return now - self._since.get((action.broker, action.metric), now)

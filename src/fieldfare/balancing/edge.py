@@ -26,12 +26,22 @@ from fieldfare.balancing.acceptor import Acceptor
 from fieldfare.balancing.delegating import DelegatingOffloader
 from fieldfare.balancing.detection import (
     BrokerAction,
+    LastingDifferences,
     broker_actions,
+    difference_actions,
     exceeding,
     is_stable,
     triggered,
 )
-from fieldfare.balancing.load import Load, Metric, Metrics, difference, metrics_of
+from fieldfare.balancing.load import (
+    Load,
+    Metric,
+    Metrics,
+    capacity_of,
+    difference,
+    joint_metrics,
+    metrics_of,
+)
 from fieldfare.balancing.messages import (
     Again,
     Attached,
@@ -60,7 +70,7 @@ from fieldfare.balancing.messages import (
 )
 from fieldfare.balancing.offloader import Offloader
 from fieldfare.balancing.poset import Poset
-from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.balancing.settings import BalancingSettings, Triggers
 from fieldfare.balancing.state import EdgeState
 from fieldfare.effects import Ask, AskFailed, Effect, Send, Tell, Timer, source
 
@@ -110,7 +120,9 @@ class EdgeBalancer:
         self._watched: dict[str, tuple[str, ...]] = {}
         self._published: tuple[float, Pie] | None = None
         self._metrics: Metrics | None = None
-        self._pause_s = -math.inf
+        self._pause_s = self._follow_until_s = -math.inf
+        self._lasting = LastingDifferences()
+        self._targets: dict[str, Metrics] = {}
         self._held: dict[tuple[str, Metric], tuple[float, float, float]] = {}
 
     def start(self, now: float) -> list[Effect]:
@@ -187,6 +199,9 @@ class EdgeBalancer:
                 self._watch(inner)
             case Subscribed():
                 each = inner.subscription
+                if self.settings.joint and not self.state.subscriptions:
+                    # Rates over the time without subscriptions say nothing of what they receive.
+                    self.state.measured_from_s = now
                 self.state.subscriptions[each.id] = each
                 self.poset.add(each.id, each.region)
             case Unsubscribed():
@@ -219,6 +234,7 @@ class EdgeBalancer:
             self._peers[pie.broker] = now, pie
 
     def _watch(self, watch: Watch) -> None:
+        self._targets = dict(watch.targets)
         if watch.brokers:
             self._watched[watch.cluster] = watch.brokers
             return
@@ -228,6 +244,11 @@ class EdgeBalancer:
     def peers(self, now: float) -> dict[str, Pie]:
         """Return the last PIE messages that are not stale."""
         return {name: pie for name, (at, pie) in self._peers.items() if now - at <= self.settings.stale_s}
+
+    def _metrics_of(self, pie: Pie) -> Metrics:
+        """Return a peer's metrics; in a global session, as if its cluster had this one's target."""
+        mine, theirs = self._targets.get(self.state.cluster), self._targets.get(pie.cluster)
+        return pie.metrics if mine is None or theirs is None else pie.metrics.shifted(theirs, mine)
 
     def balanced(self, now: float) -> frozenset[str]:
         """Return the balanced set."""
@@ -246,7 +267,9 @@ class EdgeBalancer:
                 for name, pie in peers.items()
                 if all(
                     self._is_held(name, metric, pie.metrics, now)
-                    for _, metric in triggered(mine, pie.metrics, settings.local, settings.normalisation_s)
+                    for _, metric in triggered(
+                        mine, self._metrics_of(pie), self._triggers(now), settings.normalisation_s
+                    )
                 )
             ]
         )
@@ -267,13 +290,15 @@ class EdgeBalancer:
                 return []
         state.pies += 1
         number = state.life * LIFE_PIES + state.pies
-        pie = Pie(state.name, state.cluster, number, mine, state.state, balanced)
+        pie = Pie(state.name, state.cluster, number, mine, state.state, balanced, capacity_of(self.load))
         self._published = now, pie
         return [Send(state.head, pie)]
 
     # Detection
 
     def _measured(self, load: Load, now: float) -> list[Effect]:
+        if self.settings.joint:
+            load = load.of_arrivals()
         before, self.load = self._metrics, load
         self._metrics = metrics_of(load)
         state, settings = self.state, self.settings
@@ -281,6 +306,7 @@ class EdgeBalancer:
         if state.is_stabilizing and waited_s >= 0 and before is not None:
             is_stable_now = is_stable(before, self._metrics, settings)
             state.is_stabilizing = not is_stable_now and waited_s < settings.unstable_s
+        self._note_differences(now)
         effects = self._update(now)
         if state.state is not State.BUSY:
             effects += self._detect(now)
@@ -302,11 +328,22 @@ class EdgeBalancer:
             effects.append(Tell(StateChanged(before, state.state)))
         return effects
 
+    def _triggers(self, now: float) -> Triggers:
+        settings = self.settings
+        return settings.local.scaled(settings.follow_share) if now < self._follow_until_s else settings.local
+
+    def _note_differences(self, now: float) -> None:
+        assert self._metrics is not None
+        peers = {name: self._metrics_of(pie) for name, pie in self.peers(now).items()}
+        scale = self.settings.normalisation_s
+        self._lasting.note(difference_actions(self._metrics, peers, self._triggers(now), scale), now)
+
     def _detect(self, now: float) -> list[Effect]:
         load, state = self.load, self.state.state
         assert load is not None
         peers = {name: pie for name, pie in self.peers(now).items() if pie.state is State.OK}
-        actions = broker_actions(load, {name: pie.metrics for name, pie in peers.items()}, self.settings)
+        metrics = {name: self._metrics_of(pie) for name, pie in peers.items()}
+        actions = broker_actions(load, metrics, self.settings, self._triggers(now))
         is_shedding = bool(actions) and actions[0].overloaded is not None
         if now < self._pause_s or (is_shedding and load.span_s < self.settings.overload_span_s):
             return []
@@ -318,10 +355,20 @@ class EdgeBalancer:
             each
             for each in actions
             if not self._is_held(each.broker, each.metric, peers[each.broker].metrics, now)
+            and (is_shedding or self._lasting.age_s(each, now) >= self.settings.lasting_s)
         ]
         if not actions:
             return []
+        self._offloader.targets = self._joint_targets(load, now)
         return [*self._offloader.begin(actions, load, now), *self._update(now)]
+
+    def _joint_targets(self, load: Load, now: float) -> dict[str, Metrics]:
+        """Return the metrics that this broker and each peer are to have."""
+        peers = self.peers(now)
+        known = [(pie.metrics, pie.capacity) for pie in peers.values()]
+        mean = joint_metrics([(metrics_of(load), capacity_of(load)), *known])
+        clusters = {self.state.name: self.state.cluster, **{name: pie.cluster for name, pie in peers.items()}}
+        return {name: self._targets.get(cluster, mean) for name, cluster in clusters.items()}
 
     def _is_held(self, broker: str, metric: Metric, theirs: Metrics, now: float) -> bool:
         held = self._held.get((broker, metric))
@@ -340,6 +387,7 @@ class EdgeBalancer:
 
     def _unsettle(self, now: float) -> None:
         """Let the load settle before it counts: it is measured from now on."""
+        self._follow_until_s = now + self.settings.follow_s
         self.state.is_stabilizing = True
         self.state.stable_from_s = now + self.settings.stabilise_s
         self.state.measured_from_s = now

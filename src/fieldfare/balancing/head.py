@@ -20,10 +20,21 @@ Where the text is open:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fieldfare.balancing.detection import BrokerAction, difference_actions
-from fieldfare.balancing.load import Metric, Metrics, difference, mean_metrics
+from fieldfare.balancing.detection import BrokerAction, LastingDifferences, difference_actions
+from fieldfare.balancing.load import (
+    Capacity,
+    Metric,
+    Metrics,
+    difference,
+    joint_metrics,
+    local_targets,
+    mean_metrics,
+    total_capacity,
+)
 from fieldfare.balancing.messages import (
     Again,
     Cancel,
@@ -35,6 +46,7 @@ from fieldfare.balancing.messages import (
     SessionId,
     State,
     StateChanged,
+    Targets,
     Tick,
     Watch,
 )
@@ -55,6 +67,7 @@ class GlobalSession:
     partner: str
     until_s: float
     is_mine: bool
+    targets: Targets = ()
     cluster: str = ""
     brokers: tuple[str, ...] = ()
     is_accepted: bool = False
@@ -98,6 +111,8 @@ class HeadBalancer:
         self._published: tuple[float, GlobalPie] | None = None
         self._left: list[BrokerAction] = []
         self._heads: dict[str, str] = {}
+        self._lasting = LastingDifferences()
+        self._follow_until_s = -math.inf
 
     def start(self, now: float) -> list[Effect]:
         """Start a life; a session of an earlier one that was accepted goes on."""
@@ -162,7 +177,12 @@ class HeadBalancer:
         edges = self._fresh(self._edges, now)
         if not self.state.edges or set(edges) != set(self.state.edges):
             return None
+        if self.settings.joint:
+            return joint_metrics([(edges[name].metrics, edges[name].capacity) for name in self.state.edges])
         return mean_metrics([edges[name].metrics for name in self.state.edges])
+
+    def _capacity(self) -> Capacity:
+        return total_capacity([self._edges[name][1].capacity for name in self.state.edges])
 
     def _publish(self, now: float) -> list[Effect]:
         mine = self.metrics(now)
@@ -177,9 +197,16 @@ class HeadBalancer:
                 return []
         self.state.pies += 1
         number = self.state.life * LIFE_PIES + self.state.pies
-        pie = GlobalPie(self.state.cluster, self.state.name, number, mine, self.state.state)
+        pie = GlobalPie(
+            self.state.cluster, self.state.name, number, mine, self.state.state, (), self._capacity()
+        )
         self._published = now, pie
         return [Send(to, pie) for to in self.state.neighbours]
+
+    def _known(self, now: float) -> dict[str, GlobalPie]:
+        """Return the global PIE messages that are not stale, by head."""
+        found = self._clusters.values()
+        return {pie.head: pie for at, pie in found if now - at <= self.settings.stale_s}
 
     def _global_pie(self, sender: str, pie: GlobalPie, now: float) -> list[Effect]:
         if pie.head == self.state.name or self.state.name in pie.passed:
@@ -189,7 +216,7 @@ class HeadBalancer:
             return []
         self._clusters[pie.cluster] = now, pie
         self._heads[pie.head] = pie.cluster
-        if self.state.edges:
+        if self.state.edges and len(pie.passed) + 1 >= self.settings.cluster_hops:
             return []
         passed = replace(pie, passed=(*pie.passed, self.state.name))
         return [Send(to, passed) for to in self.state.neighbours if to not in (sender, pie.head)]
@@ -226,14 +253,37 @@ class HeadBalancer:
             return effects
         if self.state.state is State.NOT_AVAILABLE and not self._may_shed(mine, now):
             return effects
-        clusters = {
-            pie.head: pie.metrics
-            for at, pie in self._clusters.values()
-            if now - at <= self.settings.stale_s and pie.state is State.OK
-        }
-        scale = self.settings.normalisation_s
-        actions = difference_actions(mine, clusters, self.settings.global_, scale)
+        actions = self._actions(mine, now)
         return [*effects, *self._begin(actions, now)] if actions else effects
+
+    def _actions(self, mine: Metrics, now: float) -> list[BrokerAction]:
+        settings = self.settings
+        known = self._known(now)
+        metrics = {name: pie.metrics for name, pie in known.items()}
+        triggers = settings.global_
+        if settings.joint:
+            targets = self._targets(mine, known)
+            own = targets[self.state.name]
+            metrics = {name: each.shifted(targets[name], own) for name, each in metrics.items()}
+            if now < self._follow_until_s:
+                triggers = triggers.scaled(settings.follow_share)
+        found = difference_actions(mine, metrics, triggers, settings.normalisation_s)
+        self._lasting.note(found, now)
+        is_urgent = self.state.state is State.NOT_AVAILABLE
+        return [
+            each
+            for each in found
+            if known[each.broker].state is State.OK
+            and (is_urgent or self._lasting.age_s(each, now) >= settings.lasting_s)
+        ]
+
+    def _targets(self, mine: Metrics, known: Mapping[str, GlobalPie]) -> dict[str, Metrics]:
+        """Return the metrics that each cluster is to have, by head."""
+        names = [self.state.name, *known]
+        own = mine, self._capacity(), 0
+        others = [(pie.metrics, pie.capacity, len(pie.passed) + 1) for pie in known.values()]
+        targets = local_targets([own, *others], self.settings.global_.input)
+        return dict(zip(names, targets, strict=True))
 
     def _may_shed(self, mine: Metrics, now: float) -> bool:
         bounds = self.settings.higher_overload
@@ -260,9 +310,19 @@ class HeadBalancer:
         session = SessionId(self.state.name, self.state.life, self.state.sessions)
         self._left = [each for each in actions[1:] if each.broker != actions[0].broker]
         until_s = now + self.settings.session_s
-        self.state.session = GlobalSession(session, actions[0].broker, until_s, is_mine=True)
+        partner = actions[0].broker
+        targets: Targets = ()
+        mine = self.metrics(now)
+        if self.settings.joint and mine is not None:
+            known = {pie.head: pie for _, pie in self._clusters.values()}
+            by_head = self._targets(mine, known)
+            targets = (
+                (self.state.cluster, by_head[self.state.name]),
+                (known[partner].cluster, by_head[partner]),
+            )
+        self.state.session = GlobalSession(session, partner, until_s, is_mine=True, targets=targets)
         return [
-            Send(actions[0].broker, Request(session, self.state.edges)),
+            Send(partner, Request(session, self.state.edges, targets)),
             Timer(now + self.settings.reply_s, Again(session, "reply", self.state.life)),
             *self._update(now),
         ]
@@ -279,7 +339,7 @@ class HeadBalancer:
         if not is_same:
             # The partner ends the session; this end is in case that it never does.
             until_s = now + 2 * self.settings.session_s
-            session = GlobalSession(request.session, sender, until_s, is_mine=False)
+            session = GlobalSession(request.session, sender, until_s, is_mine=False, targets=request.targets)
             self.state.session = session
             effects = self._accepted(session, self._heads.get(sender, sender), request.brokers, now)
         return [Send(sender, Reply(request.session, State.OK, brokers=self.state.edges)), *effects]
@@ -298,7 +358,9 @@ class HeadBalancer:
         """Tell the edge brokers of both clusters to hear each other's PIE messages."""
         session.cluster, session.brokers, session.is_accepted = cluster, brokers, True
         self._partners.clear()
-        watch: list[Effect] = [Send(edge, Watch(cluster, brokers)) for edge in self.state.edges]
+        watch: list[Effect] = [
+            Send(edge, Watch(cluster, brokers, session.targets)) for edge in self.state.edges
+        ]
         known: list[Effect] = [Send(session.partner, pie) for pie in self._fresh(self._edges, now).values()]
         return [*watch, *known, *self._update(now)]
 
@@ -312,6 +374,7 @@ class HeadBalancer:
         watch: list[Effect] = []
         if session.is_accepted:
             watch = [Send(edge, Watch(session.cluster, ())) for edge in self.state.edges]
+            self._follow_until_s = now + self.settings.follow_s
         self.state.ending[session.id] = session.partner
         return [*watch, *self._cancel(session.id, session.partner, now), *self._update(now)]
 

@@ -16,6 +16,7 @@ Where the text is open:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -149,6 +150,16 @@ class Load:
         beside = max(0.0, self.cpu - self.input_ratio)
         return replace(changed, cpu=changed.input_ratio + beside)
 
+    def of_arrivals(self) -> Load:
+        """Return the load of what arrives now, if the engine works off a queue.
+
+        The events of a queue are matched with subscriptions that have left since they came, too.
+        """
+        if not self.is_calibrated or self.input_queue_s <= 0:
+            return self
+        matches = _per(self.deliveries_per_s, self.input_per_s)
+        return replace(self, matching_s=float(self.cost.of(self.subscriptions, matches)))
+
     def _delay_after(self, changed: Load) -> Any:
         if not self.is_calibrated:
             return linear_delay(
@@ -199,10 +210,85 @@ class Metrics:
             return self.matching_s
         return self.input_ratio if metric is Metric.INPUT else self.output_ratio
 
+    def shifted(self, from_: Metrics, to: Metrics) -> Metrics:
+        """Return these metrics as a broker with the target `to` compares them with its own."""
+        return Metrics(
+            self.input_ratio + to.input_ratio - from_.input_ratio,
+            self.output_ratio + to.output_ratio - from_.output_ratio,
+            self.matching_s + to.matching_s - from_.matching_s,
+        )
+
 
 def metrics_of(load: Load) -> Metrics:
     """Return the performance metrics of a load."""
     return Metrics(float(load.input_ratio), float(load.output_ratio), float(load.matching_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a broker can take: the weights of its metrics in a mean over brokers.
+
+    Attributes
+    ----------
+    matching
+        Of input utilisation and matching delay: subscriptions that the engine compares in a second.
+    output
+        Of output utilisation: the total bandwidth, in bytes per second.
+    """
+
+    matching: float = 1.0
+    output: float = 1.0
+
+    def of(self, metric: Metric) -> float:
+        """Return the weight of a metric."""
+        return self.output if metric is Metric.OUTPUT else self.matching
+
+
+def total_capacity(all_of: Sequence[Capacity]) -> Capacity:
+    """Return the capacity of several brokers."""
+    return Capacity(sum(each.matching for each in all_of), sum(each.output for each in all_of))
+
+
+def capacity_of(load: Load) -> Capacity:
+    """Return a broker's capacity."""
+    seconds = load.cost.subscription_s
+    return Capacity(1 / seconds if seconds > 0 else 1.0, load.output_bytes_per_s_max)
+
+
+UNIT = Capacity()
+"""Of a broker that does not tell its own."""
+
+
+def joint_metrics(all_of: Sequence[tuple[Metrics, Capacity]]) -> Metrics:
+    """Return the metrics that all brokers have once subscriptions are in proportion to capacities."""
+
+    def mean(metric: Metric) -> float:
+        total = sum(capacity.of(metric) for _, capacity in all_of)
+        return sum(each.metric(metric) * capacity.of(metric) for each, capacity in all_of) / total
+
+    return Metrics(mean(Metric.INPUT), mean(Metric.OUTPUT), mean(Metric.DELAY))
+
+
+def local_targets(all_of: Sequence[tuple[Metrics, Capacity, int]], hop: float) -> list[Metrics]:
+    """Return the metrics that clusters are to have if a cluster-hop is to be worth its distance.
+
+    The less room the busiest resource leaves, the less distance counts: with a mean utilisation u, a cluster
+    is to have `hop * (1 - u)` less for each hop.
+
+    Parameters
+    ----------
+    all_of
+        The metrics and capacity of each cluster, and its cluster-hops from the one that offloads.
+    """
+    mean = joint_metrics([(metrics, capacity) for metrics, capacity, _ in all_of])
+    used = max(mean.input_ratio, mean.output_ratio, 1e-9)
+    total = sum(capacity.matching for _, capacity, _ in all_of)
+    middle = sum(capacity.matching * hops for _, capacity, hops in all_of) / total
+    shares = [max(0.0, 1 + hop * max(0.0, 1 - used) / used * (middle - hops)) for _, _, hops in all_of]
+    return [
+        Metrics(mean.input_ratio * share, mean.output_ratio * share, mean.matching_s * share)
+        for share in shares
+    ]
 
 
 def mean_metrics(all_of: list[Metrics]) -> Metrics:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from fieldfare.balancing.cards import Moved
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.load import Load, Metric, Metrics, Resource
+from fieldfare.balancing.load import UNIT, Capacity, Load, Metric, Metrics, Resource
 from fieldfare.balancing.poset import Region
 from fieldfare.balancing.press import Profile
 
@@ -61,6 +61,10 @@ class Subscription:
 # PIE, Padres Information Exchange
 
 
+Targets = tuple[tuple[str, Metrics], ...]
+"""Metrics by cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pie:
     """A local PIE message of an edge broker; it is published to its cluster-head.
@@ -71,6 +75,8 @@ class Pie:
         Increases with each message of a broker: an older one that arrives later is ignored.
     balanced
         The edge brokers to which it has nothing to offload.
+    capacity
+        Not in the paper.
     """
 
     broker: str
@@ -79,6 +85,7 @@ class Pie:
     metrics: Metrics
     state: State
     balanced: frozenset[str]
+    capacity: Capacity = UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +104,22 @@ class GlobalPie:
     metrics: Metrics
     state: State
     passed: tuple[str, ...] = ()
+    capacity: Capacity = UNIT
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """From a head to its edge brokers: balance with these brokers of another cluster, too; none ends it."""
+    """From a head to its edge brokers: balance with these brokers of another cluster, too; none ends it.
+
+    Attributes
+    ----------
+    targets
+        The metrics that brokers of both clusters are to have, by cluster. Not in the paper: none.
+    """
 
     cluster: str
     brokers: tuple[str, ...]
+    targets: Targets = ()
 
 
 # Mediating sessions
@@ -112,10 +127,11 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Begin a session; between heads a global one."""
+    """Begin a session; between heads a global one, with `targets` for both clusters (see `Watch`)."""
 
     session: SessionId
     brokers: tuple[str, ...] = ()
+    targets: Targets = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +277,8 @@ class Sample:
     ----------
     keys
         The unique subscriptions to profile.
+    since_s
+        The log is read from here on: since the broker's last session, its load is another one.
     """
 
     session: SessionId
@@ -269,6 +287,7 @@ class Sample:
     samples: int
     timeout_s: float
     from_log: bool
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.load import Load
+from fieldfare.balancing.joint import measured_by, plan_jointly
+from fieldfare.balancing.load import Load, Metrics
 from fieldfare.balancing.messages import (
     Again,
     Cancel,
@@ -65,6 +66,8 @@ class Offloader:
         self._their: Reply | None = None
         self.fruitless: BrokerAction | None = None
         """The action of the last session that found nothing to move; taken by the detection."""
+        self.targets: dict[str, Metrics] = {}
+        """The metrics that each broker is to have; set by the detection."""
         self.is_refused = False
         """Whether every broker of the last list refused; taken by the detection."""
 
@@ -115,6 +118,7 @@ class Offloader:
             self._settings.samples,
             self._settings.sampling_s,
             self._settings.from_log,
+            self._state.measured_from_s,
         )
 
     def failed(self, question: object) -> list[Effect]:
@@ -200,6 +204,12 @@ class Offloader:
             for key in [key for key in poset.nodes if key not in known]:
                 poset.discard(key)
         assert self._load is not None and theirs.load is not None
+        if self._settings.joint:
+            present = {key: len(node.ids) for key, node in poset.nodes.items()}
+            mine = measured_by(answer.profile, present, self._load)
+            loads = mine, theirs.load
+            targets = self.targets[self._state.name], self.targets[action.broker]
+            return plan_jointly(action, loads, answer.profile, present, counts, targets, self._settings)
         return offload(
             action.metric,
             action.overloaded,

@@ -80,6 +80,8 @@ class Profile:
         i_r: the rate of incoming publications while sampling.
     message_bytes
         Mean size of a publication.
+    sizes
+        Array, samples: the size of each publication; None if only their mean is known.
     """
 
     keys: tuple[Any, ...]
@@ -87,6 +89,7 @@ class Profile:
     accepted: Any
     input_per_s: float
     message_bytes: float
+    sizes: Any = None
 
     def __post_init__(self) -> None:
         if self.bits.shape != (len(self.keys), len(self.accepted)):
@@ -94,6 +97,18 @@ class Profile:
                 f"{len(self.keys)} subscriptions with {len(self.accepted)} samples do not fit bits of shape"
                 f" {self.bits.shape}"
             )
+
+    @property
+    def matched_per_s(self) -> Any:
+        """The publication rate of each unique subscription (equation 2)."""
+        return rate(self.input_per_s, self.bits.sum(axis=1), len(self.accepted))
+
+    @property
+    def bytes_per_s(self) -> Any:
+        """The output bandwidth of a subscriber of each unique subscription."""
+        if self.sizes is None:
+            return self.matched_per_s * self.message_bytes
+        return rate(self.input_per_s, self.bits @ self.sizes, len(self.accepted))
 
 
 def rate(input_per_s: float, bits_set: Any, samples: int) -> Any:

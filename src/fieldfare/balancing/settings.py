@@ -39,6 +39,10 @@ class Triggers:
         """Return the threshold of a metric."""
         return float(getattr(self, metric.value))
 
+    def scaled(self, share: float) -> Triggers:
+        """Return a share of all thresholds."""
+        return Triggers(self.input * share, self.output * share, self.delay * share)
+
 
 @dataclass(frozen=True, slots=True)
 class BalancingSettings:
@@ -75,6 +79,15 @@ class BalancingSettings:
     pie_s, pie_change
         A PIE message is published when the state changes or a metric changes by this, and at the latest
         after this time. Not in the paper: 60 s and 0.02. Shorter: more messages.
+    lasting_s
+        Time for which a difference must last before it is balanced: as long as the window over which loads
+        are measured, so that a plan does not rest on rates from before a change. Not in the paper: 0.
+        Longer: later sessions.
+    follow_s, follow_share
+        For this time after a session that moved something, thresholds are this share of the triggering ones:
+        once subscriptions move, they move on to well below the thresholds, and the next change of the rates
+        does not cross them at once. Not in the paper: 0 s. Longer, or a lower share: more sessions now, and
+        fewer later.
     stale_s
         Age at which a PIE message counts no more. Not in the paper: 3 x 60 s.
     overload_span_s
@@ -94,16 +107,23 @@ class BalancingSettings:
     guard
         Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
         output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
-        differences that stay.
+        differences that stay. With `joint`: the share by which a plan may raise the acceptor's input above
+        its target.
     input_reversal
         Share of its threshold by which balancing output may make the acceptor's input utilisation exceed the
         offloading broker's. Not in the paper: 0. Higher: outputs are balanced also where matching costs next
         to nothing, so that inputs hardly differ.
     improvement
         A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
+    joint
+        Whether a plan brings all three metrics toward the mean of all brokers at once, in place of the three
+        offload algorithms, each of which halves one difference between two brokers. Not in the paper.
     session_moves_max, moves_per_min
         Maximum subscriptions of one session, and in each minute; 0 means no limit. A broker whose runtime
         moves subscriptions keeps to both, whatever loads other brokers claim to have. Not in the paper.
+    cluster_hops
+        How far global PIE messages go, and with `joint` sessions of clusters. The paper: 1. Higher: a
+        subscriber moves over several clusters at once.
     session_s
         Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
     """
@@ -124,6 +144,9 @@ class BalancingSettings:
     detection_s: float = 5.0
     pie_s: float = 60.0
     pie_change: float = 0.02
+    lasting_s: float = 0.0
+    follow_s: float = 0.0
+    follow_share: float = 0.5
     stale_s: float = 180.0
     overload_span_s: float = 10.0
     sheds_backlog: bool = False
@@ -134,6 +157,8 @@ class BalancingSettings:
     guard: float = 0.0
     input_reversal: float = 0.0
     improvement: float = 0.0
+    joint: bool = False
     session_moves_max: int = 0
     moves_per_min: int = 0
+    cluster_hops: int = 1
     session_s: float = 600.0

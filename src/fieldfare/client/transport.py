@@ -27,7 +27,7 @@ def _make_options(endpoint: Endpoint) -> dict[str, object]:
         "auth": Bearer(key, endpoint.url) if callable(key) else None,
         "timeout": httpx.Timeout(endpoint.timeout_s),
         # Each subscriber holds a connection, so the pool must not bound their number. httpcore counts those
-        # in use as kept ones, too: with a bound, many subscribers would have each ack open another connection.
+        # in use as kept ones, too: with a bound, and many subscribers, each ack would open a connection.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
         "verify": endpoint.tls,
         "proxy": None if proxy is None else proxy.url,

@@ -22,8 +22,10 @@ from fieldfare.balancing import Load, MatchingCost
 NEVER = np.iinfo(np.int64).max
 WINDOW_S = 30.0
 """Length of the window over which a load is measured."""
-LOG_MAX = 1_000
+LOG_MAX = 4_000
 """Events in the log of matches that PRESS may read."""
+CAUGHT_UP_S = 1.0
+"""A longer queue, in seconds of matching, is one that the broker works off."""
 FIXED_CYCLES, SUBSCRIPTION_CYCLES, MATCH_CYCLES = 20_000.0, 17_000.0, 20_000.0
 """CPU cycles of a message, of each subscription in the engine, and of each match: chosen, once for all
 figures, so that the local set-up uses 40 % of its CPUs before the step and 60 % after it."""
@@ -110,7 +112,8 @@ class EdgeEngine:
     first, until
         By subscriber, the first record that is delivered here, and the first that is not any more.
     held
-        Subscribers that joined and whose old broker has not released them.
+        Subscribers that joined and whose old broker has not released them. Their events are kept; if
+        `is_calibrated`, they count as output when they are matched, as they are this broker's to send.
     """
 
     clock: simpy.Environment
@@ -151,6 +154,12 @@ class EdgeEngine:
     def waiting(self) -> int:
         """Number of publications in the input queue."""
         return len(self._queue)
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the broker works off a queue, or waits for one from which subscribers have come."""
+        takes_s = self.machine.cost.of(self._subscriptions, 0)
+        return bool(self._draining or self.held.any() or self.waiting * takes_s > CAUGHT_UP_S)
 
     def examined(self, offset: int) -> int:
         """Return the number of subscriptions with which a publication is compared."""
@@ -210,16 +219,21 @@ class EdgeEngine:
         if is_held.any():
             for each in subscribers[is_held]:
                 self.kept.append((int(each), event.offset, event.published_s, event.quote))
+            if self.is_calibrated:
+                self._count(int(is_held.sum()), event.quote)
             subscribers = subscribers[~is_held]
         if len(subscribers):
+            self._count(len(subscribers), event.quote)
             self._out(subscribers, event.offset, event.quote, event.published_s)
+
+    def _count(self, deliveries: int, quote: int) -> None:
+        self.counters.sent_bytes += float(self.sizes[quote]) * deliveries
+        self.counters.delivered += deliveries
 
     def _out(self, subscribers: Any, offset: int, quote: int, published_s: float) -> None:
         sent = float(self.sizes[quote]) * len(subscribers)
         start_s = max(self.clock.now, self._free_s)
         self._free_s = start_s + sent / (self.machine.mbps * 1e6 / 8)
-        self.counters.sent_bytes += sent
-        self.counters.delivered += len(subscribers)
         self.deliver(subscribers, offset, (start_s + self._free_s) / 2 - published_s)
 
     def open(self, subscriber: int, place: int) -> None:
@@ -229,6 +243,8 @@ class EdgeEngine:
         self.kept = [each for each in self.kept if each[0] != subscriber]
         for _, offset, published_s, quote in mine:
             if offset >= place:
+                if not self.is_calibrated:
+                    self._count(1, quote)
                 self._out(np.array([subscriber]), offset, quote, published_s)
 
     def remove(self, subscriber: int) -> None:

@@ -50,15 +50,19 @@ PAPER = BalancingSettings(
 )
 """The paper's settings, without what is added here."""
 OURS = BalancingSettings(
-    samples=1_000,
-    sampling_s=60.0,
+    samples=100_000,
     from_log=True,
-    rest_s=0.0,
+    rest_s=600.0,
     guard=0.5,
     improvement=0.03,
     unstable_s=0.0,
+    lasting_s=30.0,
+    follow_s=90.0,
+    joint=True,
+    cluster_hops=8,
 )
-"""The paper's thresholds; PRESS from the log, guarded metrics, held pairs, and no wait for growing loads."""
+"""The paper's thresholds; PRESS from the log over the window of the load, joint plans, differences that last,
+held pairs, subscribers that rest, and no wait for growing loads."""
 
 
 @dataclass(frozen=True, slots=True)

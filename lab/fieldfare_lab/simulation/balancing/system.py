@@ -319,10 +319,12 @@ class BalancedBrokers(Network):
     def _sample(self, name: str, asked: Sample) -> None:
         engine, began_s = self.engines[name], self.clock.now
         if asked.from_log:
-            recent = [entry for entry in engine.log if entry[0] >= began_s - asked.timeout_s]
-            recent = recent[-asked.samples :]
-            span_s = began_s - recent[0][0] if len(recent) == asked.samples else asked.timeout_s
-            self._answer(name, self._profile(asked, [quote for _, quote in recent], min(span_s, began_s)))
+            from_s = max(asked.since_s, began_s - asked.timeout_s)
+            recent = [entry for entry in engine.log if entry[0] >= from_s]
+            if len(recent) > asked.samples:
+                recent = recent[-asked.samples :]
+                from_s = recent[0][0]
+            self._answer(name, self._profile(asked, [quote for _, quote in recent], began_s - from_s))
             return
         taken: list[int] = []
 
@@ -351,7 +353,8 @@ class BalancedBrokers(Network):
         bits = np.ascontiguousarray(rows[:, [unique[key] for key in keys]].T)
         size = float(self.market.quotes.sizes[quotes].mean()) if quotes else 0.0
         per_s = len(quotes) / span_s if span_s > 0 else 0.0
-        return Sampled(asked.session, Profile(keys, bits, accepted, per_s, size))
+        sizes = self.market.quotes.sizes[quotes] if asked.from_log else None
+        return Sampled(asked.session, Profile(keys, bits, accepted, per_s, size, sizes))
 
     def _attach(self, name: str, asked: Attach) -> None:
         id, hops = int(asked.subscription.id[1:]), self._distance[name] - 1
@@ -411,6 +414,10 @@ class BalancedBrokers(Network):
     def _measured(self, name: str, load: Load) -> None:
         pending = self._pending.get(name)
         if pending is None or pending.due_s is None or self.clock.now < pending.due_s:
+            return
+        if self.engines[name].is_catching_up:
+            # What is sent now belongs to the time before the session: measured once that is over.
+            pending.due_s = self.clock.now + self.settings.stabilise_s - 1e-6
             return
         del self._pending[name]
         for metric in Metric:
