@@ -214,7 +214,7 @@ class EdgeBalancer:
                 self._unsettle(now)
                 return self._update(now)
             case Drained():
-                self._is_drained = True
+                self._is_drained = not inner.is_over
                 return self._update(now)
             case AskFailed():
                 # Other questions are repeated by the timers of their sessions, or by the next detection.

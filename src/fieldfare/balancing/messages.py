@@ -240,7 +240,12 @@ class Shifted:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """An operator moves everything away: the broker is N/A until its next start, and begins no session."""
+    """An operator moves everything away: the broker is N/A until its next start, and begins no session.
+
+    Or, with `is_over`, the operator has decided otherwise.
+    """
+
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

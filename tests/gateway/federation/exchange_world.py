@@ -197,7 +197,7 @@ class Node:
         self.departure = Departure(DepartureParts(
             clusters=clusters, store=store, correspondence=correspondence, links=self.links,
             interest=interest, moves=moves, gate=self.gate, next_revision=self._next_revision,
-            local=self._local, drained=lambda: None,
+            local=self._local, drained=lambda is_over=False: None,
         ))  # fmt: skip
         self.federation = Federation(
             clusters=clusters, store=store, brokers=brokers, correspondence=correspondence, links=self.links,

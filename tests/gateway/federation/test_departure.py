@@ -13,6 +13,7 @@ from federation_support import Site, sites
 from gateway_support import BATCH, encode, event, until
 from typer.testing import CliRunner
 
+from fieldfare.balancing.messages import State
 from fieldfare.cli.app import app
 from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.federation import departure
@@ -106,8 +107,11 @@ def test_a_site_that_stays_after_all_gets_events_again(tmp_path: Path) -> None:
         until(lambda: b.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
         assert leave(b).status_code == 202
         until(lambda: state_of(b)["state"] == "withdrawn" and not state_of(b)["sites"])
+        balancer = b.gateway.federation.balancer.edge
+        until(lambda: balancer.state is State.NOT_AVAILABLE)
         code, said = command(b, "--cancel")
         assert code == 0 and "the broker b stays" in said
+        until(lambda: balancer.state is not State.NOT_AVAILABLE)
         until(lambda: a.of("b")["filters"] == 1 and all_quiet(a, b))
         a.publish(2)
         b.publish(3)

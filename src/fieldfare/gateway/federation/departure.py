@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fieldfare.gateway.change_gate import ChangeGate
 from fieldfare.gateway.federation.clusters import Clusters
@@ -47,6 +47,10 @@ PASSING = ("outbox_entries", "inbox_bytes", "receiving")
 logger = logging.getLogger("fieldfare.gateway.federation")
 
 
+class Drained(Protocol):
+    def __call__(self, *, is_over: bool = False) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepartureParts:
     """The parts of a broker that its departure uses.
@@ -58,7 +62,7 @@ class DepartureParts:
     local
         Returns the numbers of what waits at this site, by name.
     drained
-        Called at the start: the broker takes no load from others.
+        The broker takes no load from others, or does again if its departure `is_over`.
     """
 
     clusters: Clusters
@@ -70,7 +74,7 @@ class DepartureParts:
     gate: ChangeGate
     next_revision: Callable[[], Awaitable[object]]
     local: Callable[[], Awaitable[dict[str, int]]]
-    drained: Callable[[], None]
+    drained: Drained
 
 
 class Departure:
@@ -192,6 +196,7 @@ class Departure:
     def _open(self) -> None:
         self._parts.gate.refusal = ""
         self._parts.moves.refuse(arrivals=False, departures=False)
+        self._parts.drained(is_over=True)
 
     # Steps
 

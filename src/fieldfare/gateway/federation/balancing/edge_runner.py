@@ -157,9 +157,9 @@ class EdgeRunner:
         """When subscriptions came or left last: matches of before are of others."""
         return self._machine.state.measured_from_s
 
-    def drained(self) -> None:
-        """Take no load until the next start: an operator moves everything away."""
-        self._pass(Drained())
+    def drained(self, *, is_over: bool = False) -> None:
+        """Take no load until the next start: an operator moves everything away. Or take it again."""
+        self._pass(Drained(is_over))
 
     def row(self, load: Load) -> LoadRow:
         """Return what other brokers are told about a load of this one."""
