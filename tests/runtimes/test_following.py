@@ -111,8 +111,8 @@ def test_all_slices_of_a_space_are_searched_also_while_it_is_cut_again(
     for matchers in (None, *cuts):
         named = [f"{space}={matchers}" for space in SPACES[:2]] if matchers else []
         settings = CutSettings.parsed("auto", 1, named, 1 << 40)
-        for _ in range(2):
-            service.live_a_little(15)
+        for _ in range(4):
+            service.live_a_little(6)
             bring_index_up_to_date(service.folder, settings)
             wait_until_matched(service, [run])
     run.end()

@@ -264,11 +264,9 @@ def put_subscription(space: str, id: str, new: NewSubscription) -> ApiCall[Subsc
 
 def get_subscription(space: str, id: str, sites_wait_s: float | None = None) -> ApiCall[SubscriptionInfo]:
     """Read one subscription, once it counts at all sites or ``sites_wait_s`` seconds are over."""
-    path = subscription_path(space, id)
-    if sites_wait_s is None:
-        return ApiCall("GET", path, _read_subscription)
-    path = f"{path}?sites_wait_s={sites_wait_s:.3f}"
-    return ApiCall("GET", path, _read_subscription, extra_wait_s=sites_wait_s)
+    query = "" if sites_wait_s is None else f"?sites_wait_s={sites_wait_s:.3f}"
+    path = subscription_path(space, id) + query
+    return ApiCall("GET", path, _read_subscription, extra_wait_s=sites_wait_s or 0.0)
 
 
 def delete_subscription(space: str, id: str) -> ApiCall[None]:

@@ -83,7 +83,6 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
     """Return the routes over the parts of a gateway."""
     settings, warnings = g.settings, FilterWarnings(g.log)
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
-    filters = _filter_routes(g, warnings)
     finder = DeliveryFinder(g.subscriptions, g.deliveries, g.unused)
     backlogs = BacklogRoutes(g.backlogs, g.subscriptions)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
@@ -115,7 +114,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             warnings=warnings,
             backlogs=backlogs,
             bulk_max_subscriptions=settings.bulk_max_subscriptions,
-            counts_at=g.federation.counts_at if g.federation is not None else lambda _: {},
+            federation=g.federation,
         ),
         MessageRoutes(
             finder=finder,
@@ -140,7 +139,7 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             load=g.load,
             backlogs=g.backlogs,
         ),
-        filters,
+        _filter_routes(g, warnings),
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         _service_routes(g),
         KeyRoutes(g.keyring, g.subscriptions.check_space, g.bodies),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import httpx
 import pytest
-from gateway_support import Running, encode, event, run, served
+from gateway_support import Running, encode, event, pauses, run, served
 from test_keys import ADMIN, OPEN, admin_file, ask, bearer, id_of, locked, make, requests, set_up
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -101,6 +102,11 @@ def test_answers_for_one_space_do_not_depend_on_another(tmp_path):
             ]
             asked += [("GET", "/v1/spaces/mine/subscriptions/want", b"", {}), ("GET", "/v1/nothing", b"", {})]
             asked.append(("PUT", "/v1/spaces/mine/quotas", b"{}", {"content-type": "application/json"}))
+            # That there is no event yet was noted for a second when the subscription was created.
+            for _ in pauses():
+                if (await r.client.get("/v1/spaces/mine/attributes")).json()["events"]:
+                    break
+                await asyncio.sleep(0.05)
             before = [told(await ask(r, each, key)) for key in keys for each in asked]
             await fill(r, THEIRS)
             assert [told(await ask(r, each, key)) for key in keys for each in asked] == before

@@ -13,12 +13,13 @@ import gzip
 import json
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 from gateway_support import event
 
@@ -507,6 +508,17 @@ class World:
             node.store.close()
 
 
+def play(course: Coroutine[Any, Any, None]) -> None:
+    """Run a world on one thread: with several, its course would depend on how they take turns."""
+
+    async def on_this_thread(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        await asyncio.sleep(0)
+        return work(*given, **named)
+
+    with patch.object(asyncio, "to_thread", on_this_thread):
+        asyncio.run(course)
+
+
 def run_departure(
     root: Path, seed: int, kill_at: int | None = None, *, is_cancelled: bool = False, steps: int = 30
 ) -> World:
@@ -515,7 +527,7 @@ def run_departure(
     world = World(root, seed, "abcd", "ab bc cd da")
     world.deaths_max = 0
     try:
-        asyncio.run(world.run_departure("b", kill_at, is_cancelled=is_cancelled, steps=steps))
+        play(world.run_departure("b", kill_at, is_cancelled=is_cancelled, steps=steps))
     finally:
         world.close()
     return world
@@ -527,7 +539,7 @@ def run_world(root: Path, seed: int, steps: int = 60, deaths_max: int = 1) -> Wo
     world = World(root, seed, "abcde", "ab bc cd de ea bd")
     world.deaths_max = deaths_max
     try:
-        asyncio.run(world.run(steps))
+        play(world.run(steps))
     finally:
         world.close()
     return world

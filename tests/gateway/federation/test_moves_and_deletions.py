@@ -55,6 +55,33 @@ def moved(site: Site, to: Site, path: str = OF_ONE) -> str:
     return str(site.client.get(path).json()["token"])
 
 
+def test_an_ack_that_settles_the_last_message_is_answered_though_the_subscription_has_gone(
+    tmp_path: Path,
+) -> None:
+    """It was 404, as of a subscription that does not exist."""
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        a.subscribe("mine", "data.n >= 0")
+        counted_everywhere(a, "b")
+        a.publish(1)
+        until(lambda: a.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+        begin(a, b)
+        until(lambda: b.brokers()["moves"].get("ready"))
+        deliveries = a.gateway.deliveries
+        real = deliveries.save
+
+        async def save(delivery: Any) -> Any:
+            saved = await real(delivery)
+            while not delivery.moved:
+                await asyncio.sleep(0.001)
+            return saved
+
+        deliveries.save = save
+        [message] = a.client.post(f"{OF_ONE}/pull", json={}).json()["messages"]
+        answer = a.client.post(f"{OF_ONE}/ack", json={"positions": [message["position"]]})
+        assert (answer.status_code, answer.json()) == (200, {"cursor": "0-1-0"})
+        assert a.client.get(OF_ONE).status_code == 410
+
+
 def status(site: Site, token: str, path: str = OF_ONE) -> int:
     return httpx.get(site.url + path, headers={"authorization": f"Bearer {token}"}).status_code
 

@@ -65,9 +65,12 @@ class DeliveryFinder:
         self.unused.used(delivery.number, lease_s)
 
     async def save(self, subscription: Subscription, delivery: Delivery) -> tuple[int, ...]:
-        """Save a delivery's cursor and return it; raise Problem 404 if it was deleted meanwhile."""
+        """Save a delivery's cursor and return it; raise Problem 404 if it was deleted meanwhile.
+
+        If the subscription has moved meanwhile, what was saved may have settled its last message here.
+        """
         saved = await self.deliveries.save(delivery)
-        if delivery.deleted:
+        if delivery.deleted and not delivery.moved:
             raise deleted(subscription)
         return saved.cursor_keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -20,6 +20,7 @@ from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.delivery.replays import Replays
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
@@ -113,8 +114,7 @@ class SubscriptionRoutes:
     warnings: FilterWarnings
     backlogs: BacklogRoutes
     bulk_max_subscriptions: int
-    counts_at: Callable[[int], Mapping[str, bool]]
-    """Returns by site whether subscriptions of a revision count for all that it publishes from now on."""
+    federation: Federation | None
 
     async def list_spaces(self, request: Request) -> Response:
         """List the spaces in which the caller has rights."""
@@ -201,7 +201,7 @@ class SubscriptionRoutes:
         warnings = self.warnings.at_once(subscription)
         if warnings is None:
             warnings = await asyncio.to_thread(self.warnings.of, subscription)
-        sites = self.counts_at(subscription.revision)
+        sites = self._counts_at(subscription.revision)
         return {
             **subscription_document(subscription),
             **({"sites": sites} if sites else {}),
@@ -281,10 +281,13 @@ class SubscriptionRoutes:
             document["push"] = pushed
         return json_response(document)
 
+    def _counts_at(self, revision: int) -> Mapping[str, bool]:
+        return {} if self.federation is None else self.federation.counts_at(revision)
+
     async def _sites(self, revision: int, wait_s: float) -> Mapping[str, bool]:
         """Return by site whether a subscription counts there, once it does everywhere or the time is over."""
         until_s = time.monotonic() + wait_s
-        while not all((sites := self.counts_at(revision)).values()) and time.monotonic() < until_s:
+        while not all((sites := self._counts_at(revision)).values()) and time.monotonic() < until_s:
             await asyncio.sleep(SITES_LOOK_S)
         return sites
 
