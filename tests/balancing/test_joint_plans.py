@@ -43,7 +43,7 @@ def plan_of(found: Case, metric: Metric, settings: BalancingSettings = JOINT) ->
 
 
 def counted(found: Case, plan: Plan) -> tuple[Load, Load]:
-    """The loads after a plan by counting: who is where, and which samples each broker receives."""
+    """The loads after a plan, by counting the subscribers and the samples of each broker."""
     moved = {each.key: each.number for each in plan.moved}
     rate = found.mine.input_per_s / found.samples
     stays = [each for each, count in found.filters if moved.get(each.name, 0) < count]
@@ -194,7 +194,7 @@ class Edge:
         self.balancer.handle(Received("B10", found), self.now)
 
     def measure(self, ratio: float) -> list[str]:
-        """Measure a load 5 s later; return who is asked for a session."""
+        """Measure a load 5 s later; return the brokers that are asked for a session."""
         self.now += 5.0
         self.balancer.handle(Tick(1), self.now)
         found = replace(load(100, 0.0, 0.0), input_per_s=100 * ratio, matching_s=0.01, span_s=30.0, cpu=0.0)

@@ -47,6 +47,15 @@ def begin(site: Site, to: Site, path: str = OF_ONE) -> None:
     site.client.post(f"{path}/move", json={"to": to.name}).raise_for_status()
 
 
+def begin_with_a_message(site: Site, to: Site) -> None:
+    """Begin to move the subscription `mine`, of which one message waits, to a site that is ready."""
+    counted_everywhere(site, to.name)
+    site.publish(1)
+    until(lambda: site.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
+    begin(site, to)
+    until(lambda: to.brokers()["moves"].get("ready"))
+
+
 def moved(site: Site, to: Site, path: str = OF_ONE) -> str:
     """Move a subscription without a backlog; return its token."""
     begin(site, to, path)
@@ -61,11 +70,7 @@ def test_an_ack_that_settles_the_last_message_is_answered_though_the_subscriptio
     """It was 404, as of a subscription that does not exist."""
     with sites(tmp_path, "ab", "ab") as (a, b):
         a.subscribe("mine", "data.n >= 0")
-        counted_everywhere(a, "b")
-        a.publish(1)
-        until(lambda: a.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
-        begin(a, b)
-        until(lambda: b.brokers()["moves"].get("ready"))
+        begin_with_a_message(a, b)
         deliveries = a.gateway.deliveries
         real = deliveries.save
 
@@ -210,11 +215,7 @@ def test_a_subscription_that_expires_while_it_leaves_keeps_its_settings(tmp_path
         a.subscribe("mine", "data.n >= 0")
         given = {"max_attempts": 7, "expires_unused_s": 3600}
         a.client.patch(OF_ONE, json={"delivery": given}).raise_for_status()
-        counted_everywhere(a, "b")
-        a.publish(1)
-        until(lambda: a.client.get(f"{OF_ONE}/backlog").json()["pending"] == 1)
-        begin(a, b)
-        until(lambda: b.brokers()["moves"].get("ready"))
+        begin_with_a_message(a, b)
         unused = a.gateway.unused
         [number] = unused._watched
         expired = unused._expire(unused._watched[number])

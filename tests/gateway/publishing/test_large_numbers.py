@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from gateway_support import encode, event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
+from tests.yardstick import slowness
 
 from fieldfare.gateway.publishing.events import (
     Limits,
@@ -75,6 +77,16 @@ def test_usual_events_have_none() -> None:
     data = {"id": "2013-01-01-JFK-9E3538", "flight": "9E4105", "uuid": "6f1e4567-e89b-12d3-a456-426614174000"}
     body = b"\n".join(encode(event(n, data | {"x": n / 7, "large": 10**80})) for n in range(200))
     assert not may_have_large_number(body)
+
+
+def test_a_text_that_is_full_of_what_looks_like_large_numbers_is_decoded_at_once() -> None:
+    """Looking at each place took tens of milliseconds of the event loop for a text of 256 KB."""
+    for piece in ("x1e111", "x" + "1" * 190 + "e111", "x1e111" + "y" * 60):
+        text = encode(event(1, {"s": piece * (200_000 // len(piece))}))
+        began_s = time.process_time()
+        assert may_have_large_number(text) == ("y" not in piece)
+        assert time.process_time() - began_s < 0.02 * slowness()
+        assert decode_lines_fast(text, LIMITS) is not None
 
 
 VALUES = st.recursive(

@@ -35,7 +35,8 @@ STEP_S = 0.05
 """Minimum seconds between two looks at what a departure waits for."""
 
 SETTLED_S = 0.5
-"""Seconds for which nothing may have waited here before the end; backlogs are counted more often."""
+"""Seconds for which nothing may have waited here before the end: longer than sums of backlogs are kept
+(`backlogs.SUMS_S`), so that the last look sees new ones."""
 
 HELD_S = 3.0
 """Maximum seconds that batches of neighbours wait while the last entries leave; then they go on for as long.

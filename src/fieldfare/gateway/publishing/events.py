@@ -50,8 +50,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """An event with the common context attributes and no extensions.
 
-    Its data is only checked for its syntax, which takes a fifth of the time of decoding it; see
-    `_check_values` for the rest.
+    The syntax of its data is checked, which is faster than decoding it; `_check_values` checks the rest.
     """
 
     specversion: Literal["1.0"]

@@ -201,7 +201,7 @@ class SubscriptionRoutes:
         warnings = self.warnings.at_once(subscription)
         if warnings is None:
             warnings = await asyncio.to_thread(self.warnings.of, subscription)
-        sites = self._counts_at(subscription.revision)
+        sites = await self._sites(subscription.revision)
         return {
             **subscription_document(subscription),
             **({"sites": sites} if sites else {}),
@@ -281,15 +281,16 @@ class SubscriptionRoutes:
             document["push"] = pushed
         return json_response(document)
 
-    def _counts_at(self, revision: int) -> Mapping[str, bool]:
-        return {} if self.federation is None else self.federation.counts_at(revision)
-
-    async def _sites(self, revision: int, wait_s: float) -> Mapping[str, bool]:
+    async def _sites(self, revision: int, wait_s: float = 0.0) -> Mapping[str, bool]:
         """Return by site whether a subscription counts there, once it does everywhere or the time is over."""
+        if self.federation is None:
+            return {}
         until_s = time.monotonic() + wait_s
-        while not all((sites := self._counts_at(revision)).values()) and time.monotonic() < until_s:
+        while True:
+            sites = self.federation.counts_at(revision)
+            if all(sites.values()) or time.monotonic() >= until_s:
+                return sites
             await asyncio.sleep(SITES_LOOK_S)
-        return sites
 
     async def delete_subscription(self, request: Request) -> Response:
         """Delete a subscription: it does not match events appended from now on, and its streams end."""
