@@ -68,6 +68,20 @@ def test_another_filter_of_the_id_is_replaced_only_when_told(
     assert filters(service) == BOTH
 
 
+def test_a_subscription_that_appears_meanwhile_stays(
+    service: FaultyService, fieldfare: Fieldfare, patterns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_up_before(*_: object) -> dict[str, tuple[str, str]]:
+        fieldfare("subscriptions", "create", "all", "mine = 5")
+        return {}
+
+    monkeypatch.setattr(importing, "_stored", looked_up_before)
+    result = fieldfare("subscriptions", "import", patterns, "--from", "mqtt")
+    assert (result.exit_code, result.stdout) == (1, "1 created, 0 replaced, 0 unchanged, 2 refused\n")
+    assert "'all' with another filter" in result.stderr
+    assert filters(service)["all"] == "mine = 5"
+
+
 def test_a_dry_run_changes_nothing(service: FaultyService, fieldfare: Fieldfare, patterns: str) -> None:
     result = fieldfare("subscriptions", "import", patterns, "--from", "mqtt", "--dry-run")
     assert result.stdout == "a dry run: 2 created, 0 replaced, 0 unchanged, 1 refused\n"

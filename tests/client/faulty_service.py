@@ -309,6 +309,9 @@ class Handler(BaseHTTPRequestHandler):
         refused = []
         for index, item in enumerate(value["subscriptions"]):
             problem = check_filter(item["filter"])
+            held = self.service.subscriptions.get(item.get("id") or "")
+            if not value.get("replace", True) and held and held["filter"] != item["filter"]:
+                problem = {"detail": f"there is a subscription {item['id']!r} with another filter"}
             if problem is not None:
                 refused.append({"index": index, "id": item.get("id")} | problem)
             else:

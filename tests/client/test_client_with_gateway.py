@@ -155,6 +155,11 @@ def test_errors_of_the_service_name_the_place(client: Client) -> None:
         client.create_subscriptions([("good", "a = 1"), ("bad", "a = = 1")])
     assert bulk.value.stored == 1
     assert bulk.value.refused[0].id == "bad" and bulk.value.refused[0].place
+    assert client.create_subscriptions([("good", "a = 2")]) == 1
+    with pytest.raises(SubscriptionsRefused) as kept:
+        client.create_subscriptions([("good", "a = 3"), ("good-too", "a = 3")], replace=False)
+    assert kept.value.stored == 1 and "another filter" in str(kept.value.refused[0])
+    assert client.get_subscription("good").filter == "a = 2"
     with Client(client.url, space="nowhere") as stranger:
         with pytest.raises(ApiError) as unknown:
             stranger.publish_many(quotes(1))

@@ -231,7 +231,8 @@ class Sites:
         kind, *where = name.split()
         if kind == "kill":
             self._kill(where[0], int(where[1]))
-            report.kills += 1
+            with self.ledger.lock:
+                report.kills += 1
             return
         for proxy in self.links[int(where[0])]:
             (proxy.cut if kind == "cut" else proxy.freeze)()
@@ -309,7 +310,7 @@ def deck_of(sites: int) -> list[str]:
 
 @contextmanager
 def running_sites(
-    root: Path, count: int, seed: int, *, pace_s: float = 0.1, routing: str = "ddbr"
+    root: Path, count: int, seed: int, *, pace_s: float = 0.3, routing: str = "ddbr"
 ) -> Iterator[Sites]:
     sites = Sites(root, count, seed, pace_s, routing)
     try:
@@ -326,19 +327,23 @@ def running_sites(
 def suffer_all(sites: Sites, names: list[str], until_s: float, report: SitesReport) -> None:
     """Let accidents happen until a time, and judge what has come; what is broken is in the report.
 
-    Kills happen in turn, and cuts and frozen links beside them in turn, until both have had theirs.
+    Kills happen in turn, at the odd sites beside those at the even ones, and cuts and frozen links beside
+    both, until all have had theirs.
     """
-    kills = [name for name in names if name.startswith("kill")]
-    outages = [name for name in names if not name.startswith("kill")]
+    lanes: list[list[str]] = [[], [], []]
+    for name in names:
+        lanes[int(name.split()[-1]) % 2 if name.startswith("kill") else 2].append(name)
     name = "the accidents"
     try:
         sites.linger(2.0)
-        with ThreadPoolExecutor(2) as both:
-            lanes = [
-                both.submit(_suffer_in_turn, sites, each, Random(f"{report.seed} {place}"), until_s, report)
-                for place, each in enumerate((kills, outages))
+        with ThreadPoolExecutor(len(lanes)) as all_lanes:
+            ended = [
+                all_lanes.submit(
+                    _suffer_in_turn, sites, each, Random(f"{report.seed} {place}"), until_s, report
+                )
+                for place, each in enumerate(lanes)
             ]
-        for lane in lanes:
+        for lane in ended:
             lane.result()
         name = "the end"
         sites.finish()

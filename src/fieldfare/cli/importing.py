@@ -116,7 +116,7 @@ def _carry_out(
         else:
             refused.append(Unconverted(each.name, each.place, _OTHER.format(each.id)))
     if not dry_run:
-        failed = _create(client, [*results["created"], *results["replaced"]])
+        failed = _create(client, results["created"], replace) + _create(client, results["replaced"], True)
         refused += [Unconverted(each.name, each.place, reason) for each, reason in failed]
         ids = {each.id for each, _ in failed}
         results = {word: [each for each in some if each.id not in ids] for word, some in results.items()}
@@ -140,15 +140,18 @@ def _stored(client: Client, wanted: tuple[Converted, ...]) -> dict[str, tuple[st
     return stored
 
 
-def _create(client: Client, wanted: list[Converted]) -> list[tuple[Converted, str]]:
-    """Create or replace subscriptions; return those that the service refused, with the reasons."""
+def _create(client: Client, wanted: list[Converted], replace: bool) -> list[tuple[Converted, str]]:
+    """Create or replace subscriptions; return those that the service refused, with the reasons.
+
+    Without ``replace``, a subscription that was created meanwhile is refused, too, if it differs.
+    """
     items: list[dict[str, Any]] = [
         {"id": each.id, "filter": each.filter, "dialect": each.dialect} for each in wanted
     ]
     if not items:
         return []
     try:
-        client.create_subscriptions(items)
+        client.create_subscriptions(items, replace=replace)
     except SubscriptionsRefused as error:
         return [(wanted[refusal.index], refusal.detail) for refusal in error.refused]
     return []

@@ -236,16 +236,14 @@ def create_subscription(space: str, new: NewSubscription) -> ApiCall[Subscriptio
     return ApiCall("POST", subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
 
 
-def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCall[BulkStored]:
-    """Create at most `BULK_MAX` subscriptions in one transaction."""
-    body = {"subscriptions": [_describe_new(item) for item in items]}
-    return ApiCall(
-        "POST",
-        subscriptions_path(space),
-        _read_bulk,
-        *_json(body),
-        good_statuses=frozenset({200, 201, 207}),
-    )
+def create_subscriptions(
+    space: str, items: Sequence[NewSubscription], replace: bool = True
+) -> ApiCall[BulkStored]:
+    """Create at most `BULK_MAX` subscriptions in one transaction, or replace existing ones."""
+    listed = [_describe_new(item) for item in items]
+    body = {"subscriptions": listed} if replace else {"subscriptions": listed, "replace": False}
+    good = frozenset({200, 201, 207})
+    return ApiCall("POST", subscriptions_path(space), _read_bulk, *_json(body), good_statuses=good)
 
 
 def _read_bulk(answer: Answer) -> BulkStored:

@@ -54,6 +54,9 @@ HELD = ("subscriptions", "filter_cost")
 """The quotas that limit a space's subscriptions."""
 
 
+_EXISTS = "There is a subscription {!r} with another filter or other settings; PUT replaces them."
+
+
 class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     """A subscription as a client requests it.
 
@@ -107,12 +110,11 @@ class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Outcome(enum.Enum):
-    """The effect of a put on a subscription; `DIFFERS` means that it would be replaced, but must not be."""
+    """The effect of a put on a subscription."""
 
     CREATED = "created"
     REPLACED = "replaced"
     UNCHANGED = "unchanged"
-    DIFFERS = "differs"
 
 
 @dataclass(slots=True)
@@ -211,38 +213,47 @@ def store(
     """
     now_ms = time.time_ns() // 1_000_000
     _refuse_over_quota(registry, quotas, space, request)
-    puts = list(request.puts.values())
-    is_named = [request.bodies[index].id is not None for index in request.puts]
+    puts = request.puts
+    is_named = [request.bodies[index].id is not None for index in puts]
     request.puts, request.bodies = {}, ()  # freed here on the thread, as that takes long
     used = quotas.used(space)
-    answers = registry.apply(puts, ends, now_ms)
+    answers = registry.apply(list(puts.values()), ends, now_ms)
     stored: list[tuple[Subscription, Outcome]] = []
-    others: list[int] = []
-    for index, answer in enumerate(answers):
-        while isinstance(answer, Conflict) and not is_named[index]:
-            puts[index] = replace_fields(puts[index], id=make_up_id())
-            answer = registry.apply([puts[index]], ends, now_ms)[0]
+    changes: dict[int, Put | Configure] = {}
+    for (index, put), answer, has_name in zip(puts.items(), answers, is_named, strict=True):
+        while isinstance(answer, Conflict) and not has_name:
+            put = replace_fields(put, id=make_up_id())
+            answer = registry.apply([put], ends, now_ms)[0]
         if isinstance(answer, Conflict):
-            held = answer.existing
-            put = puts[index] = _with_kept_secrets(puts[index], held)
-            differs = (held.filter, held.dialect) != (put.filter, put.dialect)
-            differs |= put.delivery not in (None, held.delivery)
-            differs |= put.owner not in (None, held.owner) or put.labels not in (None, held.labels)
-            stored.append((held, Outcome.DIFFERS if differs else Outcome.UNCHANGED))
-            if differs:
-                others.append(index)
+            held, put = answer.existing, _with_kept_secrets(put, answer.existing)
+            if not _differs(held, put):
+                stored.append((held, Outcome.UNCHANGED))
+            elif request.replace:
+                changes[len(stored)] = _replacing(held, put)
+                stored.append((held, Outcome.REPLACED))
+            else:
+                detail = _EXISTS.format(put.id)
+                problem = HttpProblem(409, "subscription-exists", detail)
+                request.refuse(index, put.id, {"detail": detail}, problem)
         else:
             assert isinstance(answer, Subscription)
             stored.append((answer, Outcome.CREATED))
             used.subscriptions += 1
             used.filter_cost += answer.cost
-    if request.replace and others:
-        changes = [_replacing(stored[index][0], puts[index]) for index in others]
-        for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
+    if changes:
+        replaced = registry.apply(list(changes.values()), ends, now_ms)
+        for place, answer in zip(changes, replaced, strict=True):
             assert isinstance(answer, Subscription)
-            used.filter_cost += answer.cost - stored[index][0].cost
-            stored[index] = answer, Outcome.REPLACED
+            used.filter_cost += answer.cost - stored[place][0].cost
+            stored[place] = answer, Outcome.REPLACED
     return stored
+
+
+def _differs(held: Subscription, put: Put) -> bool:
+    """Whether a put would change a subscription; what it does not name stays."""
+    differs = (held.filter, held.dialect) != (put.filter, put.dialect)
+    differs |= put.delivery not in (None, held.delivery)
+    return differs or put.owner not in (None, held.owner) or put.labels not in (None, held.labels)
 
 
 def remove(

@@ -166,10 +166,43 @@ def test_many_are_put_at_once_and_the_bad_ones_named(tmp_path):
             filters = {each.id: each.filter for each in r.gateway.registry.list("default")}
             assert (filters["new"], filters["old"]) == ("data.x = 3", "data.x = 2")
             assert len(filters) == 4
-            both = {"filter": "data.x = 1", "subscriptions": []}
-            problem(await r.client.post(SUBSCRIPTIONS, json=both), 400)
+            for both in (
+                {"filter": "data.x = 1", "subscriptions": []},
+                {"filter": "a = 1", "replace": False},
+            ):
+                problem(await r.client.post(SUBSCRIPTIONS, json=both), 400)
             too_many = {"subscriptions": [{}] * 10_001}
             problem(await r.client.post(SUBSCRIPTIONS, json=too_many), 413)
+
+    run(work)
+
+
+def test_many_are_put_at_once_and_none_is_replaced(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            before = await r.subscribe("old", "data.x = 1")
+            await r.subscribe("kept", "data.x = 1")
+            items = [
+                {"id": "old", "filter": "data.x = 2"},
+                {"id": "kept", "filter": "data.x = 1"},
+                {"id": "new", "filter": "data.x = 3"},
+                {"id": "kept ", "filter": "data.x = 1"},
+            ]
+            body = {"subscriptions": items, "replace": False}
+            told = (await r.client.post(SUBSCRIPTIONS, json=body)).json()
+            assert (told["created"], told["replaced"], told["unchanged"]) == (1, 0, 1)
+            assert [(each["index"], each["id"]) for each in told["refused"]] == [(0, "old"), (3, "kept ")]
+            assert "'old' with another filter" in told["refused"][0]["detail"]
+            filters = {each.id: each.filter for each in r.gateway.registry.list("default")}
+            assert filters == {"old": "data.x = 1", "kept": "data.x = 1", "new": "data.x = 3"}
+            assert (await r.client.get(f"{SUBSCRIPTIONS}/old")).json() == before
+            # Sent again, as after an answer that was lost.
+            told = (await r.client.post(SUBSCRIPTIONS, json=body)).json()
+            assert (told["created"], told["unchanged"], len(told["refused"])) == (0, 2, 2)
+            every = {"subscriptions": items[:1], "replace": False}
+            told = (await r.client.post(SUBSCRIPTIONS, json=every)).json()
+            assert (told["created"], told["unchanged"], len(told["refused"])) == (0, 0, 1)
+            problem(await r.client.post(SUBSCRIPTIONS, json={**every, "replace": 1}), 400)
 
     run(work)
 

@@ -269,8 +269,10 @@ class AsyncClient(AsyncAdministration):
         )
         return self._crypt.open_filter(await self._perform(protocol.create_subscription(self.space, new)))
 
-    async def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
+    async def create_subscriptions(self, items: Iterable[Subscribable], *, replace: bool = True) -> int:
         """Create many subscriptions, 10,000 per request; return how many are stored.
+
+        Without ``replace``, one that exists with another filter or other settings is refused.
 
         Raises
         ------
@@ -279,7 +281,7 @@ class AsyncClient(AsyncAdministration):
         """
         tally = BulkTally()
         for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
-            tally.add(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
+            tally.add(piece, await self._perform(protocol.create_subscriptions(self.space, piece, replace)))
         return tally.result()
 
     async def replace_subscription(

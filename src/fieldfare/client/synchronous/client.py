@@ -270,8 +270,10 @@ class Client(Administration):
         )
         return self._crypt.open_filter(self._perform(protocol.create_subscription(self.space, new)))
 
-    def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
+    def create_subscriptions(self, items: Iterable[Subscribable], *, replace: bool = True) -> int:
         """Create many subscriptions, 10,000 per request; return how many are stored.
+
+        Without ``replace``, one that exists with another filter or other settings is refused.
 
         Raises
         ------
@@ -280,7 +282,7 @@ class Client(Administration):
         """
         tally = BulkTally()
         for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
-            tally.add(piece, self._perform(protocol.create_subscriptions(self.space, piece)))
+            tally.add(piece, self._perform(protocol.create_subscriptions(self.space, piece, replace)))
         return tally.result()
 
     def replace_subscription(

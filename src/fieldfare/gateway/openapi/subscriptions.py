@@ -196,8 +196,13 @@ _BULK = taken(
     {
         "subscriptions": array(
             ref("Filter"), "The subscriptions; each needs an id to be replaced later.", maxItems=10000
-        )
-    }
+        ),
+        "replace": boolean(
+            "Whether existing subscriptions are replaced (default). Otherwise one that exists with another"
+            " filter or other settings is refused."
+        ),
+    },
+    ["subscriptions"],
 )
 _LIST = path(
     "/v1/spaces/{space}/subscriptions",

@@ -81,7 +81,10 @@ class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One subscription, or a list of any items, each of which is validated separately."""
+    """One subscription, or a list of any items, each of which is validated separately.
+
+    ``replace`` concerns a list: whether existing subscriptions that differ are replaced.
+    """
 
     filter: str | dict[str, Any] | list[Any] | None = None
     dialect: str = "sql"
@@ -91,6 +94,7 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     owner: str | msgspec.UnsetType | None = msgspec.UNSET
     labels: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: list[Any] | None = None
+    replace: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 _space_body = msgspec.json.Decoder(SpaceBody)
@@ -185,12 +189,6 @@ class SubscriptionRoutes:
                     self.deliveries.configure(subscription)
             return await asyncio.to_thread(self._bulk_response, put)
         ((subscription, outcome),) = put.stored
-        if outcome is Outcome.DIFFERS:
-            detail = (
-                f"There is a subscription {subscription.id!r} with another filter or other"
-                " settings; PUT replaces them."
-            )
-            raise HttpProblem(409, "subscription-exists", detail)
         self.deliveries.configure(subscription)
         headers = {"Location": f"/v1/spaces/{space}/subscriptions/{subscription.id}"}
         document = await self._warned(subscription)
@@ -226,18 +224,24 @@ class SubscriptionRoutes:
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
+            if body.replace is not msgspec.UNSET:
+                detail = "The member replace is for a list of subscriptions; PUT replaces one."
+                raise HttpProblem(400, "bad-request", detail, pointer="/replace")
             one = SubscriptionBody(
                 body.filter, body.dialect, body.id, body.delivery, body.start, body.owner, body.labels
             )
             return PutRequest([one], replace=False)
-        if body != SubscriptionsBody(subscriptions=body.subscriptions, dialect=body.dialect):
+        if body != SubscriptionsBody(
+            subscriptions=body.subscriptions, dialect=body.dialect, replace=body.replace
+        ):
             detail = "Send one subscription, or a list of subscriptions, not both."
             raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
         if count > limit:
             detail = f"The request has {count} subscriptions; the maximum in one request is {limit}."
             raise HttpProblem(413, "bulk-too-long", detail, max_subscriptions=limit)
-        return PutRequest(list(map(_item, body.subscriptions)), replace=True, is_bulk=True)
+        replace = body.replace is not False
+        return PutRequest(list(map(_item, body.subscriptions)), replace, is_bulk=True)
 
     async def list_subscriptions(self, request: Request) -> Response:
         sort = query_text(request, "sort") or "id"
