@@ -6,15 +6,12 @@ created with. Its matches go into a match log of the subscription's own.
 
 from __future__ import annotations
 
-import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
@@ -169,48 +166,32 @@ def _matcher_of(folder: DataFolder, replay: Replay) -> ReplayMatcher:
     return matcher
 
 
-MATCHED = pa.schema([("piece", pa.int32()), ("events", pa.int64()), ("blocks", pa.binary())])
-"""The result of a piece: its number of events, and the pickled blocks that are still to be written."""
-
-
 @dataclass(frozen=True, slots=True)
-class MatchPieces:
-    """The function that ``mapInArrow`` runs: takes numbers of pieces, yields a row of ``MATCHED`` for each.
+class MatchPiece:
+    """The function of a task: matches a piece; returns its number of events, and the blocks still to write.
 
     `set_aside` are the (partition, offset) pairs of records that were set aside.
     """
 
     folder: DataFolder
-    pieces: tuple[Piece, ...]
     set_aside: tuple[tuple[int, int], ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                events, blocks = self._match(self.pieces[number])
-                row = {"piece": number, "events": events, "blocks": blocks}
-                yield pa.RecordBatch.from_pylist([row], schema=MATCHED)
-
-    def _match(self, piece: Piece) -> tuple[int, bytes]:
+    def __call__(self, piece: Piece) -> tuple[int, BlockCollector | None]:
         wanted = RecordRange(piece.partition, piece.start, piece.end, 0)
         matcher = _matcher_of(self.folder, piece.replay)
         if not isinstance(matcher, AwayReplayMatcher):
-            return matcher.match(wanted)["events"], b""
+            return matcher.match(wanted)["events"], None
         aside = {offset for partition, offset in self.set_aside if partition == piece.partition}
-        events, held = matcher.match_away(wanted, aside)
-        return events, pickle.dumps(held)
+        return matcher.match_away(wanted, aside)
 
 
 def match_pieces(session: SparkSession, folder: DataFolder, pieces: Sequence[Piece]) -> int:
     """Match pieces, each in a task of its own; return the number of events."""
-    numbers = session.range(0, len(pieces), numPartitions=len(pieces))
     set_aside = tuple(Quarantine(folder.quarantine).places())
-    work = MatchPieces(tasks_folder(session, folder), tuple(pieces), set_aside)
-    rows = numbers.mapInArrow(work, from_arrow_schema(MATCHED)).collect()
-    for row in rows:
-        if row.blocks:
-            piece = pieces[row.piece]
+    work = MatchPiece(tasks_folder(session, folder), set_aside)
+    found = session.sparkContext.parallelize(pieces, len(pieces)).map(work).collect()
+    for piece, (_, blocks) in zip(pieces, found, strict=True):
+        if blocks is not None:
             url = folder.replay_url(piece.replay.number, piece.replay.revision)
-            held: BlockCollector = pickle.loads(row.blocks)
-            held.write_to(open_match_log(url).partition(piece.partition))
-    return sum(row.events for row in rows)
+            blocks.write_to(open_match_log(url).partition(piece.partition))
+    return sum(events for events, _ in found)
