@@ -30,7 +30,6 @@ LAYERS = {
     "planning": "filters forwarding matching model partitioning",
     "elasticity": "effects",
     "balancing": "effects",
-    "membership": "effects filters model partitioning",
     "routing": "effects filters model",
     "pipeline": "arrow_events filters forwarding matching model partitioning",
     "publishing": "",
@@ -77,7 +76,6 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 
 TO_COME = {
     "balancing": "cluster-heads, and migration by the subscribers; experiments use them now",
-    "membership": "gossip carries brokers' tables, loads and failures (docs/decisions/machines.md)",
     "routing": "the machines of brokers, which the service carries next; experiments use them now",
     **dict.fromkeys(
         ("filters.covering", "filters.hulls", "filters.region_set"),

@@ -10,10 +10,10 @@ import pytest
 import simpy
 
 from fieldfare.forwarding import Adaptive
-from fieldfare.membership import State
 from fieldfare.partitioning import AttributeSpace
 from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.axes import numeric_axis
+from fieldfare_lab.membership import State
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, arrivals

@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "membership"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "membership"))
 
 from membership_support import PATHS, System
 from naive_partitioning import route_one
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.values import ABSENT
-from fieldfare.membership import stored_of
 from fieldfare.model import Path as AttributePath
+from fieldfare_lab.membership import stored_of
 
 
 def grown(size: int) -> tuple[System, dict[int, str]]:

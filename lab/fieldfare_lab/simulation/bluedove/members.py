@@ -20,8 +20,10 @@ from random import Random
 import numpy as np
 import simpy
 
-from fieldfare.membership import Dispatcher as TableKeeper
-from fieldfare.membership import (
+from fieldfare.partitioning import AttributeSpace
+from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership import Dispatcher as TableKeeper
+from fieldfare_lab.membership import (
     DispatcherSettings,
     MatcherMember,
     MatcherRow,
@@ -29,7 +31,7 @@ from fieldfare.membership import (
     State,
     stored_of,
 )
-from fieldfare.membership.messages import (
+from fieldfare_lab.membership.messages import (
     Leave,
     LoadMessage,
     Restore,
@@ -37,9 +39,7 @@ from fieldfare.membership.messages import (
     StoredSubscription,
     Unreachable,
 )
-from fieldfare.membership.table import Span, overlap
-from fieldfare.partitioning import AttributeSpace
-from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership.table import Span, overlap
 from fieldfare_lab.simulation.bluedove.dispatcher import View
 from fieldfare_lab.simulation.bluedove.matcher import Matcher
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace

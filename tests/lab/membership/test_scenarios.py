@@ -3,7 +3,7 @@
 A story is commands, one a line: ``subscribe X1 X2 Y1 Y2`` (a box), ``join``, ``leave NAME``, ``crash NAME``,
 ``wake NAME``, ``cut NAME ...``, ``heal``, ``run SECONDS``, ``owners`` (as the first dispatcher knows them).
 The trace has every message but gossip, beats and loads. To record them again after
-an intended change: ``PYTHONPATH=src:tests/stories python tests/membership/test_scenarios.py``;
+an intended change: ``PYTHONPATH=src:lab:tests/stories python tests/lab/membership/test_scenarios.py``;
 review the diff.
 """
 
@@ -24,9 +24,10 @@ from membership_support import PATHS, System
 
 from fieldfare.effects import Effect, Machine, source
 from fieldfare.filters import compile_filter
-from fieldfare.membership import stored_of
-from fieldfare.membership.gossip import Greeting, NewerRows, Reply
-from fieldfare.membership.messages import (
+from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership import stored_of
+from fieldfare_lab.membership.gossip import Greeting, NewerRows, Reply
+from fieldfare_lab.membership.messages import (
     Beat,
     Confirmed,
     HandOver,
@@ -39,8 +40,7 @@ from fieldfare.membership.messages import (
     Subscribe,
     SubscribeDone,
 )
-from fieldfare.membership.table import Span
-from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership.table import Span
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 UNTOLD = (Beat, Greeting, Reply, NewerRows, LoadMessage)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fieldfare.effects import Effect, Send, Tell, Timer, source
-from fieldfare.membership.gossip import Gossip, Greeting, Reply
-from fieldfare.membership.messages import (
+from fieldfare.model import Path
+from fieldfare.partitioning.attribute_space import AttributeSpace
+from fieldfare_lab.membership.gossip import Gossip, Greeting, Reply
+from fieldfare_lab.membership.messages import (
     Beat,
     Confirmed,
     JoinRequest,
@@ -24,7 +26,7 @@ from fieldfare.membership.messages import (
     SubscribeDone,
     Unreachable,
 )
-from fieldfare.membership.table import (
+from fieldfare_lab.membership.table import (
     MatcherRow,
     MatcherTable,
     Span,
@@ -34,8 +36,6 @@ from fieldfare.membership.table import (
     overlap,
     uncovered,
 )
-from fieldfare.model import Path
-from fieldfare.partitioning.attribute_space import AttributeSpace
 
 
 @dataclass(frozen=True, slots=True)

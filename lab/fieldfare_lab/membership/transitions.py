@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fieldfare.effects import Ask, Effect
-from fieldfare.membership.messages import Restore
-from fieldfare.membership.table import Span
+from fieldfare_lab.membership.messages import Restore
+from fieldfare_lab.membership.table import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import BEFORE
-from fieldfare.membership.messages import StoredSubscription
-from fieldfare.membership.table import Span, overlap
 from fieldfare.model import Path
 from fieldfare.partitioning.axis import NUMBERS, Place, intervals
 from fieldfare.partitioning.extents import projection
+from fieldfare_lab.membership.messages import StoredSubscription
+from fieldfare_lab.membership.table import Span, overlap
 
 
 def stored_of(number: int, form: NormalForm, paths: Iterable[Path]) -> StoredSubscription:

@@ -7,9 +7,9 @@ from random import Random
 import simpy
 
 from fieldfare.effects import Machine
-from fieldfare.membership import Dispatcher, MatcherMember, MatcherTable, State, attribute_space
-from fieldfare.membership.messages import Beat, Confirmed, Leave, Restore, Restored, StoredSubscription
-from fieldfare.membership.table import overlap
+from fieldfare_lab.membership import Dispatcher, MatcherMember, MatcherTable, State, attribute_space
+from fieldfare_lab.membership.messages import Beat, Confirmed, Leave, Restore, Restored, StoredSubscription
+from fieldfare_lab.membership.table import overlap
 from fieldfare_lab.simulation.network import Network
 
 PATHS = (("x",), ("y",))

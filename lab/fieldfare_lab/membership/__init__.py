@@ -4,12 +4,12 @@ Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(message
 runtime sends, waits and reads snapshots.
 """
 
-from fieldfare.membership.dispatcher import Dispatcher, DispatcherSettings
-from fieldfare.membership.gossip import Gossip
-from fieldfare.membership.holdings import Holdings, stored_of
-from fieldfare.membership.matcher import MatcherMember
-from fieldfare.membership.table import MatcherRow, MatcherTable, State, attribute_space
-from fieldfare.membership.transitions import MembershipSettings
+from fieldfare_lab.membership.dispatcher import Dispatcher, DispatcherSettings
+from fieldfare_lab.membership.gossip import Gossip
+from fieldfare_lab.membership.holdings import Holdings, stored_of
+from fieldfare_lab.membership.matcher import MatcherMember
+from fieldfare_lab.membership.table import MatcherRow, MatcherTable, State, attribute_space
+from fieldfare_lab.membership.transitions import MembershipSettings
 
 __all__ = [
     "Dispatcher",

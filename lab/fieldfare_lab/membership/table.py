@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from fieldfare.membership.gossip import GossipTable
 from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place
+from fieldfare_lab.membership.gossip import GossipTable
 
 Span = tuple[Place, Place]
 """Low and high end of an interval of an axis."""

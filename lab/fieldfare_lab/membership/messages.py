@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fieldfare.membership.table import MatcherRow, Span
+from fieldfare_lab.membership.table import MatcherRow, Span
 
 
 @dataclass(frozen=True, slots=True)

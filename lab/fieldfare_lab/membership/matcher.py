@@ -27,9 +27,10 @@ from random import Random
 from typing import Any
 
 from fieldfare.effects import Ask, Effect, Send, Stop, Timer, source
-from fieldfare.membership.gossip import Gossip, NewerRows
-from fieldfare.membership.holdings import Holdings
-from fieldfare.membership.messages import (
+from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership.gossip import Gossip, NewerRows
+from fieldfare_lab.membership.holdings import Holdings
+from fieldfare_lab.membership.messages import (
     Beat,
     HandOver,
     HandOverDone,
@@ -42,7 +43,7 @@ from fieldfare.membership.messages import (
     Subscribe,
     SubscribeDone,
 )
-from fieldfare.membership.table import (
+from fieldfare_lab.membership.table import (
     MatcherRow,
     MatcherTable,
     Span,
@@ -53,8 +54,7 @@ from fieldfare.membership.table import (
     touch,
     uncovered,
 )
-from fieldfare.membership.transitions import HandOverProgress, MembershipSettings, Rereadings, Restoring
-from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership.transitions import HandOverProgress, MembershipSettings, Rereadings, Restoring
 
 
 class MatcherMember:

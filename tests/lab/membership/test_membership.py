@@ -13,10 +13,10 @@ from tests.doses import drawn
 
 from fieldfare.effects import Received, Send
 from fieldfare.filters import compile_filter
-from fieldfare.membership import Dispatcher, MatcherRow, MatcherTable, State, attribute_space, stored_of
-from fieldfare.membership.gossip import Gossip
-from fieldfare.membership.messages import JoinRequest, LoadMessage, Split, StoredSubscription, Unreachable
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START
+from fieldfare_lab.membership import Dispatcher, MatcherRow, MatcherTable, State, attribute_space, stored_of
+from fieldfare_lab.membership.gossip import Gossip
+from fieldfare_lab.membership.messages import JoinRequest, LoadMessage, Split, StoredSubscription, Unreachable
 
 
 def subscription(number: int, rng: Random) -> StoredSubscription:
