@@ -30,7 +30,7 @@ LAYERS = {
     "planning": "filters forwarding matching model partitioning",
     "elasticity": "effects",
     "balancing": "effects",
-    "routing": "effects filters model",
+    "routing": "",
     "pipeline": "arrow_events filters forwarding matching model partitioning",
     "publishing": "",
     "delivery": "effects model",
@@ -76,7 +76,6 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 
 TO_COME = {
     "balancing": "cluster-heads, and migration by the subscribers; experiments use them now",
-    "routing": "the machines of brokers, which the service carries next; experiments use them now",
     **dict.fromkeys(
         ("filters.covering", "filters.hulls", "filters.region_set"),
         "brokers forward a subscription only where no other covers it and an advertisement intersects it",

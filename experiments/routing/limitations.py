@@ -24,7 +24,7 @@ from overlay_runs import (
     workload_of,
 )
 
-from fieldfare.routing import BrokerSettings
+from fieldfare_lab.routing import BrokerSettings
 from fieldfare_lab.simulation.routing.topologies import Pair, Topology, clustered
 from fieldfare_lab.simulation.routing.traces import Brokers, Step, expected
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from overlay_runs import RESULTS, SEEDS
 
-from fieldfare.routing import BrokerSettings
-from fieldfare.routing.destinations import Numbering
+from fieldfare_lab.routing import BrokerSettings
+from fieldfare_lab.routing.destinations import Numbering
 
 BROKERS = 1_000
 LENGTHS = (1, 2, 5, 10, 30, 100, 200, 300, 500, 700, 900, 1_000)

@@ -31,10 +31,10 @@ sys.path.append(str(HERE.parent))
 
 from results_folder import ResultsFolder, as_data  # noqa: E402
 
-from fieldfare.routing import ClusterTree, Ddbr, Fbr, Merc  # noqa: E402
-from fieldfare.routing.messages import LinkRow  # noqa: E402
 from fieldfare.routing.overlay import Overlay  # noqa: E402
-from fieldfare.routing.strategy import Strategy  # noqa: E402
+from fieldfare_lab.routing import ClusterTree, Ddbr, Fbr, Merc  # noqa: E402
+from fieldfare_lab.routing.messages import LinkRow  # noqa: E402
+from fieldfare_lab.routing.strategy import Strategy  # noqa: E402
 from fieldfare_lab.simulation.routing.queueing import Counted, MatchingCost  # noqa: E402
 from fieldfare_lab.simulation.routing.topologies import Topology, clustered, hierarchy  # noqa: E402
 from fieldfare_lab.simulation.routing.traces import Brokers, expected  # noqa: E402

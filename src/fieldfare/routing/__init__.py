@@ -1,14 +1,6 @@
-"""Routing between brokers: filter-based (FBR), destination-based (D-DBR) and clustered (MERC).
+"""Routing between brokers, without I/O: the multicasting layer of D-DBR.
 
-Ji et al. 2013, "Towards Scalable Publish/Subscribe Systems". Machines without I/O; in reading order:
-`messages`, `text_filter`, `overlay`, `links`, `multicast` (the multicasting layer), `tables`, `covering`,
-`state`, `strategy`, `matching` (the matching layer), `ddbr`, `fbr`, `merc`, `checking`, `broker`.
+Ji et al. 2013, "Towards Scalable Publish/Subscribe Systems". In reading order: `messages`, `overlay`
+(topology and shortest paths), `links`, `multicast`, `checking`. The paper's brokers as machines, with their
+matching layer (FBR, D-DBR, MERC), are in `lab/`: in the service, Spark matches (`gateway/federation/`).
 """
-
-from fieldfare.routing.broker import Broker, BrokerSettings, new_state
-from fieldfare.routing.ddbr import Ddbr
-from fieldfare.routing.fbr import Fbr
-from fieldfare.routing.merc import ClusterTree, Merc
-from fieldfare.routing.text_filter import TextFilter
-
-__all__ = ["Broker", "BrokerSettings", "ClusterTree", "Ddbr", "Fbr", "Merc", "TextFilter", "new_state"]

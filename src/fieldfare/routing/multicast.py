@@ -13,7 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fieldfare.routing.links import Link
-from fieldfare.routing.messages import Routed, Settle, Settled
+from fieldfare.routing.messages import (
+    Routed,
+    Settle,
+    Settled,
+)
 from fieldfare.routing.overlay import Overlay
 
 SETTLE_AGAIN = 10

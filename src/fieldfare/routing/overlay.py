@@ -18,11 +18,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 
-from fieldfare.routing.destinations import Numbering
 from fieldfare.routing.messages import LinkRow
-
-NUMBERINGS_MAX = 4
-"""Maximum numberings of a cluster's brokers that are kept for lists on their way."""
 
 
 @dataclass(slots=True)
@@ -42,8 +38,6 @@ class Overlay:
     _hops: dict[str, dict[str, str]] = field(default_factory=dict)
     _neighbours: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     _digest: str = ""
-    _numberings: list[Numbering] = field(default_factory=list)
-    _is_numbered: bool = False
 
     def merge(self, rows: Iterable[LinkRow]) -> list[LinkRow]:
         """Add rows that are newer than the known ones; return them."""
@@ -52,8 +46,6 @@ class Overlay:
             known = self.rows.get(row.name)
             if row.name in self.removed:
                 continue
-            if known is None or row.is_removed:
-                self._is_numbered = False
             if known is None or row.is_removed or row.version > known.version:
                 self.rows[row.name] = row
                 if row.is_removed:
@@ -68,14 +60,6 @@ class Overlay:
     def members(self) -> list[str]:
         """Return the names of the brokers that were not removed, in order."""
         return sorted(self.rows.keys() - self.removed)
-
-    def numberings(self) -> list[Numbering]:
-        """Return the numbering of the present members, and some earlier ones, the latest first."""
-        if not self._is_numbered:
-            self._numberings.insert(0, Numbering(tuple(self.members())))
-            del self._numberings[NUMBERINGS_MAX:]
-            self._is_numbered = True
-        return self._numberings
 
     def digest(self) -> str:
         """Return a digest of the versions of all rows."""

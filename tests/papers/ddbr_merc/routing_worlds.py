@@ -5,14 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "routing"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "routing"))
 
 from explorer import CLUSTERS, clustered
 from routing_support import Range, World
 
 from fieldfare.effects import Received
-from fieldfare.routing import Broker, Ddbr, Fbr
-from fieldfare.routing.messages import Content, Forward, LinkState, Routed, SetAdvertisement
+from fieldfare.routing.messages import Forward, Routed
+from fieldfare_lab.routing import (
+    Broker,
+    Ddbr,
+    Fbr,
+)
+from fieldfare_lab.routing.messages import (
+    Content,
+    LinkState,
+    SetAdvertisement,
+)
 
 
 class Observed(World):

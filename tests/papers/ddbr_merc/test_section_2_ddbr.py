@@ -13,7 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from routing_worlds import Observed, Range, world
 
-from fieldfare.routing.messages import Advertise, Publication, SetAdvertisement, Subscribe
+from fieldfare_lab.routing.messages import (
+    Advertise,
+    Publication,
+    SetAdvertisement,
+    Subscribe,
+)
 
 LINE = "A-B B-C C-D"
 GRID = "A-B B-C D-E E-F G-H H-I A-D D-G B-E E-H C-F F-I"

@@ -12,8 +12,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from explorer import CLUSTERS
 from routing_worlds import Range, clusters
 
-from fieldfare.routing import ClusterTree, Merc
-from fieldfare.routing.messages import Advertise, Publication, SetAdvertisement, Subscribe
+from fieldfare_lab.routing import ClusterTree, Merc
+from fieldfare_lab.routing.messages import (
+    Advertise,
+    Publication,
+    SetAdvertisement,
+    Subscribe,
+)
 
 
 def test_a_broker_knows_only_the_brokers_of_its_clusters() -> None:

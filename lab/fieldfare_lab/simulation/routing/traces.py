@@ -14,14 +14,17 @@ from random import Random
 import simpy
 
 from fieldfare.effects import Effect, Received, Send
-from fieldfare.routing import Broker, BrokerSettings, new_state
 from fieldfare.routing.links import Link
-from fieldfare.routing.messages import (
+from fieldfare.routing.messages import Forward, LinkRow
+from fieldfare_lab.routing import (
+    Broker,
+    BrokerSettings,
+    new_state,
+)
+from fieldfare_lab.routing.messages import (
     Beat,
     Delivered,
-    Forward,
     LinkDown,
-    LinkRow,
     LinkState,
     LinkUp,
     Publication,
@@ -29,8 +32,8 @@ from fieldfare.routing.messages import (
     Refused,
     SetSubscription,
 )
-from fieldfare.routing.state import Group
-from fieldfare.routing.strategy import Strategy
+from fieldfare_lab.routing.state import Group
+from fieldfare_lab.routing.strategy import Strategy
 from fieldfare_lab.simulation.network import Network
 from fieldfare_lab.simulation.routing.topologies import Topology
 from fieldfare_lab.simulation.routing.workload import Workload

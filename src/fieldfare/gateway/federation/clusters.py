@@ -13,7 +13,7 @@ import msgspec
 
 from fieldfare.gateway.federation.topology import Topology
 from fieldfare.gateway.federation.wire import Destination, Entry, Row
-from fieldfare.routing.matching import RefusedError
+from fieldfare.routing.checking import RefusedError
 from fieldfare.storage.links import Part
 
 

@@ -48,7 +48,7 @@ from fieldfare.gateway.federation.wire import (
 )
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.token_bucket import TokenBucket
-from fieldfare.routing.matching import RefusedError
+from fieldfare.routing.checking import RefusedError
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, LinkStore, Owed, Part
 

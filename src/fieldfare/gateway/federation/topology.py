@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from fieldfare.gateway.federation.wire import Destination, Entry, Lost, Row, encoder
-from fieldfare.routing import Ddbr, new_state
-from fieldfare.routing.checking import check_rows
+from fieldfare.routing.checking import RefusedError, check_rows
 from fieldfare.routing.links import Link
-from fieldfare.routing.matching import RefusedError
-from fieldfare.routing.messages import LinkRow, Routed, Settle
+from fieldfare.routing.messages import (
+    LinkRow,
+    Routed,
+    Settle,
+)
+from fieldfare.routing.multicast import Multicast
 from fieldfare.routing.overlay import Overlay
 from fieldfare.storage.links import Part
 
@@ -68,9 +71,10 @@ class Topology:
         self._relays = {row.name for row in rows if row.is_relay and row.name != name}
         if is_relay:
             self._relays.add(name)
-        self._state = new_state(name, identity, Ddbr())
-        self._overlay = self._state.multicast.overlays.setdefault("", Overlay(name))
-        self._state.multicast.links.update({peer: Link(peer, ("",)) for peer in peers})
+        self._identity = identity
+        self._overlay = Overlay(name)
+        links = {peer: Link(peer, ("",)) for peer in peers}
+        self._multicast = Multicast(name, overlays={"": self._overlay}, links=links)
         # Among the stored rows its own one is of a removed broker only if this broker has left by itself.
         self._overlay.merge(_to_row(row) for row in rows if row.name != name or row.is_removed)
         self.is_leaving = any(row.name == name and row.is_leaving for row in rows)
@@ -81,11 +85,11 @@ class Topology:
     def _write_own_row(self) -> None:
         self.version += 1
         links = tuple((link.peer, link.latency_ms) for link in self._links() if link.is_up)
-        row = LinkRow(self.name, self._state.identity, self.version, links, is_leaf=self.is_leaving)
+        row = LinkRow(self.name, self._identity, self.version, links, is_leaf=self.is_leaving)
         self._overlay.merge([row])
 
     def _links(self) -> list[Link]:
-        return [link for _, link in sorted(self._state.multicast.links.items())]
+        return [link for _, link in sorted(self._multicast.links.items())]
 
     @property
     def digest(self) -> str:
@@ -138,12 +142,12 @@ class Topology:
 
     def is_up(self, peer: str) -> bool:
         """Return whether the link to a neighbour is up."""
-        return self._state.multicast.links[peer].is_up
+        return self._multicast.links[peer].is_up
 
     def set_up(self, peer: str, *, is_up: bool) -> bool:
         """Note whether the link to a neighbour is up; return whether that is a change."""
         with self._lock:
-            link = self._state.multicast.links[peer]
+            link = self._multicast.links[peer]
             if link.is_up == is_up or peer in self._overlay.removed:
                 return False
             link.is_up = is_up
@@ -166,7 +170,7 @@ class Topology:
     def leave(self) -> None:
         """Leave for good: this broker's own row is that of a removed one."""
         with self._lock:
-            self._overlay.merge([_left(self.name, self._state.identity)])
+            self._overlay.merge([_left(self.name, self._identity)])
 
     def parted_by_leaving(self) -> list[str]:
         """Return brokers that some of the others reach through this one only."""
@@ -226,7 +230,7 @@ class Topology:
         """
         given = [_to_row(row) for row in rows if row.name != self.name or not row.is_removed]
         with self._lock:
-            clash = check_rows(given, self._overlay, self._state)
+            clash = check_rows(given, self._overlay, self._identity)
             if clash:
                 raise RefusedError(
                     f"Two brokers have the name {min(clash)!r}: give one of them another name and an empty"
@@ -273,7 +277,7 @@ class Topology:
         """Return the neighbour that is the next hop to a broker; None if there is no path."""
         with self._lock:
             hop = self._overlay.next_hop(self.name, name)
-            return hop if hop in self._state.multicast.links else None
+            return hop if hop in self._multicast.links else None
 
     def are_linked(self, one: str, other: str) -> bool:
         """Return whether a broker says that its link to another one is up."""
@@ -287,7 +291,7 @@ class Topology:
             return []
         by_name = {each.name: each for each in destinations}
         with self._lock:
-            multicast = self._state.multicast
+            multicast = self._multicast
             multicast.send(Routed("", entry.source, 0, tuple(by_name), _NOTHING))
             hops = [(link.peer, routed) for link in self._links() for routed in link.unsent]
             hops += [(NO_PATH, routed) for routed in multicast.waiting]

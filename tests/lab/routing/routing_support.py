@@ -17,8 +17,13 @@ from random import Random
 from typing import Any
 
 from fieldfare.effects import Effect, Received, Send, Tell, Timer
-from fieldfare.routing import Broker, BrokerSettings, Ddbr, new_state
-from fieldfare.routing.messages import (
+from fieldfare_lab.routing import (
+    Broker,
+    BrokerSettings,
+    Ddbr,
+    new_state,
+)
+from fieldfare_lab.routing.messages import (
     Counts,
     Delivered,
     Filter,
@@ -30,7 +35,7 @@ from fieldfare.routing.messages import (
     SetAdvertisement,
     SetSubscription,
 )
-from fieldfare.routing.strategy import Strategy
+from fieldfare_lab.routing.strategy import Strategy
 
 VALUES = 100
 """Events are the integers below this."""

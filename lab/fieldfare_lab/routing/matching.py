@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from fieldfare.routing.messages import (
+from fieldfare.routing.checking import RefusedError
+from fieldfare.routing.messages import Routed
+from fieldfare_lab.routing.messages import (
     Accepted,
     Advertise,
     Content,
@@ -26,24 +28,30 @@ from fieldfare.routing.messages import (
     Filter,
     Origin,
     Publication,
-    Routed,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
-from fieldfare.routing.state import Group, Received, RequestKey, State
-from fieldfare.routing.strategy import Strategy
-from fieldfare.routing.tables import Advertiser, AtOrigin, Counters, LocalSubscription, RemoteSubscription
+from fieldfare_lab.routing.state import (
+    Group,
+    Received,
+    RequestKey,
+    State,
+)
+from fieldfare_lab.routing.strategy import Strategy
+from fieldfare_lab.routing.tables import (
+    Advertiser,
+    AtOrigin,
+    Counters,
+    LocalSubscription,
+    RemoteSubscription,
+)
 
 EVERYTHING_ID = ""
 """The name of the advertisement of a broker that has no other."""
 
 REMOVED_MAX = 10_000
 """Maximum brokers whose removal is noted; further ones are refused."""
-
-
-class RefusedError(ValueError):
-    """A message or command is not valid here; the text says why."""
 
 
 class Matching:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fieldfare.routing.strategy import Entry
+from fieldfare_lab.routing.strategy import Entry
 
 
 @dataclass(frozen=True, slots=True)

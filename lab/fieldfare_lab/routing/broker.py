@@ -16,34 +16,37 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.effects import Effect, Send, Tell, Timer, source
-from fieldfare.routing.checking import check_bitmap, check_forward, check_number, check_rows
+from fieldfare.routing.checking import RefusedError, check_number, check_rows
 from fieldfare.routing.links import Link
-from fieldfare.routing.matching import EVERYTHING_ID, Matching, RefusedError
 from fieldfare.routing.messages import (
     Ack,
+    Forward,
+    LinkRow,
+    Routed,
+    Settle,
+    Settled,
+)
+from fieldfare.routing.multicast import Multicast
+from fieldfare.routing.overlay import Overlay
+from fieldfare_lab.routing.checking import check_bitmap, check_forward
+from fieldfare_lab.routing.matching import EVERYTHING_ID, Matching
+from fieldfare_lab.routing.messages import (
     Beat,
     Everything,
-    Forward,
     LinkDigest,
     LinkDown,
-    LinkRow,
     LinkState,
     LinkUp,
     Publication,
     Publish,
     Refused,
     Remove,
-    Routed,
     SetAdvertisement,
     SetSubscription,
-    Settle,
-    Settled,
 )
-from fieldfare.routing.multicast import Multicast
-from fieldfare.routing.overlay import Overlay
-from fieldfare.routing.state import State
-from fieldfare.routing.strategy import Strategy
-from fieldfare.routing.tables import Counters
+from fieldfare_lab.routing.state import State
+from fieldfare_lab.routing.strategy import Strategy
+from fieldfare_lab.routing.tables import Counters
 
 REMOVED_VERSION = 1 << 62
 """The version of the row of a broker that was removed."""
@@ -196,10 +199,10 @@ class Broker:
     def _named(self, forward: Forward, bitmap: bytes) -> Forward | None:
         """Return an entry with names for its bitmap; None if no numbering fits, so that it is sent again."""
         check_bitmap(forward)
-        overlay = self._multicast.overlays.get(forward.routed.group)
-        if overlay is None:
-            raise RefusedError(f"There is no cluster {forward.routed.group!r} whose brokers have numbers.")
-        for numbering in overlay.numberings():
+        group = forward.routed.group
+        if group not in self._multicast.overlays:
+            raise RefusedError(f"There is no cluster {group!r} whose brokers have numbers.")
+        for numbering in self.state.numberings_of(group):
             if numbering.fits(forward.session, forward.number, bitmap):
                 names = numbering.decode(bitmap)
                 if names is None:
@@ -274,7 +277,7 @@ class Broker:
         overlay = self._multicast.overlays.get(message.group)
         if overlay is None or message.group not in self._multicast.links[sender].groups:
             raise RefusedError(f"The link to {sender!r} does not belong to cluster {message.group!r}.")
-        clash = check_rows(message.rows, overlay, self.state)
+        clash = check_rows(message.rows, overlay, self.state.identity)
         rows = [row for row in message.rows if row.name != self.state.name and row.name not in clash]
         for row in message.rows:
             if row.name == self.state.name and row.version > self.state.row_version and row.name not in clash:
@@ -364,11 +367,10 @@ class Broker:
 
     def _numbered(self, forward: Forward) -> Forward:
         """Return an entry with a bitmap, if its destination list is long."""
-        names = forward.routed.destinations
-        overlay = self._multicast.overlays.get(forward.routed.group)
-        if overlay is None or len(names) <= self.settings.list_names_max:
+        names, group = forward.routed.destinations, forward.routed.group
+        if group not in self._multicast.overlays or len(names) <= self.settings.list_names_max:
             return forward
-        bitmap = overlay.numberings()[0].encode(forward.session, forward.number, names)
+        bitmap = self.state.numberings_of(group)[0].encode(forward.session, forward.number, names)
         if bitmap is None:
             return forward
         return replace(forward, routed=replace(forward.routed, destinations=()), bitmap=bitmap)

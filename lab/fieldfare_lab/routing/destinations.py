@@ -20,10 +20,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from fieldfare.routing.messages import BROKERS_MAX
+from fieldfare.routing.overlay import Overlay
 
 HEAD_BYTES = 5
 BITMAP_BYTES_MAX = HEAD_BYTES + BROKERS_MAX // 8
 """Maximum bytes of a destination list's bitmap; a longer one is refused."""
+
+NUMBERINGS_MAX = 4
+"""Maximum numberings of a cluster's brokers that are kept for lists on their way."""
 
 _RUNS = 0x80
 
@@ -86,6 +90,24 @@ class Numbering:
         tag = bytearray(blake2b(place + body, digest_size=HEAD_BYTES, key=self._key).digest())
         tag[0] = tag[0] & ~_RUNS | runs
         return bytes(tag)
+
+
+@dataclass(slots=True)
+class Numberings:
+    """The numbering of a cluster's present brokers, and some earlier ones, the latest first."""
+
+    kept: list[Numbering] = field(default_factory=list)
+    _digest: str = ""
+
+    def of(self, overlay: Overlay) -> list[Numbering]:
+        """Return them as of now."""
+        if overlay.digest() != self._digest:
+            self._digest = overlay.digest()
+            names = tuple(overlay.members())
+            if not self.kept or self.kept[0].names != names:
+                self.kept.insert(0, Numbering(names))
+                del self.kept[NUMBERINGS_MAX:]
+        return self.kept
 
 
 def _runs(numbers: Sequence[int], bytes_max: int) -> bytes:

@@ -14,29 +14,31 @@ sys.path.insert(0, str(Path(__file__).parent))
 from routing_support import Range, World
 
 from fieldfare.effects import Received, Send, Tell
-from fieldfare.routing import Broker
 from fieldfare.routing.messages import (
     BROKERS_MAX,
-    CLUSTERS_MAX,
     LINKS_MAX,
     NAME_LENGTH_MAX,
-    Accepted,
     Ack,
+    Forward,
+    LinkRow,
+    Routed,
+    Settle,
+    Settled,
+)
+from fieldfare_lab.routing import Broker
+from fieldfare_lab.routing.messages import (
+    CLUSTERS_MAX,
+    Accepted,
     Advertise,
     Content,
     Delivered,
-    Forward,
-    LinkRow,
     LinkState,
     LinkUp,
     Origin,
     Publication,
     Refused,
     Remove,
-    Routed,
     SetSubscription,
-    Settle,
-    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldfare.filters import FilterRegion, compile_filter, region_of
 from fieldfare.filters.covering import EVERYTHING
-from fieldfare.routing.messages import Everything
+from fieldfare_lab.routing.messages import Everything
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from fieldfare.routing.messages import Filter, Subscribe, Unsubscribe
-from fieldfare.routing.tables import SubscriptionKey
+from fieldfare_lab.routing.messages import (
+    Filter,
+    Subscribe,
+    Unsubscribe,
+)
+from fieldfare_lab.routing.tables import SubscriptionKey
 
 
 @dataclass(slots=True)

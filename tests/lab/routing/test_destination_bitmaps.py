@@ -17,18 +17,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 from routing_support import World
 
 from fieldfare.effects import Received, Send, Tell
-from fieldfare.routing import Broker, BrokerSettings, Fbr
-from fieldfare.routing.destinations import BITMAP_BYTES_MAX, HEAD_BYTES, Numbering
 from fieldfare.routing.messages import (
     BROKERS_MAX,
     Ack,
     Forward,
     LinkRow,
+    Routed,
+)
+from fieldfare_lab.routing import (
+    Broker,
+    BrokerSettings,
+    Fbr,
+)
+from fieldfare_lab.routing.destinations import (
+    BITMAP_BYTES_MAX,
+    HEAD_BYTES,
+    Numbering,
+)
+from fieldfare_lab.routing.messages import (
     LinkState,
     Origin,
     Publication,
     Refused,
-    Routed,
 )
 
 THOUSAND = Numbering(tuple([f"broker-{number:04}" for number in range(1000)]))
@@ -150,7 +160,7 @@ def refusals(broker: Broker, forward: Forward) -> list[str]:
 
 @pytest.mark.parametrize("body, is_runs", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_bitmap_is_refused(broker: Broker, body: bytes, is_runs: bool) -> None:
-    known = broker.state.multicast.overlays[""].numberings()[0]
+    known = broker.state.numberings_of("")[0]
     link = broker.state.multicast.links["B"]
     head = known._head(link.received_session, link.watermark + 1, 0x80 if is_runs else 0, body)
     watermark = link.watermark
@@ -166,7 +176,7 @@ def test_bitmaps_that_are_too_long_or_not_the_only_list_are_refused(broker: Brok
     assert "bytes" in refusals(broker, entry(broker, "text"))[0]  # type: ignore[arg-type]
     assert "names and a bitmap" in refusals(broker, entry(broker, b"x" * 9, ("B0",)))[0]
     assert "no cluster 'other'" in refusals(broker, entry(broker, b"x" * 9, group="other"))[0]
-    empty = broker.state.multicast.overlays[""].numberings()[0].encode(1, 1, ())
+    empty = broker.state.numberings_of("")[0].encode(1, 1, ())
     link = broker.state.multicast.links["B"]
     link.received_session, link.watermark = 1, 0
     assert "empty" in refusals(broker, entry(broker, empty))[0]
@@ -199,7 +209,7 @@ def test_an_entry_of_an_unknown_numbering_is_accepted_once_it_is_repeated_with_n
 def test_an_entry_of_the_numbering_before_a_change_is_accepted(broker: Broker) -> None:
     overlay = broker.state.multicast.overlays[""]
     first = entry(broker, None)
-    bitmap = overlay.numberings()[0].encode(first.session, first.number, ("B0",))
+    bitmap = broker.state.numberings_of("")[0].encode(first.session, first.number, ("B0",))
     broker.handle(Received("B", LinkState("", (LinkRow("A", "a", 1, ()),))), 100.0)
     assert overlay.members()[0] == "A"
     effects = broker.handle(Received("B", replace(first, bitmap=bitmap)), 100.0)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from fieldfare.routing.strategy import Entry
+from fieldfare_lab.routing.strategy import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A story is commands, one a line: ``ddbr``, ``fbr``, ``fbr covering`` or ``merc L
 ``unsubscribe A ID``, ``publish A EVENT``, ``cut A B``, ``heal A B``, ``crash A``, ``start A``,
 ``remove A BY``, ``run SECONDS``, ``tables``. Acknowledgements and messages about the topology are left out.
 To record the traces again after an intended change:
-``PYTHONPATH=src:tests/stories python tests/routing/test_routing_scenarios.py``; review the diff.
+``PYTHONPATH=src:lab:tests/stories python tests/lab/routing/test_routing_scenarios.py``; review the diff.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from explorer import clustered
 from routing_support import Range, World
 
 from fieldfare.effects import Received
-from fieldfare.routing import Ddbr, Fbr
 from fieldfare.routing.messages import (
+    Forward,
+    Settle,
+    Settled,
+)
+from fieldfare_lab.routing import Ddbr, Fbr
+from fieldfare_lab.routing.messages import (
     Accepted,
     Advertise,
     Content,
     Counts,
     Delivered,
-    Forward,
     Publication,
     Refused,
     Remove,
     SetAdvertisement,
-    Settle,
-    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,

@@ -12,15 +12,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from explorer import History, history
 
-from fieldfare.routing.covering import Covering
-from fieldfare.routing.destinations import Numbering
 from fieldfare.routing.links import Link
-from fieldfare.routing.matching import Matching
-from fieldfare.routing.merc import ClusterTree
-from fieldfare.routing.messages import Unsubscribe
 from fieldfare.routing.multicast import Multicast
-from fieldfare.routing.state import Received
-from fieldfare.routing.tables import LocalSubscription
+from fieldfare_lab.routing.covering import Covering
+from fieldfare_lab.routing.destinations import Numbering
+from fieldfare_lab.routing.matching import Matching
+from fieldfare_lab.routing.merc import ClusterTree
+from fieldfare_lab.routing.messages import Unsubscribe
+from fieldfare_lab.routing.state import Received
+from fieldfare_lab.routing.tables import LocalSubscription
 
 SEEDS_MAX = 60
 

@@ -1,6 +1,6 @@
 """A random explorer: histories of a few brokers in which everything happens at once, checked at the end.
 
-    python tests/routing/explorer.py PROTOCOL [FIRST_SEED] [COUNT]
+    python tests/lab/routing/explorer.py PROTOCOL [FIRST_SEED] [COUNT]
 
 explores one history for each seed and prints what is wrong.
 """
@@ -17,8 +17,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from routing_support import VALUES, Range, World
 
-from fieldfare.routing import Broker, BrokerSettings, ClusterTree, Ddbr, Fbr, Merc
-from fieldfare.routing.strategy import Strategy
+from fieldfare_lab.routing import (
+    Broker,
+    BrokerSettings,
+    ClusterTree,
+    Ddbr,
+    Fbr,
+    Merc,
+)
+from fieldfare_lab.routing.strategy import Strategy
 
 Edges = tuple[tuple[str, str], ...]
 PROTOCOLS = ("ddbr", "fbr", "fbr-covering", "merc")
@@ -176,7 +183,7 @@ class History:
             self._join(joining)
 
     def _advertise(self, name: str) -> None:
-        from fieldfare.routing.messages import SetAdvertisement
+        from fieldfare_lab.routing.messages import SetAdvertisement
 
         filter = self._range() if self.rng.random() < 0.7 else None
         self.world.command(name, SetAdvertisement(self.rng.choice(("ad", "other")), filter))

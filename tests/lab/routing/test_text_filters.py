@@ -16,8 +16,12 @@ from explorer import clustered
 from routing_support import World
 
 from fieldfare.filters import FilterError
-from fieldfare.routing import Ddbr, Fbr, TextFilter
-from fieldfare.routing.messages import (
+from fieldfare_lab.routing import (
+    Ddbr,
+    Fbr,
+    TextFilter,
+)
+from fieldfare_lab.routing.messages import (
     Everything,
     Filter,
     SetAdvertisement,

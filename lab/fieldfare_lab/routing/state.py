@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fieldfare.routing.covering import Covering
-from fieldfare.routing.messages import Accepted, Filter
 from fieldfare.routing.multicast import Multicast
-from fieldfare.routing.tables import AdvertisementTable, LocalTable, RemoteTable
+from fieldfare_lab.routing.covering import Covering
+from fieldfare_lab.routing.destinations import Numbering, Numberings
+from fieldfare_lab.routing.messages import Accepted, Filter
+from fieldfare_lab.routing.tables import (
+    AdvertisementTable,
+    LocalTable,
+    RemoteTable,
+)
 
 RequestKey = tuple[str, str, str, int]
 """Subscriber's broker, subscription, origin and version: of a request, and of the answer that must come."""
@@ -80,6 +85,8 @@ class State:
         The version of its link-state row.
     multicast
         Links, topology (TRT, SPRT) and what is in custody.
+    numberings
+        The numberings of each cluster's brokers in destination lists.
     advertisements, subscriptions
         L-SRT and L-PRT.
     groups
@@ -116,6 +123,11 @@ class State:
     covering: Covering = field(default_factory=Covering)
     held: list[tuple[str, Accepted]] = field(default_factory=list)
     published: dict[int, int] = field(default_factory=dict)
+    numberings: dict[str, Numberings] = field(default_factory=dict)
+
+    def numberings_of(self, group: str) -> list[Numbering]:
+        """Return the numbering of a cluster's present brokers, and some earlier ones, the latest first."""
+        return self.numberings.setdefault(group, Numberings()).of(self.multicast.overlays[group])
 
     def next_revision(self) -> int:
         """Advance the broker's clock."""

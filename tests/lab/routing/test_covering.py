@@ -14,10 +14,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from routing_support import VALUES, Range, World
 
-from fieldfare.routing import Fbr
-from fieldfare.routing.covering import Covering
-from fieldfare.routing.messages import Origin, Publication, Subscribe, Unsubscribe
-from fieldfare.routing.tables import Counters, RemoteTable
+from fieldfare_lab.routing import Fbr
+from fieldfare_lab.routing.covering import Covering
+from fieldfare_lab.routing.messages import (
+    Origin,
+    Publication,
+    Subscribe,
+    Unsubscribe,
+)
+from fieldfare_lab.routing.tables import Counters, RemoteTable
 
 ORIGINS = ("P", "Q")
 

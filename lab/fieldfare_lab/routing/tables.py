@@ -15,7 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fieldfare.routing.messages import Filter, Publication, Subscribe, Unsubscribe
+from fieldfare_lab.routing.messages import (
+    Filter,
+    Publication,
+    Subscribe,
+    Unsubscribe,
+)
 
 SubscriptionKey = tuple[str, str]
 """The subscriber's broker, and the subscription's name there."""
