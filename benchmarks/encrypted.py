@@ -182,7 +182,9 @@ def delays(
 ) -> dict[str, float]:
     """The driver's loop at a steady pace."""
     settings = MicroBatchSettings(tasks=2, split_bytes=SPLIT_BYTES)
-    loop = MatchLoop(session.sparkContext, folder, settings, RangeJobs(session, folder, settings))
+    loop = MatchLoop(
+        session.sparkContext, folder, settings, RangeJobs(session.sparkContext, folder, settings)
+    )
     _, lines = work.events(int(events_per_s * (WARM_S + PACED_S)))
     log = open_event_log(folder.log_url)
     matches = open_match_log(folder.matches_url).partition(0)

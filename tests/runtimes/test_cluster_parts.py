@@ -120,7 +120,7 @@ def test_a_cluster_s_settings_name_the_archive(tmp_path: Path, monkeypatch: pyte
 
 
 class Cluster:
-    """A session's context, as far as it is asked how many executors there are; and a clock."""
+    """A Spark context, as far as it is asked how many executors there are; and a clock."""
 
     def __init__(self, executors: int, cores: int, master: str = "spark://h:1") -> None:
         self.executors, self.defaultParallelism, self.master = executors, cores, master
@@ -132,8 +132,8 @@ class Cluster:
         return self.executors + 1
 
     def slots(self) -> ExecutorSlots:
-        session: Any = SimpleNamespace(sparkContext=self)
-        return ExecutorSlots(session, lambda: self.now_s)
+        context: Any = self
+        return ExecutorSlots(context, lambda: self.now_s)
 
 
 def test_a_local_session_does_not_wait_for_executors() -> None:

@@ -33,9 +33,9 @@ def folder(tmp_path: Path) -> DataFolder:
 
 
 def new_control(folder: DataFolder) -> ElasticControl:
-    session = MagicMock()
-    session.sparkContext.master = "spark://127.0.0.1:7077"
-    return ElasticControl(session, folder, ElasticSettings(HostSchedule.parsed("2..4")), 3)
+    context = MagicMock()
+    context.master = "spark://127.0.0.1:7077"
+    return ElasticControl(context, folder, ElasticSettings(HostSchedule.parsed("2..4")), 3)
 
 
 @asynccontextmanager

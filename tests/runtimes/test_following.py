@@ -376,7 +376,7 @@ def test_a_hole_is_matched_though_later_records_are(
 def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
     monkeypatch.setattr(match_loop, "FOLLOW_S", 1.5)
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
-    jobs = RangeJobs(session, service.folder, settings)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
     yield loop
     loop.stop()

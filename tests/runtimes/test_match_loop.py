@@ -82,7 +82,7 @@ class Service:
     def run_to_the_end(self, session: SparkSession, **settings: int) -> None:
         bring_index_up_to_date(self.folder)
         batches = MicroBatchSettings(tasks=2, **settings)
-        jobs = RangeJobs(session, self.folder, batches)
+        jobs = RangeJobs(session.sparkContext, self.folder, batches)
         assert MatchLoop(session.sparkContext, self.folder, batches, jobs, until_end=True).wait(120)
 
     def check(self) -> None:

@@ -101,8 +101,8 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
     places = [PinnedTask((0, 2), "executor_127.0.0.1_7"), PinnedTask((1,))]
-    assert len(open_placed(place_tasks(session, places), life.folder, manifest.number, 3)) == 2
-    matching = PinnedMatching(session, life.folder, Spread(3, 2), places)
+    assert len(open_placed(place_tasks(session.sparkContext, places), life.folder, manifest.number, 3)) == 2
+    matching = PinnedMatching(session.sparkContext, life.folder, Spread(3, 2), places)
     start = 0
     for exits in (2, 1, 2):
         life.publish()

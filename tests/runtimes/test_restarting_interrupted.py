@@ -317,6 +317,6 @@ def test_files_of_a_killed_pipeline_with_the_same_process_id_are_removed(tmp_pat
         assert not left.exists()
         raise Started
 
-    monkeypatch.setattr(starting, "service_session", start)
+    monkeypatch.setattr(starting, "service_context", start)
     with pytest.raises(Started):
         starting.start_spark(folder, SparkSettings(), {}, threading.Event())

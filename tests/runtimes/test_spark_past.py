@@ -189,7 +189,9 @@ def test_records_removed_while_a_round_is_planned_delay_no_other_replay(
 def test_spark_matches_a_piece_in_each_task(session: SparkSession, tmp_path: Path) -> None:
     service = Service(tmp_path, 50)
     replays = [service.begin("a", "n % 2 = 0"), service.begin("b", "n > 40", offset=7)]
-    events = match_pieces(session, service.folder, [Piece(replays[0], 0, 0, 50), Piece(replays[1], 0, 7, 50)])
+    events = match_pieces(
+        session.sparkContext, service.folder, [Piece(replays[0], 0, 0, 50), Piece(replays[1], 0, 7, 50)]
+    )
     assert events == 100 + 86
     assert service.found(replays[0]) == [(n, i) for n in range(50) for i in (0, 1) if (n + i) % 2 == 0]
     assert service.found(replays[1]) == [(n, i) for n in range(50) for i in (0, 1) if n + i > 40]
@@ -197,7 +199,7 @@ def test_spark_matches_a_piece_in_each_task(session: SparkSession, tmp_path: Pat
 
 def test_the_runner_matches_replays_requested_while_it_runs(session: SparkSession, tmp_path: Path) -> None:
     service = Service(tmp_path, 30)
-    runner = ReplayRunner(session, service.folder, 2)
+    runner = ReplayRunner(session.sparkContext, service.folder, 2)
     runner.start()
     try:
         replays = [service.begin(id, "n % 7 = 1") for id in "abc"]

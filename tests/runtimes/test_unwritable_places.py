@@ -160,7 +160,7 @@ choose_kernel_cache(Path(sys.argv[1]) / "run" / "kernels")
 from fieldfare.runtimes.spark.session import SparkSettings, service_session
 from fieldfare.runtimes.spark.warmup import warm_workers
 session = service_session(SparkSettings(cores=1, driver_memory="512m"), Path(sys.argv[1]) / "run" / "spark")
-warm_workers(session, 1)
+warm_workers(session.sparkContext, 1)
 print("user", session.sparkContext.sparkUser(), "rows", session.range(3).count())
 session.stop()
 """

@@ -113,10 +113,10 @@ class LogBatches:
         if self._forwarding is None:
             if self._range_jobs is None:
                 settings = MicroBatchSettings(tasks=tasks)
-                self._range_jobs = RangeJobs(self._session, self._folder, settings)
+                self._range_jobs = RangeJobs(self._session.sparkContext, self._folder, settings)
             return self._range_jobs
         spread = Spread(self._matchers, tasks, self._forwarding, self._seed)
-        return SpreadJobs(self._session, self._folder, spread)
+        return SpreadJobs(self._session.sparkContext, self._folder, spread)
 
     @property
     def _matchers(self) -> int:

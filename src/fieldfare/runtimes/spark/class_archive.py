@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.compile_kernels import compile_kernels
@@ -69,8 +71,10 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         )
         java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
-            warm_workers(session, 1)
-            jobs = RangeJobs(session, folder, MicroBatchSettings())
+            # Queries are planned for slices at several matchers, and by `fieldfare.spark`.
+            session.range(1).mapInArrow(_unchanged, "id long").write.format("noop").mode("overwrite").save()
+            warm_workers(session.sparkContext, 1)
+            jobs = RangeJobs(session.sparkContext, folder, MicroBatchSettings())
             jobs.match([[]])
             MatchLoop(session.sparkContext, folder, MicroBatchSettings(), jobs, until_end=True).wait()
         finally:
@@ -86,6 +90,10 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         os.fsync(file.fileno())
     written.rename(archives / archive_name(written.stat().st_size))
     sync_folder(archives)
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.runtimes.spark.master import WORKER_PYTHON, is_cluster
 from fieldfare.runtimes.spark.worker_archive import write_worker_archive
@@ -108,23 +108,23 @@ def worker_python(properties: dict[str, str], scratch: Path) -> str:
     return name
 
 
-def tasks_folder(session: SparkSession, folder: DataFolder) -> DataFolder:
-    """Return a service's data directory as a session's tasks see it."""
-    return folder.for_tasks() if is_cluster(session.sparkContext.master) else folder
+def tasks_folder(context: SparkContext, folder: DataFolder) -> DataFolder:
+    """Return a service's data directory as Spark's tasks see it."""
+    return folder.for_tasks() if is_cluster(context.master) else folder
 
 
 class ExecutorSlots:
-    """Number of tasks that a session runs at once: this machine's, or those of the present executors.
+    """Number of tasks that Spark runs at once: this machine's, or those of the present executors.
 
     Parameters
     ----------
-    session : SparkSession
+    context : SparkContext
     clock_s : callable
         Monotonic clock, in seconds.
     """
 
-    def __init__(self, session: SparkSession, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
         self._is_cluster = is_cluster(self._context.master)
         self._lost_s = LOST_S if self._context.master.startswith("spark://") else LOST_ELSEWHERE_S
         self._clock_s = clock_s

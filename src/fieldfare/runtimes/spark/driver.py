@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import cast
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from fieldfare.elasticity.bounds import HostSchedule
 from fieldfare.files import remove_abandoned
@@ -117,7 +117,7 @@ class Pipeline:
             _log.info(
                 "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, running.slots.planned
             )
-            status = self._run_all(running.session, running.slots)
+            status = self._run_all(running.context, running.slots)
         except Exception as error:
             ended = None if running is None else running.java.poll()
             said = reason(error) if ended is None else f"the Java process ended with status {ended}"
@@ -136,21 +136,21 @@ class Pipeline:
         if self.heartbeat.due:
             self.heartbeat.beat("starting")
 
-    def _run_all(self, session: SparkSession, slots: ExecutorSlots) -> int:
+    def _run_all(self, context: SparkContext, slots: ExecutorSlots) -> int:
         status = None
         while status is None:
-            replays = ReplayRunner(session, self.folder, slots.plan())
+            replays = ReplayRunner(context, self.folder, slots.plan())
             replays.start()
             try:
-                status = self._run_loops(session, slots)
+                status = self._run_loops(context, slots)
             finally:
                 replays.close()
         return status
 
-    def _run_loops(self, session: SparkSession, slots: ExecutorSlots) -> int | None:
+    def _run_loops(self, context: SparkContext, slots: ExecutorSlots) -> int | None:
         """Run loops; return 0 after a stop, 1 if none can continue, None to replan for more slots."""
         while not self.stop.is_set():
-            report = self._run_loop(session, slots)
+            report = self._run_loop(context, slots)
             if report is None:  # stopped, for more slots, or for another number of matchers
                 self.recovery.stopped()
                 if slots.has_grown():
@@ -159,7 +159,7 @@ class Pipeline:
                 continue
             self.is_ready = False
             self.heartbeat.work = {}
-            _raise_if_java_ended(session, report)
+            _raise_if_java_ended(context, report)
             said = reason(report)
             _log.error("matching failed: %s (more in %s)", said, self.folder.spark_log)
             pause_s = self.recovery.failed(str(report), said)
@@ -170,13 +170,13 @@ class Pipeline:
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
         return 0
 
-    def _run_loop(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
+    def _run_loop(self, context: SparkContext, slots: ExecutorSlots) -> BaseException | None:
         """Run a loop until it fails or its settings change; return the failure, or None."""
         matchers = self.heartbeat.matchers
         batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
         self.recovery.batches = batches
         try:
-            loop = MatchLoop(session.sparkContext, self.folder, batches, self._jobs(session, batches))
+            loop = MatchLoop(context, self.folder, batches, self._jobs(context, batches))
         except (Py4JJavaError, PySparkException) as refusal:  # Java runs, and reports why not
             return cast(Exception, refusal)
         keeper = WarmKeeper(self.folder, loop.jobs.open)
@@ -224,16 +224,16 @@ class Pipeline:
             return work | slots.figures()
         return work
 
-    def _jobs(self, session: SparkSession, batches: MicroBatchSettings) -> Jobs:
+    def _jobs(self, context: SparkContext, batches: MicroBatchSettings) -> Jobs:
         """Return the jobs for the way in which the index is held."""
-        ranges = RangeJobs(session, self.folder, batches)
+        ranges = RangeJobs(context, self.folder, batches)
         if batches.matchers == 1:
             return ranges
         learner, spread = Learner(self.folder), Spread(batches.matchers, batches.tasks, self.forwarding)
         if self.elastic is None:
-            return SpreadJobs(session, self.folder, spread, learner, ranges.follow)
-        control = ElasticControl(session, self.folder, self.elastic, batches.matchers)
-        return PinnedJobs(session, self.folder, spread, control, learner)
+            return SpreadJobs(context, self.folder, spread, learner, ranges.follow)
+        control = ElasticControl(context, self.folder, self.elastic, batches.matchers)
+        return PinnedJobs(context, self.folder, spread, control, learner)
 
     def _keep_warm(self, keeper: WarmKeeper) -> None:
         try:
@@ -281,9 +281,9 @@ def run(
     return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding, elastic).run(running)
 
 
-def _raise_if_java_ended(session: SparkSession, error: BaseException) -> None:
+def _raise_if_java_ended(context: SparkContext, error: BaseException) -> None:
     """Raise an error that does not come from Java, if Java has ended: no loop can run without it."""
-    jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    jvm: subprocess.Popen[bytes] = context._gateway.proc
     if not isinstance(error, (Py4JJavaError, PySparkException)):
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(JAVA_ENDS_S)

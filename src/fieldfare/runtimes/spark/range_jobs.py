@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from pyspark import RDD, TaskContext
-from pyspark.sql import SparkSession
+from pyspark import RDD, SparkContext, TaskContext
 
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
@@ -69,14 +68,14 @@ class RangeJobs:
 
     batches_max = BATCHES_MAX
 
-    def __init__(self, session: SparkSession, folder: DataFolder, settings: MicroBatchSettings) -> None:
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext, folder: DataFolder, settings: MicroBatchSettings) -> None:
+        self._context = context
         self.follow = None if is_cluster(self._context.master) else self._follow
-        seen = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
         others = settings.tasks if self.follow is None else max(0, settings.tasks - FOLLOWING_WORKERS)
-        self.open = index_opener(session, folder, others, OpenIndex)
+        self.open = index_opener(context, folder, others, OpenIndex)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""

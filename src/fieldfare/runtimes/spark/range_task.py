@@ -498,11 +498,11 @@ def matcher_of(folder: DataFolder) -> RangeMatcher:
 
 @dataclass(frozen=True, slots=True)
 class OpenIndex:
-    """A function for ``mapInArrow``: yields its rows unchanged, after mapping the index in this worker."""
+    """A function for ``mapPartitions``: yields its rows unchanged, after mapping the index in this worker."""
 
     folder: DataFolder
     manifest: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, rows: Iterator[int]) -> Iterator[int]:
         matcher_of(self.folder).open_index(self.manifest)
-        yield from batches
+        yield from rows

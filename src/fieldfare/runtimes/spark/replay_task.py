@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
@@ -185,11 +185,11 @@ class MatchPiece:
         return matcher.match_away(wanted, aside)
 
 
-def match_pieces(session: SparkSession, folder: DataFolder, pieces: Sequence[Piece]) -> int:
+def match_pieces(context: SparkContext, folder: DataFolder, pieces: Sequence[Piece]) -> int:
     """Match pieces, each in a task of its own; return the number of events."""
     set_aside = tuple(Quarantine(folder.quarantine).places())
-    work = MatchPiece(tasks_folder(session, folder), set_aside)
-    found = session.sparkContext.parallelize(pieces, len(pieces)).map(work).collect()
+    work = MatchPiece(tasks_folder(context, folder), set_aside)
+    found = context.parallelize(pieces, len(pieces)).map(work).collect()
     for piece, (_, blocks) in zip(pieces, found, strict=True):
         if blocks is not None:
             url = folder.replay_url(piece.replay.number, piece.replay.revision)

@@ -1,8 +1,8 @@
 """The driver's second thread: it matches replays, for subscriptions with a `start` in the past.
 
-It runs rounds of Spark jobs beside live matching, in the same session. While events arrive, a round is small
-and leaves one core free (if there are several); and no round begins while new records wait, unless they have
-waited as long as the last round took. So live records go first, and replays still progress.
+It runs rounds of Spark jobs beside live matching, in the same Spark application. While events arrive, a round
+is small and leaves one core free (if there are several); and no round begins while new records wait, unless
+they have waited as long as the last round took. So live records go first, and replays still progress.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.model import Offsets
 from fieldfare.runtimes.spark.failures import reason
@@ -39,18 +39,18 @@ _log = logging.getLogger("fieldfare.pipeline")
 
 
 class ReplayRunner:
-    """Runs replays in a thread, from `start` to `close`, during a session's life.
+    """Runs replays in a thread, from `start` to `close`, while Spark runs.
 
     Parameters
     ----------
-    session : SparkSession
+    context : SparkContext
     folder : DataFolder
     cores : int
-        Number of tasks that the session runs at once.
+        Number of tasks that Spark runs at once.
     """
 
-    def __init__(self, session: SparkSession, folder: DataFolder, cores: int) -> None:
-        self._session = session
+    def __init__(self, context: SparkContext, folder: DataFolder, cores: int) -> None:
+        self._context = context
         self._folder = folder
         self._cores = cores
         self._planner = ReplayPlanner(folder)
@@ -97,7 +97,7 @@ class ReplayRunner:
         if not pieces:
             return LOOK_S
         try:
-            match_pieces(self._session, self._folder, pieces)
+            match_pieces(self._context, self._folder, pieces)
         except Exception as error:
             if not is_the_records_fault(str(error)):
                 raise

@@ -220,14 +220,17 @@ def _unix_sockets(settings: SparkSettings, temporary: Path) -> dict[str, str]:
     return {"spark.python.unix.domain.socket.enabled": "false"}
 
 
-def service_session(
+def service_context(
     settings: SparkSettings,
     scratch: Path,
     extra: Mapping[str, str] | None = None,
     *,
     java_options: Sequence[str] | None = None,
-) -> SparkSession:
-    """Start the service's Spark session; takes seconds, because a Java process starts.
+) -> SparkContext:
+    """Start the service's Spark; takes seconds, because a Java process starts.
+
+    Without a session, which takes Java a second more. ``SparkSession(context)`` makes one where queries are
+    planned.
 
     Parameters
     ----------
@@ -260,7 +263,18 @@ def service_session(
     config = {**session_config(settings, scratch, java_options), **(extra or {})}
     with _without_commas(config, scratch), _home_without_python(scratch), _temporary_in(scratch / "tmp"):
         _name_user(config, scratch)
-        return _lightened(SparkSession.builder.config(map=dict(config)).getOrCreate())
+        return _lightened(SparkContext.getOrCreate(SparkConf().setAll(list(config.items()))))
+
+
+def service_session(
+    settings: SparkSettings,
+    scratch: Path,
+    extra: Mapping[str, str] | None = None,
+    *,
+    java_options: Sequence[str] | None = None,
+) -> SparkSession:
+    """Start the service's Spark, with a session; see `service_context`."""
+    return SparkSession(service_context(settings, scratch, extra, java_options=java_options))
 
 
 def _quoted(option: str) -> str:
@@ -311,15 +325,14 @@ def _without_commas(config: dict[str, str], scratch: Path) -> Iterator[None]:
         yield
 
 
-def _lightened(session: SparkSession) -> SparkSession:
-    """Disable features of a session that its Python tasks do not need."""
-    context: Any = session.sparkContext
+def _lightened(context: Any) -> SparkContext:
+    """Disable features of Spark that its Python tasks do not need."""
     # At the end of each task Spark's scheduler waits until this process has added the task's accumulators.
     # They are not used here; and with a listener the Java process's exit is reported as an additional error.
     context._javaAccumulator = None
     # If this differs between them, plain jobs and queries fork their processes from separate daemons.
     context.environment["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
-    return session
+    return context
 
 
 def archive_name(size_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""Start and end of the pipeline's Spark: its session, its Java process, and warm Python workers."""
+"""Start and end of the pipeline's Spark: its Java process, and warm Python workers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.runtimes.process.locks import write_pid
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
 from fieldfare.runtimes.spark.master import is_cluster
-from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.runtimes.spark.session import SparkSettings, service_context
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
@@ -29,16 +29,16 @@ FOLLOWING_JOBS = 2
 
 @dataclass(frozen=True, slots=True)
 class RunningSpark:
-    """A Spark session, its Java process, and the slots for its tasks."""
+    """Spark, its Java process, and the slots for its tasks."""
 
-    session: SparkSession
+    context: SparkContext
     java: subprocess.Popen[bytes]
     slots: ExecutorSlots
 
     def end(self) -> None:
-        """Stop the session and its Java process, which exits when its standard input closes."""
+        """Stop Spark and its Java process, which exits when its standard input closes."""
         with suppress(Py4JError, OSError):
-            self.session.stop()
+            self.context.stop()
         if self.java.stdin is not None:
             self.java.stdin.close()
         try:
@@ -77,14 +77,14 @@ def start_spark(
     scratch = scratch_of(folder, os.getpid()).resolve()
     # In a container the processes of each start have the same ids.
     shutil.rmtree(scratch, ignore_errors=True)
-    session = service_session(settings, scratch, config)
-    running = RunningSpark(session, session.sparkContext._gateway.proc, ExecutorSlots(session))
+    context = service_context(settings, scratch, config)
+    running = RunningSpark(context, context._gateway.proc, ExecutorSlots(context))
     try:
         if pid_file is not None:
             write_pid(pid_file, running.java.pid)
         running.slots.wait(stop, alive)
         if not stop.is_set():
-            warm_workers(session, running.slots.plan())
+            warm_workers(context, running.slots.plan())
     except BaseException:
         running.end()
         raise

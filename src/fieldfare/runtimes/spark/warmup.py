@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.encrypted import ENCRYPTED, compile_encrypted
@@ -49,7 +49,7 @@ _SELDOM = (
 )
 """Filters that together use the less common kernels."""
 
-Batches = Iterator[pa.RecordBatch]
+Rows = Iterator[int]
 
 QUIET_S = 2.0
 """Seconds for which nothing was matched before the workers are warmed."""
@@ -59,8 +59,8 @@ KEEP_ALIVE_S = 25.0
 _WORDS = ("AA", "UA", "DL", "B6")
 
 
-def _nothing(batches: Batches) -> Batches:
-    yield from batches
+def _nothing(rows: Rows) -> Rows:
+    yield from rows
 
 
 def run_kernels_once() -> None:
@@ -151,24 +151,26 @@ def _records(repeated: int) -> pa.RecordBatch:
     )
 
 
-def warm_workers(session: SparkSession, workers: int, work: Callable[[Batches], Batches] = _nothing) -> None:
-    """Run something in a number of Python workers at once, so that there are as many."""
-    rows = session.range(0, workers * 8, numPartitions=workers)
-    rows.mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
+def warm_workers(context: SparkContext, workers: int, work: Callable[[Rows], Rows] = _nothing) -> None:
+    """Run something in a number of Python workers at once, so that there are as many.
+
+    A plain job, as those of a service with one matcher: Java need not load what plans queries.
+    """
+    context.parallelize(range(workers), workers).mapPartitions(work).collect()
 
 
 def index_opener(
-    session: SparkSession,
+    context: SparkContext,
     folder: DataFolder,
     workers: int,
     open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
 ) -> Callable[[int], None]:
-    """Return a function that maps a manifest's index in a number of a session's workers, for `WarmKeeper`."""
-    seen = tasks_folder(session, folder)
+    """Return a function that maps a manifest's index in a number of Spark's workers, for `WarmKeeper`."""
+    seen = tasks_folder(context, folder)
 
     def warm(manifest: int) -> None:
         if workers:
-            warm_workers(session, workers, open_index(seen, manifest) if manifest else _nothing)
+            warm_workers(context, workers, open_index(seen, manifest) if manifest else _nothing)
 
     return warm
 

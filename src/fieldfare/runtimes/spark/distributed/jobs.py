@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.batches import BATCHES_MAX
@@ -28,7 +29,7 @@ class SpreadJobs:
 
     Parameters
     ----------
-    session : SparkSession
+    context : SparkContext
     folder : DataFolder
     spread : Spread
     learner : Learner, optional
@@ -41,24 +42,25 @@ class SpreadJobs:
 
     def __init__(
         self,
-        session: SparkSession,
+        context: SparkContext,
         folder: DataFolder,
         spread: Spread,
         learner: Learner | None = None,
         follow: Follow | None = None,
     ) -> None:
         self.follow = follow
-        self._session = session
-        self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        self._session = SparkSession(context)
+        self._folder = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._spread = spread
         self._learner = learner
-        self.open = index_opener(session, folder, spread.exits + 1, OpenSlices)
+        self.open = index_opener(context, folder, spread.exits + 1, OpenSlices)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
         started_s = time.monotonic()
         rows = [astuple(each) for ranges in tasks for each in ranges]
-        ranges = self._session.sparkContext.parallelize(rows, len(tasks)).toDF(RANGES_SQL)
+        numbered = self._session.sparkContext.parallelize(rows, len(tasks))
+        ranges = self._session.createDataFrame(numbered, RANGES_SQL)
         found = spread_ranges(ranges, self._folder, self._spread).collect()
         summaries = [row.asDict(recursive=True) for row in found]
         if self._learner is not None:

@@ -168,9 +168,9 @@ class OpenSlices:
     folder: DataFolder
     manifest: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, rows: Iterator[int]) -> Iterator[int]:
         _cache_of(self.folder).open_slices(self.manifest, lambda slices: range(len(slices.holders)))
-        yield from batches
+        yield from rows
 
 
 def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], count: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from msgspec.structs import replace as replace_fields
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.effects import Machine, Received, Send
 from fieldfare.elasticity import (
@@ -123,12 +123,12 @@ class ElasticControl:
     """Grows and shrinks a service with several matchers, from `start` to `close`."""
 
     def __init__(
-        self, session: SparkSession, folder: DataFolder, settings: ElasticSettings, matchers: int
+        self, context: SparkContext, folder: DataFolder, settings: ElasticSettings, matchers: int
     ) -> None:
-        self._session, self._folder, self._settings = session, folder, settings
-        self._tasks_folder = tasks_folder(session, folder)
+        self._context, self._folder, self._settings = context, folder, settings
+        self._tasks_folder = tasks_folder(context, folder)
         self._store = open_index_store(folder.index_url)
-        self._executors = Executors(session)
+        self._executors = Executors(context)
         self._seen: dict[str, Executor] = {}
         self._names = slice_names(matchers)
         self._numbers = {name: number for number, name in enumerate(self._names)}
@@ -262,7 +262,7 @@ class ElasticControl:
         """Keep Python processes alive where slices are placed, with a manifest's slices mapped."""
         tasks = [task for task in self.tasks() if task.location is not None]
         if tasks:
-            rows = place_tasks(self._session, tasks)
+            rows = place_tasks(self._context, tasks)
             open_placed(rows, self._tasks_folder, manifest, len(self._names))
 
     # The thread
@@ -388,7 +388,7 @@ class ElasticControl:
             executor = self._seen[wanted.executor]
             numbers = tuple(self._numbers[name] for name in wanted.slices)
             task = PinnedTask(numbers, executor.location)
-            rows = place_tasks(self._session, [task] * executor.cores)
+            rows = place_tasks(self._context, [task] * executor.cores)
             for _ in range(OPEN_TRIES):
                 newest = self._store.newest()
                 number = newest.number if newest is not None else 0

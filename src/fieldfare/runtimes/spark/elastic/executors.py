@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 ELASTIC_CONFIG = {
     # A released executor exits after its last task.
@@ -24,11 +24,11 @@ class Executor(NamedTuple):
 
 
 class Executors:
-    """The executors of a session's application, without its driver."""
+    """The executors of Spark's application, without its driver."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._jvm: Any = session._jvm
-        self._context: Any = session.sparkContext._jsc.sc()
+    def __init__(self, context: SparkContext) -> None:
+        self._jvm: Any = context._jvm
+        self._context: Any = context._jsc.sc()
         self._known: dict[str, Executor] = {}
 
     def seen(self) -> dict[str, Executor]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
@@ -33,14 +33,14 @@ class PinnedJobs:
 
     def __init__(
         self,
-        session: SparkSession,
+        context: SparkContext,
         folder: DataFolder,
         spread: Spread,
         control: ElasticControl,
         learner: Learner,
     ) -> None:
-        self._session = session
-        self._folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        self._context = context
+        self._folder = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._spread = spread
         self._control = control
         self._learner = learner
@@ -56,7 +56,7 @@ class PinnedJobs:
         placed = self._control.tasks()
         if self._matching is None or placed != self._tasks:
             self._tasks = placed
-            self._matching = PinnedMatching(self._session, self._folder, self._spread, placed)
+            self._matching = PinnedMatching(self._context, self._folder, self._spread, placed)
         summaries = self._matching.match([each for ranges in tasks for each in ranges], len(tasks))
         ended_s = time.monotonic()
         self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark import RDD, TaskContext
+from pyspark import RDD, SparkContext, TaskContext
 from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import CPickleSerializer, NoOpSerializer, UTF8Deserializer, pack_long
-from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.distributed.tasks import (
     FINDINGS,
@@ -58,10 +57,9 @@ class PinnedTask(msgspec.Struct, frozen=True):
     location: str | None = None
 
 
-def place_tasks(session: SparkSession, tasks: Sequence[PinnedTask]) -> RDD[str]:
+def place_tasks(context: Any, tasks: Sequence[PinnedTask]) -> RDD[str]:
     """Return a row for each task, each in a partition of its own with the task's preferred location."""
-    context: Any = session.sparkContext
-    jvm: Any = session._jvm
+    jvm = context._jvm
     to_seq, pair = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Tuple2
     rows = jvm.java.util.ArrayList()
     for task in tasks:
@@ -84,11 +82,10 @@ class PinnedMatching:
     """
 
     def __init__(
-        self, session: SparkSession, folder: DataFolder, spread: Spread, tasks: Sequence[PinnedTask]
+        self, context: SparkContext, folder: DataFolder, spread: Spread, tasks: Sequence[PinnedTask]
     ) -> None:
-        context: Any = session.sparkContext
-        jvm = context._jvm
-        found: Any = place_tasks(session, tasks).mapPartitions(MatchPinned(folder, spread))
+        jvm: Any = context._jvm
+        found: Any = place_tasks(context, tasks).mapPartitions(MatchPinned(folder, spread))
         # Like `RDD.partitionBy`, which batches rows: these are of any size, and are sent one by one.
         found._bypass_serializer = True
         self._found = jvm.PairwiseRDD(found._jrdd.rdd()).asJavaPairRDD()
