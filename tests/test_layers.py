@@ -76,8 +76,9 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 
 TO_COME = {
     "balancing": "cluster-heads, and migration by the subscribers; experiments use them now",
+    "filters.values.less_than": "the counterpart of greater_than: workloads in lab/ build filters with it",
     **dict.fromkeys(
-        ("filters.covering", "filters.hulls", "filters.region_set"),
+        ("filters.boxes", "filters.covering", "filters.hulls", "filters.region_set"),
         "brokers forward a subscription only where no other covers it and an advertisement intersects it",
     ),
 }

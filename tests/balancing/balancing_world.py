@@ -46,9 +46,18 @@ from fieldfare.balancing.messages import (
 )
 from fieldfare.balancing.press import Profile
 from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
+from fieldfare_lab.simulation.balancing.offload import offload
 
 SETTINGS = BalancingSettings(
-    stabilise_s=10, detection_s=2, pie_s=10, stale_s=30, sampling_s=4, reply_s=2, retry_s=1, rest_s=0
+    offload=offload,
+    stabilise_s=10,
+    detection_s=2,
+    pie_s=10,
+    stale_s=30,
+    sampling_s=4,
+    reply_s=2,
+    retry_s=1,
+    rest_s=0,
 )
 
 

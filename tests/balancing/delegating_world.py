@@ -1,7 +1,7 @@
 """Brokers whose runtimes choose and move subscriptions, in simulated time: messages are lost, brokers crash.
 
 A runtime here is the simplest that there is: a subscription is a share of a broker's output, `Choose` takes
-the smallest ones until half of the difference has gone, and a move takes `MOVE_S` seconds.
+the smallest ones until one of the two brokers has its target, and a move takes `MOVE_S` seconds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState, Load
-from fieldfare.balancing.advice import mean_ratio
-from fieldfare.balancing.load import Metric, metrics_of
+from fieldfare.balancing.load import Metric
 from fieldfare.balancing.messages import (
     Choose,
     Chosen,
@@ -57,6 +56,8 @@ class Broker:
     is_passive: bool = False
     claimed: float | None = None
     """The output that it says it has, if that is not the truth."""
+    is_refusing: bool = False
+    """Whether it says that it is OK, and does not answer requests."""
     matching_s: float = 0.01
     resting: dict[str, float] = field(default_factory=dict)
     """Until when subscriptions stay that have come or were refused."""
@@ -158,6 +159,7 @@ class World:
             return
         kind = type(message).__name__
         is_lost = name in self.cuts or effect.to in self.cuts
+        is_lost |= isinstance(message, Request) and self.brokers[effect.to].is_refusing
         if self.to_lose[kind] > 0:
             self.to_lose[kind] -= 1
             is_lost = True
@@ -184,20 +186,20 @@ class World:
     def _chosen(self, name: str, question: Choose) -> Chosen:
         mine, theirs = self.load(name), question.theirs
         metric = question.action.metric
-        all_of = [self.load(each) for each in self.brokers]
-        share = mean_ratio(Metric.OUTPUT, all_of) - metrics_of(theirs).output_ratio
-        left = (metrics_of(mine).output_ratio - metrics_of(theirs).output_ratio) / 2
-        left = min(left, share) if metric is Metric.OUTPUT else 0.0
+        my_target, their_target = (each.output_ratio for each in question.targets)
+        left = min(mine.output_ratio - my_target, their_target - theirs.output_ratio)
+        left = left if metric is Metric.OUTPUT else 0.0
         if question.action.overloaded is not None:
-            left = max(left, metrics_of(mine).output_ratio - self.settings.lower_overload.output)
-        ids = []
+            left = max(left, mine.output_ratio - self.settings.lower_overload.output)
+        ids, given = [], 0.0
         for id, output in sorted(self.brokers[name].subscriptions.items(), key=lambda each: each[::-1]):
             if self.brokers[name].resting.get(id, 0.0) > self.now and question.action.overloaded is None:
                 continue
             if output <= left + 1e-9 and len(ids) < question.count_max:
                 ids.append(id)
-                left -= output
-        return Chosen(question.session, tuple(ids), (mine, theirs), (mine, theirs))
+                left, given = left - output, given + output
+        after = mine.after(0, 0, 0, -given), theirs.after(0, 0, 0, given)
+        return Chosen(question.session, tuple(ids), (mine, theirs), after)
 
     def _move(self, name: str, to: str, id: str) -> None:
         output = self.brokers[name].subscriptions.pop(id, None)

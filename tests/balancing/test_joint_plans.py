@@ -24,10 +24,10 @@ from fieldfare.balancing.load import (
     metrics_of,
 )
 from fieldfare.balancing.messages import GlobalPie, Pie, Reply, Request, State, Tick, Watch
-from fieldfare.balancing.offload import Plan
+from fieldfare.balancing.plans import Plan
 from fieldfare.effects import Effect, Received, Send
 
-JOINT = BalancingSettings(joint=True, lasting_s=30.0, follow_s=90.0, cluster_hops=8, improvement=0.0)
+JOINT = BalancingSettings(lasting_s=30.0, follow_s=90.0, cluster_hops=8, improvement=0.0)
 
 
 def target_of(found: Case) -> Metrics:

@@ -1,9 +1,10 @@
 """Balancing load between brokers (Cheung and Jacobsen 2006, PADRES): subscribers move to brokers with room.
 
-Machines without I/O. In reading order: `load`, `settings`, `detection`, `press`, `poset`, `cards`, `offload`
-(which subscribers move), `joint` (the same, toward the mean of all brokers), `messages`, `state`,
-`offloader`, `delegating` (for a runtime that moves subscriptions by itself), `acceptor`, `edge` (the balancer
-of an edge broker), `head` (of a cluster-head), `subscriber`. `advice` is for an operator.
+Machines without I/O. In reading order: `load`, `settings`, `detection`, `press`, `poset`, `plans`, `joint`
+(which subscribers move, toward the mean of all brokers), `messages`, `state`, `offloader`, `claims` (how far
+others are believed), `delegating` (for a runtime that moves subscriptions by itself), `acceptor`, `edge` (the
+balancer of an edge broker), `head` (of a cluster-head), `subscriber`. `advice` is for an operator.
+The paper's offload algorithms are in `lab/`.
 """
 
 from fieldfare.balancing.edge import EdgeBalancer

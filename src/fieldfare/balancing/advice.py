@@ -1,30 +1,28 @@
-"""Advice for a broker about its load, from figures that are there: detection and the offload algorithms.
+"""Advice for a broker about its load, from figures that are there: detection and joint plans.
 
 The machines of this package learn these figures in messages; here an operator sees them, and decides.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fieldfare.balancing.detection import BrokerAction, broker_actions
-from fieldfare.balancing.load import Load, Metric, Resource, metrics_of
+from fieldfare.balancing.joint import plan_jointly
+from fieldfare.balancing.load import Load, Metrics, Resource, capacity_of, joint_metrics, metrics_of
 from fieldfare.balancing.messages import State
-from fieldfare.balancing.offload import Plan, offload
-from fieldfare.balancing.poset import Poset, Region
+from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.press import Profile
-from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.balancing.settings import BalancingSettings, Triggers
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another broker: its load, its state, and the filters of its subscriptions."""
+    """Another broker: its load, and its state."""
 
     load: Load
     state: State
-    css: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +41,22 @@ class Advice:
     plan: Plan | None
 
 
+def joint_target(load: Load, peers: Iterable[Peer]) -> Metrics:
+    """Return the metrics that a broker and its peers have once subscriptions are in proportion to capacities.
+
+    A broker that takes no load has no weight: what it has too much is its own to give away.
+    """
+    takers = [each.load for each in peers if each.state is not State.NOT_AVAILABLE]
+    return joint_metrics([(metrics_of(each), capacity_of(each)) for each in (load, *takers)])
+
+
 def advise(
     load: Load,
     peers: Mapping[str, Peer],
-    poset: Poset,
     profile: Callable[[str], Profile],
     movable: Mapping[Hashable, int],
     settings: BalancingSettings,
+    triggers: Triggers | None = None,
 ) -> list[Advice]:
     """Return the broker-action list with its plans, up to the first that makes something better.
 
@@ -58,64 +65,46 @@ def advise(
     profile
         Returns what PRESS found, for a load-accepting broker.
     movable
-        By key of the poset, the number of subscriptions that may move.
+        By key of the profile, 1 for a subscription that may move.
+    triggers
+        The thresholds of differences; None: `BalancingSettings.local`.
     """
     found: list[Advice] = []
-    takers = {name: peer for name, peer in peers.items() if peer.state is State.OK}
-    for action in broker_actions(
-        load, {name: metrics_of(peer.load) for name, peer in takers.items()}, settings
-    ):
-        peer = takers[action.broker]
-        found.append(
-            Advice(action, plan(action, load, peer, poset, profile(action.broker), movable, settings))
-        )
-        if found[-1].plan is not None:
+    target = joint_target(load, peers.values())
+    takers = {name: metrics_of(peer.load) for name, peer in peers.items() if peer.state is State.OK}
+    for action in broker_actions(load, takers, settings, triggers):
+        loads = load, peers[action.broker].load
+        made = plan(action, loads, profile(action.broker), movable, (target, target), settings)
+        found.append(Advice(action, made))
+        if made is not None:
             break
     return found
 
 
 def plan(
     action: BrokerAction,
-    load: Load,
-    peer: Peer,
-    poset: Poset,
+    loads: tuple[Load, Load],
     profile: Profile,
     movable: Mapping[Hashable, int],
+    targets: tuple[Metrics, Metrics],
     settings: BalancingSettings,
-    ceiling: float = math.inf,
 ) -> Plan | None:
     """Return the subscriptions to move for an entry of the broker-action list; None if no move helps here.
 
-    A difference also shrinks if the other broker gets more to do, and this one no less: as with the input
-    where publishers are, which the paper has at brokers of their own. And no move ends an overload of the
-    CPU that other programs of the machine make.
+    Each key of the profile is one subscription here. A difference also shrinks if the other broker gets more
+    to do, and this one no less: as with the input where publishers are, which the paper has at brokers of
+    their own. And no move ends an overload of the CPU that other programs of the machine make.
     """
+    load, present = loads[0], dict.fromkeys(profile.keys, 1)
     beside = float(load.cpu) - float(load.input_ratio)
     if action.overloaded is Resource.CPU and beside >= settings.lower_overload.cpu:
         return None
-    loads = load, peer.load
-    made = offload(
-        action.metric, action.overloaded, loads, poset, profile, movable, peer.css, settings, ceiling
-    )
+    made = plan_jointly(action, loads, profile, present, movable, targets, settings)
     if action.overloaded is None:
         relief = float(load.metric(action.metric)) - float(made.mine.metric(action.metric))
     else:
         relief = float(load.ratio(action.overloaded)) - float(made.mine.ratio(action.overloaded))
     return made if made.moved and relief > 0 else None
-
-
-def mean_ratio(metric: Metric, loads: Iterable[Load]) -> float:
-    """Return the metric that all brokers had if their load were in proportion to what they can take.
-
-    A broker that is given more than that would have to pass it on to others.
-    """
-    used, most = 0.0, 0.0
-    for load in loads:
-        if metric is Metric.OUTPUT:
-            used, most = used + load.output_bytes_per_s, most + load.output_bytes_per_s_max
-        elif metric is Metric.INPUT and load.matching_s > 0:
-            used, most = used + load.input_per_s, most + 1 / load.matching_s
-    return used / most if most else math.inf
 
 
 @dataclass(frozen=True, slots=True)

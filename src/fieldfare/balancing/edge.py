@@ -34,6 +34,7 @@ from fieldfare.balancing.detection import (
     triggered,
 )
 from fieldfare.balancing.load import (
+    NO_CAPACITY,
     Load,
     Metric,
     Metrics,
@@ -175,7 +176,7 @@ class EdgeBalancer:
             case Chosen() if isinstance(offloader, DelegatingOffloader):
                 return offloader.chosen(inner, now)
             case Migrated() if isinstance(offloader, DelegatingOffloader):
-                return offloader.migrated(inner)
+                return offloader.migrated(inner, now)
             case Again():
                 if inner.life != self.state.life:
                     return []
@@ -218,7 +219,7 @@ class EdgeBalancer:
                 return self._update(now)
             case AskFailed():
                 # Other questions are repeated by the timers of their sessions, or by the next detection.
-                return self._offloader.failed(inner.question)
+                return self._offloader.failed(inner.question, now)
             case _:
                 raise TypeError(f"{self.state.name} cannot handle {type(inner).__name__}")
         return []
@@ -243,7 +244,8 @@ class EdgeBalancer:
 
     def peers(self, now: float) -> dict[str, Pie]:
         """Return the last PIE messages that are not stale."""
-        return {name: pie for name, (at, pie) in self._peers.items() if now - at <= self.settings.stale_s}
+        heard = [(name, pie) for name, (at, pie) in self._peers.items() if now - at <= self.settings.stale_s]
+        return {name: self._offloader.believed(pie, now) for name, pie in heard}
 
     def _metrics_of(self, pie: Pie) -> Metrics:
         """Return a peer's metrics; in a global session, as if its cluster had this one's target."""
@@ -268,7 +270,7 @@ class EdgeBalancer:
                 if all(
                     self._is_held(name, metric, pie.metrics, now)
                     for _, metric in triggered(
-                        mine, self._metrics_of(pie), self._triggers(now), settings.normalisation_s
+                        mine, self._metrics_of(pie), self.triggers(now), settings.normalisation_s
                     )
                 )
             ]
@@ -328,7 +330,8 @@ class EdgeBalancer:
             effects.append(Tell(StateChanged(before, state.state)))
         return effects
 
-    def _triggers(self, now: float) -> Triggers:
+    def triggers(self, now: float) -> Triggers:
+        """Return the thresholds of differences, which are lower for a while after a session."""
         settings = self.settings
         return settings.local.scaled(settings.follow_share) if now < self._follow_until_s else settings.local
 
@@ -336,14 +339,14 @@ class EdgeBalancer:
         assert self._metrics is not None
         peers = {name: self._metrics_of(pie) for name, pie in self.peers(now).items()}
         scale = self.settings.normalisation_s
-        self._lasting.note(difference_actions(self._metrics, peers, self._triggers(now), scale), now)
+        self._lasting.note(difference_actions(self._metrics, peers, self.triggers(now), scale), now)
 
     def _detect(self, now: float) -> list[Effect]:
         load, state = self.load, self.state.state
         assert load is not None
         peers = {name: pie for name, pie in self.peers(now).items() if pie.state is State.OK}
         metrics = {name: self._metrics_of(pie) for name, pie in peers.items()}
-        actions = broker_actions(load, metrics, self.settings, self._triggers(now))
+        actions = broker_actions(load, metrics, self.settings, self.triggers(now))
         is_shedding = bool(actions) and actions[0].overloaded is not None
         if now < self._pause_s or (is_shedding and load.span_s < self.settings.overload_span_s):
             return []
@@ -355,7 +358,7 @@ class EdgeBalancer:
             each
             for each in actions
             if not self._is_held(each.broker, each.metric, peers[each.broker].metrics, now)
-            and (is_shedding or self._lasting.age_s(each, now) >= self.settings.lasting_s)
+            and self.waits_s(each, now) == 0
         ]
         if not actions:
             return []
@@ -365,10 +368,16 @@ class EdgeBalancer:
     def _joint_targets(self, load: Load, now: float) -> dict[str, Metrics]:
         """Return the metrics that this broker and each peer are to have."""
         peers = self.peers(now)
-        known = [(pie.metrics, pie.capacity) for pie in peers.values()]
+        known = [(pie.metrics, pie.capacity) for pie in peers.values() if pie.capacity != NO_CAPACITY]
         mean = joint_metrics([(metrics_of(load), capacity_of(load)), *known])
         clusters = {self.state.name: self.state.cluster, **{name: pie.cluster for name, pie in peers.items()}}
         return {name: self._targets.get(cluster, mean) for name, cluster in clusters.items()}
+
+    def waits_s(self, action: BrokerAction, now: float) -> float:
+        """Return how long a difference must still last before it counts; nothing for an overload."""
+        if action.overloaded is not None:
+            return 0.0
+        return max(0.0, self.settings.lasting_s - self._lasting.age_s(action, now))
 
     def _is_held(self, broker: str, metric: Metric, theirs: Metrics, now: float) -> bool:
         held = self._held.get((broker, metric))

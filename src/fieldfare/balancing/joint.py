@@ -11,7 +11,7 @@ A greedy choice moves the subscriber that lowers Φ most, again and again, until
 subscribers with much traffic if outputs differ (as the paper's output algorithm does), silent ones if only
 delays differ (match), and ones that match what the other broker does not receive if its input is low (input).
 A broker is given no more than its share, so nothing has to be passed on. Input is no amount that moves: it
-lies in what a broker receives at all, so it may fall here, and with `guard` exceed the mean there a little.
+lies in what a broker receives at all, so it may fall here, and exceed the mean there by `INPUT_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.balancing.cards import Moved, scalar
 from fieldfare.balancing.detection import BrokerAction
 from fieldfare.balancing.load import Load, Metric, Metrics, Resource, capacity_of, difference
-from fieldfare.balancing.offload import Plan
+from fieldfare.balancing.plans import Moved, Plan, scalar
 from fieldfare.balancing.press import Profile, and_not, exclusive
 from fieldfare.balancing.settings import BalancingSettings
+
+INPUT_TOLERANCE = 0.5
+"""Share of its threshold by which a plan may raise the other broker's input above the target."""
 
 
 def measured_by(profile: Profile, present: Mapping[Hashable, int], load: Load) -> Load:
@@ -77,7 +79,7 @@ def _goals(
         my_least = -np.inf if metric is Metric.INPUT else min(my_target, my_most)
         their_most = max(their_target, their_least)
         if metric is Metric.INPUT:
-            their_most += settings.guard * settings.local.input
+            their_most += INPUT_TOLERANCE * settings.local.input
         unit = settings.local.of(metric) * (settings.normalisation_s if metric is Metric.DELAY else 1.0)
         scale = (my_weight + their_weight) * unit * unit
         goal = _Goal(

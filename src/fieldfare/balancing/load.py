@@ -231,7 +231,8 @@ class Capacity:
     Attributes
     ----------
     matching
-        Of input utilisation and matching delay: subscriptions that the engine compares in a second.
+        Of input utilisation and matching delay: subscriptions that the engine compares in a second; messages
+        that it matches, where their time does not follow the subscriptions.
     output
         Of output utilisation: the total bandwidth, in bytes per second.
     """
@@ -251,12 +252,15 @@ def total_capacity(all_of: Sequence[Capacity]) -> Capacity:
 
 def capacity_of(load: Load) -> Capacity:
     """Return a broker's capacity."""
-    seconds = load.cost.subscription_s
+    seconds = load.cost.subscription_s or float(load.matching_s)
     return Capacity(1 / seconds if seconds > 0 else 1.0, load.output_bytes_per_s_max)
 
 
 UNIT = Capacity()
 """Of a broker that does not tell its own."""
+
+NO_CAPACITY = Capacity(0.0, 0.0)
+"""Of a broker that has no weight in a mean."""
 
 
 def joint_metrics(all_of: Sequence[tuple[Metrics, Capacity]]) -> Metrics:

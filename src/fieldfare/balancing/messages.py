@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fieldfare.balancing.cards import Moved
 from fieldfare.balancing.detection import BrokerAction
 from fieldfare.balancing.load import UNIT, Capacity, Load, Metric, Metrics, Resource
+from fieldfare.balancing.plans import Moved
 from fieldfare.balancing.poset import Region
 from fieldfare.balancing.press import Profile
 
@@ -355,6 +355,8 @@ class Choose:
     ----------
     theirs
         The other broker's load.
+    targets
+        The metrics that both brokers are to have.
     since_s
         Loads and matches of before count no more.
     count_max
@@ -364,6 +366,7 @@ class Choose:
     session: SessionId
     action: BrokerAction
     theirs: Load
+    targets: tuple[Metrics, Metrics]
     since_s: float
     count_max: int
 

@@ -35,6 +35,7 @@ from fieldfare.balancing.messages import (
     Detached,
     Done,
     Move,
+    Pie,
     Places,
     Released,
     Reply,
@@ -45,7 +46,7 @@ from fieldfare.balancing.messages import (
     SessionId,
     State,
 )
-from fieldfare.balancing.offload import Plan, offload
+from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.balancing.state import EdgeState, Offering, Outgoing
@@ -121,7 +122,7 @@ class Offloader:
             self._state.measured_from_s,
         )
 
-    def failed(self, question: object) -> list[Effect]:
+    def failed(self, question: object, now: float) -> list[Effect]:
         """End a session whose subscriptions cannot be chosen."""
         offering = self._state.offering
         if offering is None or getattr(question, "session", None) != offering.session:
@@ -131,6 +132,10 @@ class Offloader:
 
     def _withdraw(self, offering: Offering) -> list[Effect]:
         return [Send(offering.action.broker, Cancel(offering.session)), *self._end(offering.session)]
+
+    def believed(self, pie: Pie, now: float) -> Pie:
+        """Return a PIE message of another broker as far as it counts."""
+        return pie
 
     def allowance(self, now: float) -> float:
         """Return the number of subscriptions that a session may move now."""
@@ -204,7 +209,8 @@ class Offloader:
             for key in [key for key in poset.nodes if key not in known]:
                 poset.discard(key)
         assert self._load is not None and theirs.load is not None
-        if self._settings.joint:
+        offload = self._settings.offload
+        if offload is None:
             present = {key: len(node.ids) for key, node in poset.nodes.items()}
             mine = measured_by(answer.profile, present, self._load)
             loads = mine, theirs.load

@@ -82,6 +82,8 @@ class Profile:
         Mean size of a publication.
     sizes
         Array, samples: the size of each publication; None if only their mean is known.
+    rates_per_s
+        Array, unique subscriptions: their publication rates; None if only the samples tell them.
     """
 
     keys: tuple[Any, ...]
@@ -90,6 +92,7 @@ class Profile:
     input_per_s: float
     message_bytes: float
     sizes: Any = None
+    rates_per_s: Any = None
 
     def __post_init__(self) -> None:
         if self.bits.shape != (len(self.keys), len(self.accepted)):
@@ -101,6 +104,8 @@ class Profile:
     @property
     def matched_per_s(self) -> Any:
         """The publication rate of each unique subscription (equation 2)."""
+        if self.rates_per_s is not None:
+            return self.rates_per_s
         return rate(self.input_per_s, self.bits.sum(axis=1), len(self.accepted))
 
     @property

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from fieldfare.balancing.load import NORMALISATION_S, Metric, Resource
+from fieldfare.balancing.plans import Offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +105,17 @@ class BalancingSettings:
     rest_s
         Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
         in the paper: 0. Longer: fewer moves, and slower balancing of what moves often.
-    guard
-        Share of its threshold by which delay may be reversed when input is balanced, and delay or input when
-        output is. Not in the paper: 0 means without limit. Lower: fewer moves back and forth, and some
-        differences that stay. With `joint`: the share by which a plan may raise the acceptor's input above
-        its target.
-    input_reversal
-        Share of its threshold by which balancing output may make the acceptor's input utilisation exceed the
-        offloading broker's. Not in the paper: 0. Higher: outputs are balanced also where matching costs next
-        to nothing, so that inputs hardly differ.
+    offload
+        The algorithm that halves one difference between two brokers, as in the paper, in place of a plan that
+        brings all three metrics toward the mean of all brokers at once. Not in the paper: None. Simulations
+        compare both.
     improvement
-        A plan that lowers the difference by less than this is dropped. Not in the paper: 0.
-    joint
-        Whether a plan brings all three metrics toward the mean of all brokers at once, in place of the three
-        offload algorithms, each of which halves one difference between two brokers. Not in the paper.
+        A joint plan that lowers the difference by less than this is dropped. Not in the paper: 0.
     session_moves_max, moves_per_min
         Maximum subscriptions of one session, and in each minute; 0 means no limit. A broker whose runtime
         moves subscriptions keeps to both, whatever loads other brokers claim to have. Not in the paper.
     cluster_hops
-        How far global PIE messages go, and with `joint` sessions of clusters. The paper: 1. Higher: a
+        How far global PIE messages go, and with joint plans sessions of clusters. The paper: 1. Higher: a
         subscriber moves over several clusters at once.
     session_s
         Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
@@ -154,11 +147,14 @@ class BalancingSettings:
     retry_s: float = 2.0
     hold_s: float = 300.0
     rest_s: float = 0.0
-    guard: float = 0.0
-    input_reversal: float = 0.0
+    offload: Offload | None = None
     improvement: float = 0.0
-    joint: bool = False
     session_moves_max: int = 0
     moves_per_min: int = 0
     cluster_hops: int = 1
     session_s: float = 600.0
+
+    @property
+    def joint(self) -> bool:
+        """Whether plans bring all metrics toward the mean of all brokers."""
+        return self.offload is None

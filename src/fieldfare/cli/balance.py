@@ -75,9 +75,12 @@ def _show(state: dict[str, Any], drain: bool) -> None:
         )
     out().print(table)
     out().print(Text(describe_automatic(state["automatic"])))
+    out().print(Text(describe_target(state)))
     for action in state["actions"]:
         out().print(Text(describe(action)))
     _show_moves(state["moves"], "would move")
+    if state["resting"]:
+        out().print(Text(f"{state['resting']:,} subscriptions that have just come, or could not move, rest"))
     if state["pinned"]:
         out().print(Text(f"{state['pinned']:,} pinned subscriptions stay"))
     if state["moves"]:
@@ -93,11 +96,22 @@ def describe_automatic(automatic: dict[str, Any]) -> str:
     text, last = f"this broker balances by itself; its state is {automatic['state']}", automatic["last"]
     if last is None:
         return f"{text}, and it has decided nothing yet"
-    reason = f"{last['metric']} was {last['here']:.3g} here and {last['there']:.3g} at {last['to']}"
+    reason = (
+        f"{last['metric']} was {last['here']:.3g} here and {last['there']:.3g} at {last['to']},"
+        f" the mean {last['target']:.3g}"
+    )
     if last["overloaded"]:
         reason = f"{last['overloaded']} was overloaded"
     done = f"{last['moved']} subscriptions to {last['to']}" if last["moved"] else "nothing to move"
     return f"{text}; {last['age_s']:.0f} s ago: {reason}: {done}"
+
+
+def describe_target(state: dict[str, Any]) -> str:
+    """Return what all sites that count are to have, and which do not count."""
+    input_percent, output_percent = (100 * state["target"][name] for name in ("input", "output"))
+    text = f"each is to have the mean: input {input_percent:.1f} %, output {output_percent:.1f} %"
+    away = [each["name"] for each in state["brokers"] if not each["counts"]]
+    return f"{text}; not counted: {', '.join(away)}" if away else text
 
 
 def describe(action: dict[str, Any]) -> str:
@@ -107,7 +121,9 @@ def describe(action: dict[str, Any]) -> str:
     else:
         why = f"{action['metric']} is {action['difference']:.2f} above that of {action['to']}"
     if not action["is_better"]:
-        return f"{why}: no move to {action['to']} makes it better"
+        return f"{why}: no move to {action['to']} brings both nearer to the mean"
+    if action["waits_s"]:
+        why = f"{why} (must last for {action['waits_s']:.0f} s more)"
     here, there = action["here"], action["there"]
     return (
         f"{why}: afterwards input {100 * here['input']:.1f} % here and {100 * there['input']:.1f} % at"

@@ -113,7 +113,7 @@ class GatewaySettings(BaseSettings):
         "of --peer.",
     )
     output_bytes_per_s: float = Field(
-        125e6, gt=0, description="The broker's output bandwidth, for balancing load."
+        125e6, ge=1, le=1e15, description="The broker's output bandwidth, for balancing load."
     )
     balance: bool = Field(
         False,

@@ -15,27 +15,21 @@ from federation_support import Site, sites
 from gateway_support import until
 from typer.testing import CliRunner
 
-from fieldfare.balancing.advice import Peer, Share, advise, mean_ratio, spread
+from fieldfare.balancing.advice import Peer, Share, advise, joint_target, spread
 from fieldfare.balancing.detection import exceeding
-from fieldfare.balancing.load import Load, Metric, Resource
+from fieldfare.balancing.load import Load, Resource
 from fieldfare.balancing.messages import State
-from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.press import Profile
-from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.cli.app import app
 from fieldfare.delivery.keys import INDEX_BITS, OFFSET_MASK
-from fieldfare.filters import compile_filter
-from fieldfare.filters.covering import region_of
 from fieldfare.gateway.federation.balance_board import FORGOTTEN_S, LETTER_S, BalanceBoard
 from fieldfare.gateway.federation.balancing import meter
-from fieldfare.gateway.federation.balancing.edge_runner import balancing_settings
-from fieldfare.gateway.federation.balancing.planning import PUBLISHERS, SpaceRegion
-from fieldfare.gateway.federation.balancing.window import SAMPLES_MAX, Window, last_matches
+from fieldfare.gateway.federation.balancing.edge_runner import balancing_settings, window_s
+from fieldfare.gateway.federation.balancing.planning import PUBLISHERS
+from fieldfare.gateway.federation.balancing.window import SAMPLES_MAX, WINDOW_S, Window, last_matches
 from fieldfare.gateway.federation.wire import LETTER_HOPS_MAX, LETTERS_MAX, Letter, LoadRow
 from fieldfare.gateway.setting_values import RATIOS
 from fieldfare.gateway.settings import GatewaySettings
-
-SETTINGS = BalancingSettings()
 
 
 def load(input_ratio: float, output_ratio: float, subscriptions: int = 10) -> Load:
@@ -49,74 +43,73 @@ def load(input_ratio: float, output_ratio: float, subscriptions: int = 10) -> Lo
     )
 
 
+SERVICE = balancing_settings(10.0, 30, RATIOS)
+
+
+def profile_of(count: int, *, event_bytes: float = 6_000.0) -> Profile:
+    """Subscriptions that take turns in matching the events of publishers elsewhere."""
+    bits = np.array([[sample % count == number for sample in range(10 * count)] for number in range(count)])
+    return Profile(tuple(range(count)), bits, np.zeros(10 * count, bool), 100.0, event_bytes)
+
+
 def advised(peers: dict[str, Peer], pinned: tuple[int, ...] = ()) -> list[Any]:
-    """Four subscriptions of a broker whose output is at 60 %, each with a quarter of it."""
-    poset = Poset(
-        (str(number), SpaceRegion("s", region_of(compile_filter(f"data.n = {number}"))))
-        for number in range(4)
-    )
-    keys = tuple(poset.nodes)
-    bits = np.array([[sample % 4 == number for sample in range(40)] for number in range(4)])
-    profile = Profile(keys, bits, np.zeros(40, bool), 100.0, 6_000.0)
-    movable = {poset.key_of(str(number)): int(number not in pinned) for number in range(4)}
-    return advise(load(0.5, 0.6, 4), peers, poset, lambda _: profile, movable, SETTINGS)
+    """Eight subscriptions of a broker whose output is at 60 %, each with an eighth of it."""
+    movable = {number: int(number not in pinned) for number in range(8)}
+    return advise(load(0.001, 0.6, 8), peers, lambda _: profile_of(8), movable, SERVICE)
 
 
-def test_the_broker_with_room_is_given_what_balances_and_no_more() -> None:
-    [advice] = advised({"b": Peer(load(0.45, 0.1, 4), State.OK)})
+def test_the_broker_with_room_is_given_its_share_and_no_more() -> None:
+    [advice] = advised({"b": Peer(load(0.001, 0.0, 4), State.OK)})
     assert advice.action.broker == "b" and advice.action.metric == "output"
-    # One of the four: then the input is balanced, and the paper's second phase ends.
+    assert len(advice.plan.moved) == 4
+    assert advice.plan.mine.output_ratio == pytest.approx(0.3) == advice.plan.theirs.output_ratio
+    assert advised({"b": Peer(load(0.001, 0.0, 4), State.BUSY)}) == []
+    [advice] = advised({"b": Peer(load(0.001, 0.0, 4), State.OK)}, pinned=tuple(range(7)))
     assert len(advice.plan.moved) == 1
-    assert advice.plan.mine.output_ratio == pytest.approx(0.45)
-    assert advice.plan.theirs.output_ratio == pytest.approx(0.25)
-    assert advised({"b": Peer(load(0.45, 0.1, 4), State.BUSY)}) == []
-    [advice] = advised({"b": Peer(load(0.45, 0.1, 4), State.OK)}, pinned=(0, 1, 2))
-    assert len(advice.plan.moved) == 1
-    [advice] = advised({"b": Peer(load(0.45, 0.1, 4), State.OK)}, pinned=(0, 1, 2, 3))
+    [advice] = advised({"b": Peer(load(0.001, 0.0, 4), State.OK)}, pinned=tuple(range(8)))
     assert advice.plan is None
 
 
-def test_outputs_are_balanced_where_matching_costs_next_to_nothing() -> None:
-    """The inputs did not differ, and so nothing moved from a site with all of the output."""
-    settings = balancing_settings(10.0, 30, RATIOS)
-    regions = [SpaceRegion("s", region_of(compile_filter(f"data.n = {number}"))) for number in range(8)]
-    poset = Poset((str(number), region) for number, region in enumerate(regions))
-    keys = tuple(poset.nodes)
-    bits = np.array([[sample % 8 == number for sample in range(40)] for number in range(8)])
-    profile = Profile(keys, bits, np.zeros(40, bool), 100.0, 6_000.0)
-    mine, theirs = (dataclasses.replace(load(0.001, output, 8)) for output in (0.6, 0.0))
-    theirs = dataclasses.replace(theirs, input_per_s=0.0)
-    given = (poset, lambda _: profile, dict.fromkeys(keys, 1))
-    [advice] = advise(mine, {"b": Peer(theirs, State.OK)}, *given, settings)
-    assert advice.action.metric == "output" and len(advice.plan.moved) == 4
-    [advice] = advise(mine, {"b": Peer(theirs, State.OK)}, *given, SETTINGS)
-    assert advice.plan is None, "the paper's rule"
+def test_a_broker_is_left_what_the_others_are_to_have() -> None:
+    """Half of the difference would be four of eight; c would then have to be given some of them by b."""
+    idle = load(0.001, 0.0, 0)
+    peers = {
+        "b": Peer(idle, State.OK),
+        "c": Peer(dataclasses.replace(idle, output_bytes_per_s_max=2e6), State.OK),
+    }
+    [advice] = advised(peers)
+    assert advice.action.broker == "b" and len(advice.plan.moved) == 2
+    [advice] = advised(peers | {"b": Peer(idle, State.BUSY)})
+    assert advice.action.broker == "c" and len(advice.plan.moved) == 4
+
+
+def test_a_broker_without_room_has_no_weight_in_the_mean() -> None:
+    """It claimed an enormous load: all others had less than their share, and balanced nothing."""
+    peers = {"b": Peer(load(0.001, 0.0, 4), State.OK), "c": Peer(load(0.9, 1e9, 4), State.NOT_AVAILABLE)}
+    [advice] = advised(peers)
+    assert len(advice.plan.moved) == 4
+    assert joint_target(load(0.001, 0.6), peers.values()).output_ratio == pytest.approx(0.3)
 
 
 def test_no_move_is_advised_that_only_gives_the_other_broker_more_to_do() -> None:
     """Events of publishers here are input here in any case; the difference shrank all the same."""
-    poset = Poset([("1", SpaceRegion("s", region_of(compile_filter("data.n > 0"))))])
-    key = poset.key_of("1")
-    poset.add(PUBLISHERS.key, PUBLISHERS)
     bits = np.ones((2, 40), bool)
-    profile = Profile((key, PUBLISHERS.key), bits, np.zeros(40, bool), 100.0, 60.0)
+    profile = Profile((1, PUBLISHERS), bits, np.zeros(40, bool), 100.0, 60.0)
     mine, theirs = (dataclasses.replace(load(0.5, 0.1), is_calibrated=True) for _ in range(2))
     theirs = dataclasses.replace(theirs, input_per_s=10.0, cost=mine.cost)
-    [advice] = advise(mine, {"b": Peer(theirs, State.OK)}, poset, lambda _: profile, {key: 1}, SETTINGS)
+    [advice] = advise(mine, {"b": Peer(theirs, State.OK)}, lambda _: profile, {1: 1}, SERVICE)
     assert advice.action.metric == "input" and advice.plan is None
 
 
 def test_no_subscription_leaves_for_the_sake_of_other_programs_of_the_machine() -> None:
     """A backup takes the processors: shedding everything would not end that."""
-    region = SpaceRegion("s", region_of(compile_filter("data.n > 0")))
-    poset = Poset([(str(number), region) for number in range(4)])
-    key = poset.key_of("0")
-    profile = Profile((key,), np.ones((1, 40), bool), np.zeros(40, bool), 100.0, 6_000.0)
+    keys = tuple(range(4))
+    profile = Profile(keys, np.ones((4, 40), bool), np.zeros(40, bool), 100.0, 60.0)
 
     def moved(cpu: float, matching: float) -> int:
         mine = dataclasses.replace(load(matching, 0.1, 4), cpu=cpu, input_queue_s=0.0)
         peers = {"b": Peer(load(0.01, 0.01, 4), State.OK)}
-        found = advise(mine, peers, poset, lambda _: profile, {key: 4}, SETTINGS)
+        found = advise(mine, peers, lambda _: profile, dict.fromkeys(keys, 1), SERVICE)
         return sum(each.number for advice in found if advice.plan for each in advice.plan.moved)
 
     assert moved(cpu=0.99, matching=0.05) == 0
@@ -130,11 +123,18 @@ def test_a_ratio_that_is_left_out_is_no_overload() -> None:
     assert not exceeding(busy, balancing_settings(10.0, 30, ("input", "output")), higher=False)
 
 
-def test_the_share_of_a_broker_follows_what_each_can_take() -> None:
+def test_the_mean_follows_what_each_can_take() -> None:
     small, large = load(0.2, 0.6), dataclasses.replace(load(0.1, 0.0), output_bytes_per_s_max=2e6)
-    assert mean_ratio(Metric.OUTPUT, (small, large)) == pytest.approx(0.2)
-    assert mean_ratio(Metric.INPUT, (small, large)) == pytest.approx(200 / (1 / 0.002 + 1 / 0.001))
-    assert mean_ratio(Metric.DELAY, (small, large)) == math.inf == mean_ratio(Metric.OUTPUT, ())
+    target = joint_target(small, [Peer(large, State.OK)])
+    assert target.output_ratio == pytest.approx(0.2)
+    assert target.input_ratio == pytest.approx(200 / (1 / 0.002 + 1 / 0.001))
+
+
+def test_every_difference_lasts_as_long_as_the_load_is_measured() -> None:
+    for interval_s in (0.5, 10.0, 60.0):
+        found = balancing_settings(interval_s, 30, RATIOS)
+        assert found.lasting_s == window_s(interval_s) <= WINDOW_S
+        assert found.session_moves_max == 20 and found.moves_per_min == 30
 
 
 def test_serve_refuses_to_balance_with_a_routing_without_moves(tmp_path: Path) -> None:
@@ -168,13 +168,6 @@ def test_a_drained_broker_gives_each_subscription_to_the_one_with_the_most_room(
     found = spread(shares, {"b": load(0.1, 0.1), "c": load(0.1, 0.5)})
     assert Counter(found[number] for number in range(4)) == {"b": 3, "c": 1}
     assert spread([], {"b": load(0, 0)}) == {}
-
-
-def test_a_region_covers_filters_of_its_space_only() -> None:
-    wide, narrow = (region_of(compile_filter(text)) for text in ("data.n > 0", "data.n > 5"))
-    assert SpaceRegion("s", wide).covers(SpaceRegion("s", narrow))
-    assert not SpaceRegion("s", wide).covers(SpaceRegion("t", narrow))
-    assert SpaceRegion("s", wide).key != SpaceRegion("t", wide).key
 
 
 class Known:

@@ -19,7 +19,9 @@ import httpx
 import pytest
 from federation_support import Site, sites
 from gateway_support import until
+from typer.testing import CliRunner
 
+from fieldfare.cli.app import app
 from fieldfare.gateway.federation.balancing import meter
 from fieldfare.gateway.federation.balancing.window import Window, last_matches
 from fieldfare_lab.skewed_load import SkewedLoad
@@ -87,8 +89,18 @@ def test_nothing_moves_where_no_site_was_told_to_balance(tmp_path: Path) -> None
         end_s = time.monotonic() + REST_S
         until(lambda: time.monotonic() > end_s)
         assert not any(site.brokers()["moves"] for site in found)
-        rows = {each["name"]: each["is_automatic"] for each in load.balance("b")["brokers"]}
-        assert rows == {"a": False, "b": False}
+        rows = {each["name"]: (each["is_automatic"], each["counts"]) for each in load.balance("b")["brokers"]}
+        assert rows == {"a": (False, True), "b": (False, True)}
+        until(lambda: load.balance("a")["moves"])
+        shown = load.balance("a")
+        here, there = (each["output"] for each in shown["brokers"])
+        assert shown["target"]["output"] == pytest.approx((here + there) / 2, abs=0.01)
+        assert {each["to"] for each in shown["moves"]} == {"b"} and 5 <= len(shown["moves"]) <= 7
+        assert shown["actions"][0]["here"]["output"] == pytest.approx(shown["target"]["output"], abs=0.05)
+        assert shown["resting"] == 0 and shown["actions"][0]["waits_s"] == 0.0
+        result = CliRunner().invoke(app, ["balance", "--url", found[0].url])
+        assert result.exit_code == 0 and "each is to have the mean: input" in result.output, result.output
+        assert "output is 0." in result.output and "would move to b" in result.output
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ from fieldfare.balancing.messages import (
 )
 from fieldfare.balancing.settings import Ratios
 from fieldfare.effects import Ask, Effect, Received, Send
+from fieldfare_lab.simulation.balancing.offload import offload
 
-SETTINGS = BalancingSettings()
+SETTINGS = BalancingSettings(offload=offload)
 
 
 def load(input_ratio: float = 0.0, output: float = 0.0, delay_s: float = 0.01, **more: float) -> Load:

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "balancing"))
 from test_report_cards import CAPACITY, SETTINGS, Case, Set_, load
 
 from fieldfare.balancing import Load, Metric, Resource
-from fieldfare.balancing.offload import Plan, covered_by, offload, types
+from fieldfare.balancing.plans import Plan
+from fieldfare_lab.simulation.balancing.offload import covered_by, offload, types
 
 ALL = frozenset(range(12))
 

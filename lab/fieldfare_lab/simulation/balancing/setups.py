@@ -12,6 +12,7 @@ from random import Random
 
 from fieldfare.balancing import BalancingSettings
 from fieldfare_lab.simulation.balancing.edge_engine import Machine
+from fieldfare_lab.simulation.balancing.offload import offload
 from fieldfare_lab.simulation.balancing.stock_market import Quotes, open_market
 from fieldfare_lab.simulation.balancing.system import BalancedBrokers, Cluster
 
@@ -46,19 +47,17 @@ def chain(clusters: int) -> tuple[Cluster, ...]:
 
 
 PAPER = BalancingSettings(
-    overload_span_s=0.0, sheds_backlog=True, hold_s=0.0, rest_s=0.0, migration_timeout_s=1.0
+    offload=offload, overload_span_s=0.0, sheds_backlog=True, hold_s=0.0, rest_s=0.0, migration_timeout_s=1.0
 )
 """The paper's settings, without what is added here."""
 OURS = BalancingSettings(
     samples=100_000,
     from_log=True,
     rest_s=600.0,
-    guard=0.5,
     improvement=0.03,
     unstable_s=0.0,
     lasting_s=30.0,
     follow_s=90.0,
-    joint=True,
     cluster_hops=8,
 )
 """The paper's thresholds; PRESS from the log over the window of the load, joint plans, differences that last,

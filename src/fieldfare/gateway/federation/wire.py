@@ -280,7 +280,7 @@ class LoadRow(msgspec.Struct, frozen=True, array_like=True):
     subscriptions: _Number
     deliveries_per_s: _Ratio
     output_bytes_per_s: _Ratio
-    output_bytes_per_s_max: Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+    output_bytes_per_s_max: Annotated[float, msgspec.Meta(ge=1, le=1e15)]
     cpu: _Ratio
     memory: _Ratio
     queue_s: _Ratio

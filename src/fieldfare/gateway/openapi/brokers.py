@@ -142,6 +142,9 @@ _LOADS = record(
         "events_per_s": number("Events that it matches."),
         "deliveries_per_s": number("Matches of its subscriptions."),
         "age_s": number("Seconds since it was heard of."),
+        "counts": boolean(
+            "Whether plans count with it: heard of lately, reachable, with room, and true to what it claims."
+        ),
     }
 )
 _BALANCE_MOVE = record(
@@ -157,9 +160,19 @@ _ADVICE = record(
             " `last` decision.",
         },
         "brokers": array(_LOADS, "The loads of all brokers that were heard of."),
+        "target": {
+            "type": "object",
+            "description": "What each broker that counts is to have: the mean of `input`, `output` and"
+            " `delay_ms`, weighted by capacity.",
+        },
         "pinned": integer("Number of subscriptions that stay in any case."),
+        "resting": integer("Number of those that stay for now: they have just come, or could not move."),
         "actions": array(
-            {"type": "object", "description": "A broker and a metric, and what moving changes."},
+            {
+                "type": "object",
+                "description": "A broker and a metric, what moving changes, and for how many seconds the"
+                " difference must still last before the broker acts by itself (`waits_s`).",
+            },
             "The broker-action list, with the estimated loads of both brokers afterwards.",
         ),
         "moves": array(_BALANCE_MOVE, "The subscriptions that would move."),

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from fieldfare.balancing.advice import Advice, Peer
-from fieldfare.balancing.load import Load
+from fieldfare.balancing.advice import Advice, Peer, joint_target
+from fieldfare.balancing.load import Load, Metrics, metrics_of
 from fieldfare.balancing.messages import State
 from fieldfare.gateway.federation.balance_board import BalanceBoard
-from fieldfare.gateway.federation.balancing.edge_runner import EdgeRunner, balancing_settings
+from fieldfare.gateway.federation.balancing.edge_runner import EdgeRunner, balancing_settings, window_s
 from fieldfare.gateway.federation.balancing.meter import LoadMeter
 from fieldfare.gateway.federation.balancing.planning import Planner, View
-from fieldfare.gateway.federation.balancing.rows import load_of, shown
+from fieldfare.gateway.federation.balancing.rows import shown
 from fieldfare.gateway.federation.balancing.window import Window
-from fieldfare.gateway.federation.moving.book import MoveParts
+from fieldfare.gateway.federation.moving.book import Key, MoveParts
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.metrics import BalancingMetrics
 from fieldfare.gateway.problems import HttpProblem
@@ -42,7 +41,13 @@ class Balancer:
         self._board = board
         self._name = parts.clusters.name
         cores = os.cpu_count() or 1
-        self._meter = LoadMeter(parts.log, parts.match_log, settings.output_bytes_per_s, cores)
+        self._meter = LoadMeter(
+            parts.log,
+            parts.match_log,
+            settings.output_bytes_per_s,
+            cores,
+            window_s(settings.balance_interval_s),
+        )
         self._planner = Planner(parts, moves)
         self.edge = EdgeRunner(
             self._name,
@@ -58,6 +63,7 @@ class Balancer:
             unreachable=lambda: [
                 name for name in parts.clusters.brokers if parts.clusters.path(name) is None
             ],
+            is_reachable=lambda name: parts.clusters.path(name) is not None,
             poke=board.on_post,
         )
 
@@ -80,22 +86,33 @@ class Balancer:
     async def document(self, *, is_drain: bool) -> dict[str, Any]:
         """Return what this broker sees, and what it would do: about its load, or to be drained."""
         view = await self._view()
-        actions, moves = await self._decide(view, is_drain=is_drain)
+        peers = self.edge.peers(view.load, is_drain=is_drain)
+        actions, moves = await self._decide(view, peers, is_drain=is_drain)
         others = [(row, age_s) for row, age_s in self._board.known() if row.name != self._name]
         rows = sorted([(self.edge.row(view.load), 0.0), *others], key=lambda each: each[0].name)
+        counted = {
+            self._name,
+            *(name for name, each in peers.items() if each.state is not State.NOT_AVAILABLE),
+        }
         return {
             "broker": self._name,
             "automatic": self.edge.document(),
-            "brokers": [shown(row, age_s, self.edge.settings.stale_s) for row, age_s in rows],
+            "brokers": [
+                shown(row, age_s, self.edge.settings.stale_s) | {"counts": row.name in counted}
+                for row, age_s in rows
+            ],
+            "target": _metrics(joint_target(view.load, peers.values())),
             "pinned": view.pinned,
-            "actions": [_action(each) for each in actions],
+            "resting": len(self._resting()),
+            "actions": [_action(each) | {"waits_s": self._waits_s(each)} for each in actions],
             "moves": [_move(subscription, to) for subscription, to in moves],
         }
 
     async def begin(self, *, is_drain: bool) -> dict[str, Any]:
         """Begin the moves that `document` shows; those that cannot be begun are named."""
         view = await self._view()
-        _, moves = await self._decide(view, is_drain=is_drain)
+        peers = self.edge.peers(view.load, is_drain=is_drain)
+        _, moves = await self._decide(view, peers, is_drain=is_drain)
         if is_drain:
             self.edge.drained()
         begun, refused = [], []
@@ -114,20 +131,22 @@ class Balancer:
         load, window = await asyncio.to_thread(self._measure, self.edge.since_s)
         return await asyncio.to_thread(self._planner.view, load, window)
 
+    def _resting(self) -> set[Key]:
+        """Return the subscriptions that balancing by itself leaves here for now."""
+        return self.edge.resting() if self.edge.is_automatic else set()
+
+    def _waits_s(self, advice: Advice) -> float:
+        return round(self.edge.waits_s(advice.action), 1) if self.edge.is_automatic else 0.0
+
     async def _decide(
-        self, view: View, *, is_drain: bool
+        self, view: View, peers: Mapping[str, Peer], *, is_drain: bool
     ) -> tuple[list[Advice], list[tuple[Subscription, str]]]:
-        stale_s = self.edge.settings.stale_s
-        takers = {
-            row.name: Peer(load_of(row, view.load.matching_s), State(row.state))
-            for row, age_s in self._board.known()
-            if row.name != self._name and age_s < stale_s and self._parts.clusters.path(row.name) is not None
-        }
         if is_drain:
-            return [], self._planner.drained(view, takers)
+            return [], self._planner.drained(view, peers)
         if self.edge.state in (State.BUSY, State.STABILIZING):
             return [], []
-        return await asyncio.to_thread(self._planner.advised, view, takers, self.edge.settings)
+        given = view, peers, self.edge.settings, self.edge.triggers, self._resting()
+        return await asyncio.to_thread(self._planner.advised, *given)
 
 
 def _action(advice: Advice) -> dict[str, Any]:
@@ -141,12 +160,16 @@ def _action(advice: Advice) -> dict[str, Any]:
     }
     if plan is not None:
         for name, load in (("here", plan.mine), ("there", plan.theirs)):
-            found[name] = {
-                "input": round(float(np.max(load.input_ratio)), 4),
-                "output": round(float(np.max(load.output_ratio)), 4),
-                "delay_ms": round(1000 * float(np.max(load.matching_s)), 4),
-            }
+            found[name] = _metrics(metrics_of(load))
     return found
+
+
+def _metrics(metrics: Metrics) -> dict[str, float]:
+    return {
+        "input": round(metrics.input_ratio, 4),
+        "output": round(metrics.output_ratio, 4),
+        "delay_ms": round(1000 * metrics.matching_s, 4),
+    }
 
 
 def _move(subscription: Subscription, to: str) -> dict[str, Any]:

@@ -18,9 +18,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState
 from fieldfare.balancing.advice import Peer
-from fieldfare.balancing.load import Load, metrics_of
+from fieldfare.balancing.detection import BrokerAction
+from fieldfare.balancing.load import Load, capacity_of, metrics_of
 from fieldfare.balancing.messages import (
     Cancel,
     Choose,
@@ -39,11 +42,12 @@ from fieldfare.balancing.messages import (
     State,
     StateChanged,
 )
+from fieldfare.balancing.settings import Triggers
 from fieldfare.effects import Received, Send
 from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.balancing.planning import Planner
-from fieldfare.gateway.federation.balancing.rows import load_of, row_of
-from fieldfare.gateway.federation.balancing.window import Window
+from fieldfare.gateway.federation.balancing.rows import peer_of, row_of
+from fieldfare.gateway.federation.balancing.window import WINDOW_S, Window
 from fieldfare.gateway.federation.moving.book import Key
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.wire import Letter, LoadRow
@@ -85,6 +89,8 @@ class EdgeRunner:
         Returns the load since a time of the monotonic clock, and the matches that it is computed from.
     unreachable
         Returns the brokers of the sites that cannot be reached: a move counts only once all know of it.
+    is_reachable
+        Returns whether there is a path to a broker.
     poke
         Has what waits for other brokers sent now.
     """
@@ -101,6 +107,7 @@ class EdgeRunner:
         measure: Callable[[float], tuple[Load, Window]],
         metrics: BalancingMetrics,
         unreachable: Callable[[], list[str]],
+        is_reachable: Callable[[str], bool],
         poke: Callable[[], None],
     ) -> None:
         self._name = name
@@ -108,12 +115,14 @@ class EdgeRunner:
         self.settings = settings
         self._board, self._moves, self._planner = board, moves, planner
         self._measure, self._metrics, self._poke = measure, metrics, poke
-        self._unreachable = unreachable
+        self._unreachable, self._is_reachable = unreachable, is_reachable
         self._number = 0
         self._chosen: dict[str, Subscription] = {}
         self._migration: Migration | None = None
         self._resting: dict[Key, float] = {}
         """Until when subscriptions stay, because they have just come or could not move."""
+        self._target = 0.0
+        """The mean of all brokers that the last plan went toward, of the metric that it was about."""
         self._last: dict[str, Any] | None = None
         self._last_s = 0.0
         self._context = contextvars.copy_context()
@@ -166,6 +175,38 @@ class EdgeRunner:
         self._number = max(self._number + 1, time.time_ns() // 1_000_000)
         return row_of(self._name, self._number, load, self.state, is_automatic=self.is_automatic)
 
+    def peers(self, mine: Load, *, is_drain: bool) -> dict[str, Peer]:
+        """Return the brokers that can be reached, as far as they count beside this broker's load.
+
+        A broker that balances by itself does so with others that do; one that is drained needs any.
+        """
+        viewed = self._machine.peers(self._clock())
+        found = {}
+        for row, age_s in self._board.known():
+            is_partner = row.is_automatic or is_drain or not self.is_automatic
+            if row.name == self._name or not is_partner or age_s >= self.settings.stale_s:
+                continue
+            if not self._is_reachable(row.name):
+                continue
+            peer = peer_of(row, mine, self.settings)
+            is_doubted = row.name in viewed and viewed[row.name].state is State.NOT_AVAILABLE
+            found[row.name] = replace(peer, state=State.NOT_AVAILABLE) if is_doubted else peer
+        return found
+
+    @property
+    def triggers(self) -> Triggers:
+        """The differences from which on this broker balances."""
+        return self._machine.triggers(self._clock())
+
+    def waits_s(self, action: BrokerAction) -> float:
+        """Return how long a difference must still last before this broker balances it by itself."""
+        return self._machine.waits_s(action, self._clock())
+
+    def resting(self) -> set[Key]:
+        """Return the subscriptions that stay for now, because they have just come or could not move."""
+        now_s = self._clock()
+        return {key for key, until_s in self._resting.items() if until_s > now_s}
+
     def document(self) -> dict[str, Any]:
         """Return whether this broker balances by itself, and what it did last."""
         last = None if self._last is None else self._last | {"age_s": round(self._clock() - self._last_s, 1)}
@@ -202,9 +243,11 @@ class EdgeRunner:
             # `Done` names the connected subscribers, which the offloading broker knows first here.
 
     def _hear_row(self, row: LoadRow) -> None:
-        if row.is_automatic:
-            metrics = metrics_of(load_of(row, self._matching_s))
-            pie = Pie(row.name, "", row.number, metrics, State(row.state), frozenset())
+        mine = self._machine.load
+        if row.is_automatic and mine is not None:  # Before it is measured, no claim can be compared with it.
+            theirs = peer_of(row, mine, self.settings)
+            metrics, capacity = metrics_of(theirs.load), capacity_of(theirs.load)
+            pie = Pie(row.name, "", row.number, metrics, theirs.state, frozenset(), capacity)
             self._pass(Received(row.name, pie))
 
     def _hear_letter(self, letter: Letter) -> None:
@@ -212,44 +255,38 @@ class EdgeRunner:
         session = SessionId(offloader, letter.life, letter.number)
         message: Request | Reply | Cancel
         if letter.step == "reply":
-            load = None if letter.load is None else load_of(letter.load, self._matching_s)
-            message = Reply(session, State(letter.state), load)
+            mine, state = self._machine.load, State(letter.state)
+            message = Reply(session, state)
+            if letter.load is not None and mine is not None:
+                theirs = peer_of(msgspec.structs.replace(letter.load, state=state), mine, self.settings)
+                message = Reply(session, theirs.state, theirs.load)
         else:
             message = Request(session) if letter.step == "request" else Cancel(session)
         self._pass(Received(letter.source, message))
-
-    @property
-    def _matching_s(self) -> float:
-        return 0.0 if self._machine.load is None else float(self._machine.load.matching_s)
 
     # Questions of the machine
 
     async def _answer_load(self, name: str, question: MeasureLoad) -> Load:
         load, _ = await asyncio.to_thread(self._measure, question.since_s)
         self._metrics.show_load(load)
-        now_s = self._clock()
-        self._resting = {key: until_s for key, until_s in self._resting.items() if until_s > now_s}
+        resting = self.resting()
+        self._resting = {key: until_s for key, until_s in self._resting.items() if key in resting}
         return load
 
     async def _choose(self, name: str, question: Choose) -> Chosen:
         if away := self._unreachable():
             raise ConnectionError(f"nothing can move while {', '.join(away)} cannot be reached")
         load, window = await asyncio.to_thread(self._measure, question.since_s)
-        action, now_s = question.action, self._clock()
-        resting = {key for key, until_s in self._resting.items() if until_s > now_s}
+        action, resting = question.action, self.resting()
         settings = replace(self.settings, session_moves_max=question.count_max)
-        others = [
-            load_of(row, self._matching_s)
-            for row, age_s in self._board.known()
-            if row.is_automatic and row.name not in (name, action.broker) and age_s < settings.stale_s
-        ]
         view = await asyncio.to_thread(self._planner.view, load, window)
         plan, chosen = await asyncio.to_thread(
-            self._planner.choose, view, action, Peer(question.theirs, State.OK), settings, resting, others
+            self._planner.choose, view, action, question.theirs, question.targets, settings, resting
         )
         if not chosen:
             logger.info("balancing: none of %d is chosen, %d rest", len(view.subscriptions), len(resting))
         before = load, question.theirs
+        self._target = question.targets[0].metric(action.metric)
         self._chosen = {f"{each.space}/{each.id}": each for each in chosen}
         after = before if plan is None else (plan.mine, plan.theirs)
         return Chosen(question.session, tuple(self._chosen), before, after)
@@ -304,9 +341,13 @@ class EdgeRunner:
             "overloaded": None if news.overloaded is None else news.overloaded.value,
             "here": float(mine.metric(news.metric)),
             "there": float(theirs.metric(news.metric)),
+            "target": self._target,
             "moved": len(news.moved),
         }
-        reason = f"{news.metric} is {self._last['here']:.3g} here and {self._last['there']:.3g} at {news.to}"
+        reason = (
+            f"{news.metric} is {self._last['here']:.3g} here and {self._last['there']:.3g} at {news.to},"
+            f" {self._target:.3g} is the mean"
+        )
         if news.overloaded is not None:
             reason = f"{news.overloaded} is overloaded ({float(mine.ratio(news.overloaded)):.3g}), {reason}"
         if not names:
@@ -331,7 +372,7 @@ class EdgeRunner:
 
 
 def balancing_settings(interval_s: float, moves_per_min: int, counted: tuple[str, ...]) -> BalancingSettings:
-    """Return the settings of a service's balancer: the paper's thresholds, and times in proportion.
+    """Return the settings of a service's balancer: the paper's thresholds, joint plans, times in proportion.
 
     Parameters
     ----------
@@ -354,17 +395,22 @@ def balancing_settings(interval_s: float, moves_per_min: int, counted: tuple[str
         unstable_s=6 * interval_s,
         sampling_s=interval_s,
         pie_s=3 * interval_s,
+        lasting_s=window_s(interval_s),
+        follow_s=9 * interval_s,
         stale_s=max(9 * interval_s, STALE_MIN_S),
         overload_span_s=interval_s,
         hold_s=30 * interval_s,
         rest_s=60 * interval_s,
         migration_timeout_s=3.0,
-        guard=0.5,
-        # Matching is so cheap that the inputs of real brokers are often equal, whatever their outputs are.
-        input_reversal=0.5,
+        improvement=0.03,
         session_moves_max=SESSION_MOVES_MAX,
         moves_per_min=moves_per_min,
     )
+
+
+def window_s(interval_s: float) -> float:
+    """Return over how many seconds loads are measured; a difference must last as long before it counts."""
+    return min(WINDOW_S, 6 * interval_s)
 
 
 STALE_MIN_S = 10.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.balancing.load import Load, MatchingCost
-from fieldfare.gateway.federation.balancing.window import Window, last_matches
+from fieldfare.gateway.federation.balancing.window import WINDOW_S, Window, last_matches
 from fieldfare.storage.event_log import EventReader
 from fieldfare.storage.match_log import MatchLog
 
@@ -28,12 +28,15 @@ class LoadMeter:
         The output bandwidth of the broker: its operator knows it.
     cores
         Processor cores that matching may use.
+    window_s
+        The time over which the load is measured, at most `WINDOW_S`.
     """
 
     log: EventReader
     match_log: MatchLog
     output_bytes_per_s: float
     cores: int
+    window_s: float = WINDOW_S
 
     def measure(self, subscriptions: int, others: Collection[int], since_ms: int) -> tuple[Load, Window]:
         """Return the load, and the last matches that it is computed from; it reads files.
@@ -47,7 +50,10 @@ class LoadMeter:
         since_ms
             When subscriptions moved last: earlier matches are of others than those that are here now.
         """
-        window = last_matches(self.log, self.match_log, time.time_ns() // 1_000_000, since_ms)
+        queue_s = self._queue_s()
+        # Rates are of the time before the oldest event of the queue: later events are not matched yet.
+        end_ms = time.time_ns() // 1_000_000 - int(1000 * queue_s)
+        window = last_matches(self.log, self.match_log, end_ms, since_ms, self.window_s)
         numbers, counts = window.matches()
         is_own = ~np.isin(numbers, np.array(sorted(others), np.uint32))
         per_s = float(counts[is_own].sum()) / window.span_s
@@ -62,7 +68,7 @@ class LoadMeter:
             output_bytes_per_s_max=self.output_bytes_per_s,
             cpu=_cpu(),
             memory=_memory(),
-            input_queue_s=self._queue_s(),
+            input_queue_s=queue_s,
             # The index takes about as much time for an event with more subscriptions or fewer; equation 4
             # of the paper would expect it to follow their number.
             cost=MatchingCost(fixed_s=matching_s),

@@ -1,30 +1,24 @@
-"""Which subscriptions of this broker would move: the last matches, as the algorithms of PADRES see them."""
+"""Which subscriptions of this broker would move: the last matches, as joint plans see them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from fieldfare.balancing.advice import Advice, Peer, Share, advise, mean_ratio, plan, spread
+from fieldfare.balancing.advice import Advice, Peer, Share, advise, plan, spread
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.load import Load
+from fieldfare.balancing.load import Load, Metrics
 from fieldfare.balancing.messages import State
-from fieldfare.balancing.offload import Plan
-from fieldfare.balancing.poset import Poset
+from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.press import Profile, aggregate
-from fieldfare.balancing.settings import BalancingSettings
-from fieldfare.filters import FilterError, compile_filter
-from fieldfare.filters.covering import FilterRegion, region_of
+from fieldfare.balancing.settings import BalancingSettings, Triggers
 from fieldfare.gateway.federation.balancing.window import Window
 from fieldfare.gateway.federation.moving.book import Key, MoveParts
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.model import Subscription, interest_key
+from fieldfare.model import Subscription
 
 READ_MAX = 100_000
 """Maximum subscriptions that are looked at."""
@@ -36,36 +30,8 @@ _SILENT_MAX = 100
 _PAGE = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceRegion:
-    """A filter in its space, as a poset sees it: it covers filters of the same space only."""
-
-    space: str
-    region: FilterRegion
-
-    @property
-    def key(self) -> Hashable:
-        """The space, and the key of the filter."""
-        return self.space, self.region.key
-
-    def covers(self, other: Any, /) -> bool:
-        """Return True only if every event that the other filter matches also matches this one."""
-        return (
-            isinstance(other, SpaceRegion) and self.space == other.space and self.region.covers(other.region)
-        )
-
-
-class Publishers:
-    """The publishers here, as a subscription that stays: what they publish is input in any case."""
-
-    key = "publishers"
-
-    def covers(self, other: Any, /) -> bool:
-        """Return False: it stands beside all filters."""
-        return False
-
-
-PUBLISHERS = Publishers()
+PUBLISHERS = "publishers"
+"""Key of the publishers here in a profile. Like a subscription that stays: their events are input anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,42 +78,36 @@ class Planner:
         self,
         view: View,
         action: BrokerAction,
-        peer: Peer,
+        theirs: Load,
+        targets: tuple[Metrics, Metrics],
         settings: BalancingSettings,
         resting: Collection[Key],
-        others: Sequence[Load],
     ) -> tuple[Plan | None, list[Subscription]]:
         """Return what is to move for an entry of the broker-action list, and the loads after it.
 
-        If possible, the other broker gets no more than its share of what it and `others` could have: it
-        would only pass that on.
+        Parameters
+        ----------
+        targets
+            The metrics that this broker and the other one are to have.
+        resting
+            Subscriptions that stay, because they have just come or could not move.
         """
-        candidates = self._candidates(view, lambda each: (each.space, each.id) not in resting)
-        peer = replace(peer, css=tuple(self._css(action.broker)))
-        share = mean_ratio(action.metric, (view.load, peer.load, *others))
-        for ceiling in (share, math.inf):
-            made = plan(
-                action,
-                view.load,
-                peer,
-                candidates.poset,
-                candidates.profile(action.broker),
-                candidates.movable,
-                settings,
-                ceiling,
-            )
-            if made is not None:
-                return made, list(candidates.of(made))
-        return None, []
+        candidates = self._candidates(view, resting)
+        profile = candidates.profile(action.broker)
+        made = plan(action, (view.load, theirs), profile, candidates.movable, targets, settings)
+        return made, [] if made is None else candidates.of(made)
 
     def advised(
-        self, view: View, takers: Mapping[str, Peer], settings: BalancingSettings
+        self,
+        view: View,
+        peers: Mapping[str, Peer],
+        settings: BalancingSettings,
+        triggers: Triggers,
+        resting: Collection[Key],
     ) -> tuple[list[Advice], list[tuple[Subscription, str]]]:
         """Return the broker-action list with its plans, and the subscriptions to move, and where to."""
-        candidates = self._candidates(view, lambda each: True)
-        # The algorithms ask for the filters of the broker that accepts load: those known here are enough.
-        takers = {name: replace(peer, css=tuple(self._css(name))) for name, peer in takers.items()}
-        found = advise(view.load, takers, candidates.poset, candidates.profile, candidates.movable, settings)
+        candidates = self._candidates(view, resting)
+        found = advise(view.load, peers, candidates.profile, candidates.movable, settings, triggers)
         chosen = [
             (subscription, advice.action.broker)
             for advice in found
@@ -171,66 +131,45 @@ class Planner:
         ]
         return [(leaving[int(str(number))], to) for number, to in spread(shares, loads).items()]
 
-    def _candidates(self, view: View, is_free: Callable[[Subscription], bool]) -> Candidates:
+    def _candidates(self, view: View, resting: Collection[Key]) -> Candidates:
         by_matches = sorted(view.subscriptions, key=lambda each: (-each[1], each[0].number))
         some = by_matches[:PLANNED_MAX]
         if len(by_matches) > PLANNED_MAX:
             some = by_matches[: PLANNED_MAX - _SILENT_MAX] + by_matches[-_SILENT_MAX:]
-        standing, poset, free = dict[str, Subscription](), Poset(), set[str]()
-        for subscription, _ in some:
-            region = _region(subscription, subscription.space)
-            if region is not None:
-                name = str(subscription.number)
-                standing[name] = subscription
-                poset.add(name, region)
-                if not subscription.delivery.pinned and is_free(subscription):
-                    free.add(name)
-        return Candidates(self._parts, view, standing, poset, free)
-
-    def _css(self, broker: str) -> Iterator[SpaceRegion]:
-        """Yield filters of another broker's subscriptions, at most `PLANNED_MAX` of each space."""
-        known, registry = self._parts.correspondence.brokers.get(broker), self._parts.registry
-        if known is None:
-            return
-        first, last = f"{known.number}/", f"{known.number}0"
-        for space in registry.stored_spaces():
-            for each in registry.list(interest_key(space.key), first, PLANNED_MAX):
-                region = None if each.id >= last else _region(each, space.key)
-                if region is not None:
-                    yield region
+        free = {
+            each.number
+            for each, _ in some
+            if not each.delivery.pinned and (each.space, each.id) not in resting
+        }
+        return Candidates(self._parts, view, some, free)
 
 
 class Candidates:
-    """The subscriptions that a plan chooses from, with their bit vectors.
+    """The subscriptions that a plan chooses from, by number, with their bit vectors.
 
     Attributes
     ----------
     movable
-        By key of the poset, the number of subscriptions that may move.
+        By number, 1 for a subscription that may move.
     """
 
     def __init__(
         self,
         parts: MoveParts,
         view: View,
-        standing: Mapping[str, Subscription],
-        poset: Poset,
-        free: Collection[str],
+        some: Sequence[tuple[Subscription, int]],
+        free: Collection[int],
     ) -> None:
         self._parts = parts
         self._view = view
-        self._standing, self._free = standing, free
-        self.poset = poset
-        self._keys = (*poset.nodes, PUBLISHERS.key)
-        self.movable: dict[Hashable, int] = {
-            key: sum(id in free for id in node.ids) for key, node in poset.nodes.items()
-        }
-        self._bits = view.window.bits(
-            [*([int(id) for id in poset.nodes[key].ids] for key in self._keys[:-1]), []]
-        )
-        self._origins = view.window.origins(parts.log)
+        self._standing = {each.number: each for each, _ in some}
+        self.movable: dict[Hashable, int] = dict.fromkeys(free, 1)
+        window = view.window
+        self._bits = window.bits([*([number] for number in self._standing), []])
+        self._origins = window.origins(parts.log)
         self._bits[-1] = [origin is None for origin in self._origins]
-        poset.add(PUBLISHERS.key, PUBLISHERS)
+        counts = [count for _, count in some]
+        self._rates_per_s = np.array([*counts, 0.0]) / window.span_s
 
     def profile(self, broker: str) -> Profile:
         """Return what PRESS finds, for a broker that accepts load."""
@@ -238,22 +177,14 @@ class Candidates:
         accepted = view.window.bits([[] if known is None else [known.number]])
         accepted[0] |= np.array([origin == broker for origin in self._origins], bool)
         return Profile(
-            self._keys,
+            (*self._standing, PUBLISHERS),
             self._bits,
             aggregate(accepted, len(self._origins)),
             view.load.input_per_s,
             view.window.event_bytes,
+            rates_per_s=self._rates_per_s,
         )
 
-    def of(self, plan: Plan) -> Iterator[Subscription]:
-        """Yield the subscriptions of a plan."""
-        for each in plan.moved:
-            free = [self._standing[id] for id in self.poset.nodes[each.key].ids if id in self._free]
-            yield from free[: each.number]
-
-
-def _region(subscription: Subscription, space: str) -> SpaceRegion | None:
-    with suppress(FilterError, RecursionError):
-        filter = compile_filter(subscription.filter, subscription.dialect)
-        return SpaceRegion(space, region_of(filter))
-    return None
+    def of(self, plan: Plan) -> list[Subscription]:
+        """Return the subscriptions of a plan."""
+        return [self._standing[each.key] for each in plan.moved if isinstance(each.key, int)]

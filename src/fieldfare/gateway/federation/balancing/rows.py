@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fieldfare.balancing.advice import Peer
+from fieldfare.balancing.claims import believed, state_of
 from fieldfare.balancing.load import Load, MatchingCost
 from fieldfare.balancing.messages import State
+from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.gateway.federation.wire import LoadRow
 
 
@@ -44,6 +47,12 @@ def load_of(row: LoadRow, unmeasured_s: float = 0.0) -> Load:
         memory=row.memory,
         input_queue_s=row.queue_s,
     )
+
+
+def peer_of(row: LoadRow, mine: Load, settings: BalancingSettings) -> Peer:
+    """Return another broker as far as its claims count beside this broker's load; see `balancing.claims`."""
+    theirs = believed(load_of(row, float(mine.matching_s)), mine)
+    return Peer(theirs, state_of(theirs, State(row.state), settings))
 
 
 def shown(row: LoadRow, age_s: float, stale_s: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from fieldfare.storage.event_log import EventReader, LogPartition
 from fieldfare.storage.match_log import MatchBlock, MatchLog, spent_by_space
 
 WINDOW_S = 60.0
-"""Seconds of the log that are looked at, as far as `BLOCKS_MAX` and `MATCHES_MAX` reach."""
+"""Maximum seconds of the log that are looked at, as far as `BLOCKS_MAX` and `MATCHES_MAX` reach."""
 
 BLOCKS_MAX = 512
 """Maximum blocks of the match log that are read in each partition."""
@@ -125,9 +125,11 @@ class Window:
         return every
 
 
-def last_matches(log: EventReader, match_log: MatchLog, now_ms: int, since_ms: int = 0) -> Window:
-    """Return the matches of the last `WINDOW_S` seconds, none from before ``since_ms``; it reads files."""
-    since_ms = max(since_ms, now_ms - int(1000 * WINDOW_S))
+def last_matches(
+    log: EventReader, match_log: MatchLog, now_ms: int, since_ms: int = 0, window_s: float = WINDOW_S
+) -> Window:
+    """Return the matches of the last `window_s` seconds, none from before ``since_ms``; it reads files."""
+    since_ms = max(since_ms, now_ms - int(1000 * window_s))
     window, oldest_ms, unspent = Window(), now_ms, 0
     sizes: list[tuple[int, int]] = []
     for partition in log.partitions:

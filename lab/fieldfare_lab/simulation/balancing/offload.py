@@ -16,47 +16,28 @@ Where the text is open:
 * An overload of input, CPU or memory is over once all three are below the lower threshold; the usual ends
   count only after that, and until then a choice may worsen the difference.
 * Phase II ends once the offloading broker's input utilisation exceeds the other's by no more than the balance
-  threshold: more would reverse it, and the input algorithm would undo it. With `input_reversal` it goes on:
-  that algorithm does nothing about a difference below its own threshold.
+  threshold: more would reverse it, and the input algorithm would undo it.
 * With an overloaded output phase II ends once O_r is below 0.9, whatever the input utilisations.
 * Phase I ends for a card that does not improve the difference; the next ones are still considered.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fieldfare.balancing.cards import Cards, Exchange, Moved
-from fieldfare.balancing.load import Load, Metric, Resource, difference
+from fieldfare.balancing.load import Load, Metric, Resource
+from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.poset import Poset, Region
 from fieldfare.balancing.press import Profile
 from fieldfare.balancing.settings import BalancingSettings
+from fieldfare_lab.simulation.balancing.cards import Cards, Exchange
 
 RELIEVED_BY_MATCH = (Resource.CPU, Resource.INPUT, Resource.MEMORY)
 """Ratios that the match algorithm brings below the lower overload threshold."""
 _EQUAL = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The subscribers to move, and the estimated loads after it.
-
-    Attributes
-    ----------
-    moved
-        The choices, in the order in which they were made.
-    mine, theirs
-        Estimated loads of the offloading and of the load-accepting broker.
-    """
-
-    moved: tuple[Moved, ...]
-    mine: Load
-    theirs: Load
 
 
 def offload(
@@ -68,7 +49,6 @@ def offload(
     movable: Mapping[Hashable, int],
     accepted: tuple[Region, ...],
     settings: BalancingSettings,
-    ceiling: float = math.inf,
 ) -> Plan:
     """Choose the subscribers to offload.
 
@@ -86,14 +66,12 @@ def offload(
         The number of subscribers of each unique subscription that may move.
     accepted
         The CSS of the load-accepting broker.
-    ceiling
-        See `Exchange`. Not in the paper.
     """
     present = {key: len(node.ids) for key, node in poset.nodes.items()}
     covered = frozenset[Hashable]()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         covered = covered_by(accepted, poset)
-    exchange = Exchange(*loads, profile, movable, present, settings, covered, overloaded is not None, ceiling)
+    exchange = Exchange(*loads, profile, movable, present, settings, covered)
     left = poset.copy()
     if metric is Metric.OUTPUT or overloaded is Resource.OUTPUT:
         balance_output(exchange, left, is_overloaded=overloaded is Resource.OUTPUT)
@@ -107,9 +85,6 @@ def offload(
         balance_input(exchange, left)
     else:
         balance_matching(exchange)
-    before = difference(metric, *loads, settings.normalisation_s)
-    if overloaded is None and abs(before) - abs(exchange.difference(metric)) < settings.improvement:
-        return Plan((), *loads)
     return Plan(tuple(exchange.moved), exchange.mine, exchange.theirs)
 
 
@@ -156,9 +131,8 @@ def balance_output(exchange: Exchange, left: Poset, *, is_overloaded: bool) -> N
     """Offload until the output utilisation ratios are balanced, in two phases (section 5.3)."""
     covers, settings = left.copy(), exchange.settings
     _first_phase(exchange, left, is_overloaded)
-    least = settings.balance - settings.input_reversal * settings.local.input
     while not _output_done(exchange, is_overloaded) and (
-        is_overloaded or exchange.difference(Metric.INPUT) > least
+        is_overloaded or exchange.difference(Metric.INPUT) > settings.balance
     ):
         rows = exchange.open_choices
         cards = exchange.cards(rows[~exchange.is_covered[rows]], Metric.OUTPUT)

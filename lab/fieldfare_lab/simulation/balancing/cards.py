@@ -12,17 +12,10 @@ Where the text is open:
 * Number of subscribers: the least with which the loads are balanced or the offloading broker's is below the
   other's; of this number and the one before it, the one with the smaller difference.
 * "Should not overload": no estimated ratio of the acceptor exceeds its lower overload threshold.
-* Not in the paper: with `guard`, balancing input must not make the acceptor's delay exceed the offloading
-  broker's by a share of its threshold, nor balancing output its delay or input. Otherwise what balances one
-  metric is undone for the sake of another. Delay follows the number of subscriptions alone, input also their
-  traffic, output also their deliveries: in this order, each can be balanced without undoing the ones before.
-  Nor must the acceptor's metric rise to that of the offloading broker before: a subscription that costs the
-  acceptor more than the difference would go round in circles.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -31,15 +24,9 @@ from typing import Any
 import numpy as np
 
 from fieldfare.balancing.load import Load, Metric, Resource, difference
+from fieldfare.balancing.plans import Moved, scalar
 from fieldfare.balancing.press import Profile, and_not, exclusive, rate
 from fieldfare.balancing.settings import BalancingSettings
-
-GUARDED: Mapping[Metric, tuple[Metric, ...]] = {
-    Metric.DELAY: (),
-    Metric.INPUT: (Metric.DELAY,),
-    Metric.OUTPUT: (Metric.DELAY, Metric.INPUT),
-}
-"""The metrics that balancing each one must not reverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +61,6 @@ class Cards:
     added_per_s: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A choice that was made: a number of subscribers of a unique subscription."""
-
-    key: Hashable
-    number: int
-
-
 class Exchange:
     """Two brokers' loads while subscriptions are chosen, and the choices that are left.
 
@@ -95,10 +74,6 @@ class Exchange:
         By key, the number of subscribers that may move, and of all at the broker.
     covered
         Keys covered by the acceptor's CSS.
-    is_shedding
-        Whether the offloading broker is overloaded: then other metrics are not guarded.
-    ceiling
-        The acceptor's metric must not rise above it, unless the offloading broker is overloaded.
     """
 
     def __init__(
@@ -110,13 +85,10 @@ class Exchange:
         present: Mapping[Hashable, int],
         settings: BalancingSettings,
         covered: frozenset[Hashable] = frozenset(),
-        is_shedding: bool = False,
-        ceiling: float = math.inf,
     ) -> None:
         self.mine, self.theirs, self.settings = mine, theirs, settings
         self.profile = profile
         self.moved: list[Moved] = []
-        self.is_shedding, self.ceiling = is_shedding, ceiling
         self.accepted = profile.accepted.copy()
         self.rows = {key: row for row, key in enumerate(profile.keys)}
         self._left = settings.session_moves_max or sys.maxsize
@@ -221,20 +193,12 @@ class _Trial:
         return difference(self.metric, mine, theirs, self.exchange.settings.normalisation_s)
 
     def fits(self, number: Any) -> Any:
-        """Whether no ratio of the acceptor exceeds its bound, and no guarded metric is reversed."""
-        mine, theirs = self._after(number)
+        """Whether no ratio of the acceptor exceeds its bound."""
+        _, theirs = self._after(number)
         settings = self.exchange.settings
         found = np.ones(len(number), dtype=bool)
         for each in Resource:
             found &= theirs.ratio(each) <= settings.lower_overload.of(each)
-        if not self.exchange.is_shedding:
-            found &= theirs.metric(self.metric) <= self.exchange.ceiling + settings.balance
-        if settings.guard > 0 and not self.exchange.is_shedding:
-            found &= theirs.metric(self.metric) < self.exchange.mine.metric(self.metric)
-            for metric in GUARDED[self.metric]:
-                allowed = -settings.guard * settings.local.of(metric)
-                lowest = min(self.exchange.difference(metric), allowed)
-                found &= difference(metric, mine, theirs, settings.normalisation_s) >= lowest
         return found
 
     def reaches(self, number: Any) -> Any:
@@ -278,17 +242,3 @@ def _smallest(test: Any, most: Any) -> Any:
         passes, is_open = test(middle), high - low > 1
         low, high = np.where(~passes & is_open, middle, low), np.where(passes & is_open, middle, high)
     return high
-
-
-def scalar(load: Load) -> Load:
-    """Return a load whose fields are arrays of one value with the values themselves."""
-    values = {
-        name: float(np.asarray(getattr(load, name)).reshape(-1)[0])
-        for name in (
-            *("input_per_s", "matching_s", "subscriptions", "deliveries_per_s"),
-            *("output_bytes_per_s", "cpu", "memory"),
-        )
-    }
-    values["subscriptions"] = int(values["subscriptions"])
-    fields = {name: getattr(load, name) for name in Load.__slots__}
-    return Load(**{**fields, **values})
