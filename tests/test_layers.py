@@ -75,7 +75,6 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 """Definitions that a process of its own calls, by a text."""
 
 TO_COME = {
-    "balancing": "cluster-heads, and migration by the subscribers; experiments use them now",
     "filters.values.less_than": "the counterpart of greater_than: workloads in lab/ build filters with it",
     **dict.fromkeys(
         ("filters.boxes", "filters.covering", "filters.hulls", "filters.region_set"),

@@ -20,14 +20,10 @@ from typing import Any
 import numpy as np
 
 from fieldfare.balancing import (
-    BalancingSettings,
     EdgeBalancer,
     EdgeState,
-    HeadBalancer,
-    HeadState,
     Load,
     MatchingCost,
-    Subscriber,
 )
 from fieldfare.balancing.messages import (
     Attach,
@@ -46,9 +42,11 @@ from fieldfare.balancing.messages import (
 )
 from fieldfare.balancing.press import Profile
 from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
+from fieldfare_lab.simulation.balancing.head import HeadBalancer, HeadSettings, HeadState
 from fieldfare_lab.simulation.balancing.offload import offload
+from fieldfare_lab.simulation.balancing.subscriber import Subscriber
 
-SETTINGS = BalancingSettings(
+SETTINGS = HeadSettings(
     offload=offload,
     stabilise_s=10,
     detection_s=2,
@@ -109,7 +107,7 @@ class Edge:
 class World:
     """Edge brokers of a cluster, their head, subscribers, and origins of events."""
 
-    def __init__(self, seed: int, settings: BalancingSettings = SETTINGS) -> None:
+    def __init__(self, seed: int, settings: HeadSettings = SETTINGS) -> None:
         self.rng = Random(seed)
         self.settings = settings
         self.now = 0.0

@@ -9,9 +9,14 @@ import pytest
 from tests.balancing.test_report_cards import CAPACITY, Case, Set_, case, load
 from tests.doses import drawn
 
-from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState, Load, MatchingCost, Metric
+from fieldfare.balancing import (
+    EdgeBalancer,
+    EdgeState,
+    Load,
+    MatchingCost,
+    Metric,
+)
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.head import HeadBalancer, HeadState
 from fieldfare.balancing.joint import measured_by, plan_jointly
 from fieldfare.balancing.load import (
     Capacity,
@@ -20,21 +25,27 @@ from fieldfare.balancing.load import (
     capacity_of,
     difference,
     joint_metrics,
-    local_targets,
     metrics_of,
 )
-from fieldfare.balancing.messages import GlobalPie, Pie, Reply, Request, State, Tick, Watch
+from fieldfare.balancing.messages import Pie, Reply, Request, State, Tick, Watch
 from fieldfare.balancing.plans import Plan
 from fieldfare.effects import Effect, Received, Send
+from fieldfare_lab.simulation.balancing.head import (
+    GlobalPie,
+    HeadBalancer,
+    HeadSettings,
+    HeadState,
+    local_targets,
+)
 
-JOINT = BalancingSettings(lasting_s=30.0, follow_s=90.0, cluster_hops=8, improvement=0.0)
+JOINT = HeadSettings(lasting_s=30.0, follow_s=90.0, cluster_hops=8, improvement=0.0)
 
 
 def target_of(found: Case) -> Metrics:
     return joint_metrics([(metrics_of(each), capacity_of(each)) for each in (found.mine, found.theirs)])
 
 
-def plan_of(found: Case, metric: Metric, settings: BalancingSettings = JOINT) -> Plan:
+def plan_of(found: Case, metric: Metric, settings: HeadSettings = JOINT) -> Plan:
     loads = found.mine, found.theirs
     action = BrokerAction("B2", metric, float(difference(metric, *loads)))
     target = target_of(found)
@@ -183,7 +194,7 @@ def test_farther_clusters_are_to_have_less_and_the_less_so_the_higher_the_load()
 class Edge:
     """An edge broker that hears of two others."""
 
-    def __init__(self, settings: BalancingSettings = JOINT) -> None:
+    def __init__(self, settings: HeadSettings = JOINT) -> None:
         self.balancer = EdgeBalancer(EdgeState("B11", "B10", "B10"), settings)
         self.now, self.numbers = 0.0, 0
         self.balancer.start(0.0)
@@ -251,7 +262,7 @@ def test_in_a_global_session_a_peer_is_compared_with_its_own_target() -> None:
 class Head:
     """A head of two edge brokers in a chain of clusters."""
 
-    def __init__(self, settings: BalancingSettings = JOINT) -> None:
+    def __init__(self, settings: HeadSettings = JOINT) -> None:
         self.head = HeadBalancer(HeadState("B10", "B10", ("B11", "B12"), ("B20",)), settings)
         self.now, self.numbers = 0.0, 0
         self.head.start(0.0)

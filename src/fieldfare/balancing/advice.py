@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 from fieldfare.balancing.detection import BrokerAction, broker_actions
 from fieldfare.balancing.joint import plan_jointly
-from fieldfare.balancing.load import Load, Metrics, Resource, capacity_of, joint_metrics, metrics_of
+from fieldfare.balancing.load import (
+    Load,
+    Metrics,
+    Resource,
+    capacity_of,
+    joint_metrics,
+    metrics_of,
+)
 from fieldfare.balancing.messages import State
 from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.press import Profile

@@ -20,7 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fieldfare.balancing.load import Load, Metric, Metrics, Resource, delay_difference, difference, metrics_of
+from fieldfare.balancing.load import (
+    Load,
+    Metric,
+    Metrics,
+    Resource,
+    delay_difference,
+    difference,
+    metrics_of,
+)
 from fieldfare.balancing.settings import BalancingSettings, Triggers
 
 METRIC_OF = {

@@ -245,11 +245,6 @@ class Capacity:
         return self.output if metric is Metric.OUTPUT else self.matching
 
 
-def total_capacity(all_of: Sequence[Capacity]) -> Capacity:
-    """Return the capacity of several brokers."""
-    return Capacity(sum(each.matching for each in all_of), sum(each.output for each in all_of))
-
-
 def capacity_of(load: Load) -> Capacity:
     """Return a broker's capacity."""
     seconds = load.cost.subscription_s or float(load.matching_s)
@@ -271,38 +266,6 @@ def joint_metrics(all_of: Sequence[tuple[Metrics, Capacity]]) -> Metrics:
         return sum(each.metric(metric) * capacity.of(metric) for each, capacity in all_of) / total
 
     return Metrics(mean(Metric.INPUT), mean(Metric.OUTPUT), mean(Metric.DELAY))
-
-
-def local_targets(all_of: Sequence[tuple[Metrics, Capacity, int]], hop: float) -> list[Metrics]:
-    """Return the metrics that clusters are to have if a cluster-hop is to be worth its distance.
-
-    The less room the busiest resource leaves, the less distance counts: with a mean utilisation u, a cluster
-    is to have `hop * (1 - u)` less for each hop.
-
-    Parameters
-    ----------
-    all_of
-        The metrics and capacity of each cluster, and its cluster-hops from the one that offloads.
-    """
-    mean = joint_metrics([(metrics, capacity) for metrics, capacity, _ in all_of])
-    used = max(mean.input_ratio, mean.output_ratio, 1e-9)
-    total = sum(capacity.matching for _, capacity, _ in all_of)
-    middle = sum(capacity.matching * hops for _, capacity, hops in all_of) / total
-    shares = [max(0.0, 1 + hop * max(0.0, 1 - used) / used * (middle - hops)) for _, _, hops in all_of]
-    return [
-        Metrics(mean.input_ratio * share, mean.output_ratio * share, mean.matching_s * share)
-        for share in shares
-    ]
-
-
-def mean_metrics(all_of: list[Metrics]) -> Metrics:
-    """Return the mean of each metric: the load of a cluster."""
-    count = max(1, len(all_of))
-    return Metrics(
-        sum(each.input_ratio for each in all_of) / count,
-        sum(each.output_ratio for each in all_of) / count,
-        sum(each.matching_s for each in all_of) / count,
-    )
 
 
 def _per(amount: Any, messages: Any) -> Any:

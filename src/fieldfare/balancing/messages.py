@@ -89,25 +89,6 @@ class Pie:
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalPie:
-    """A global PIE message: the mean load of a cluster's edge brokers.
-
-    Attributes
-    ----------
-    passed
-        The cluster-heads without edge brokers that passed it on.
-    """
-
-    cluster: str
-    head: str
-    number: int
-    metrics: Metrics
-    state: State
-    passed: tuple[str, ...] = ()
-    capacity: Capacity = UNIT
-
-
-@dataclass(frozen=True, slots=True)
 class Watch:
     """From a head to its edge brokers: balance with these brokers of another cluster, too; none ends it.
 
@@ -147,14 +128,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The offloading broker ends a session; the answer is `Done`, between heads `Ended`."""
-
-    session: SessionId
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A global session has ended at the sender, too."""
+    """The offloading broker ends a session; the answer is `Done`."""
 
     session: SessionId
 

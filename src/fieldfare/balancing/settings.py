@@ -114,11 +114,6 @@ class BalancingSettings:
     session_moves_max, moves_per_min
         Maximum subscriptions of one session, and in each minute; 0 means no limit. A broker whose runtime
         moves subscriptions keeps to both, whatever loads other brokers claim to have. Not in the paper.
-    cluster_hops
-        How far global PIE messages go, and with joint plans sessions of clusters. The paper: 1. Higher: a
-        subscriber moves over several clusters at once.
-    session_s
-        Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
     """
 
     lower_overload: Ratios = field(default_factory=lambda: Ratios.all(0.9))
@@ -151,8 +146,6 @@ class BalancingSettings:
     improvement: float = 0.0
     session_moves_max: int = 0
     moves_per_min: int = 0
-    cluster_hops: int = 1
-    session_s: float = 600.0
 
     @property
     def joint(self) -> bool:

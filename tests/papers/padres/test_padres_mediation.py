@@ -36,8 +36,8 @@ from fieldfare.balancing.messages import (
     Subscription,
 )
 from fieldfare.balancing.press import Profile
-from fieldfare.balancing.subscriber import Subscriber
 from fieldfare.effects import Ask, Effect, Received, Tell, Timer
+from fieldfare_lab.simulation.balancing.subscriber import Subscriber
 
 SESSION = SessionId("B2", 1, 1)
 

@@ -6,22 +6,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from fieldfare.balancing import (
-    BalancingSettings,
-    EdgeBalancer,
-    EdgeState,
-    HeadBalancer,
-    HeadState,
-    Load,
-    Metric,
-)
+from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState, Load, Metric
 from fieldfare.balancing.detection import broker_actions, difference_actions, exceeding, is_stable
-from fieldfare.balancing.head import GLOBAL_STATES
-from fieldfare.balancing.load import Metrics, Resource, delay_difference, mean_metrics, metrics_of
+from fieldfare.balancing.load import Metrics, Resource, delay_difference, metrics_of
 from fieldfare.balancing.messages import (
     Cancel,
-    Ended,
-    GlobalPie,
     MeasureLoad,
     Pie,
     Reply,
@@ -33,9 +22,18 @@ from fieldfare.balancing.messages import (
 )
 from fieldfare.balancing.settings import Ratios
 from fieldfare.effects import Ask, Effect, Received, Send
+from fieldfare_lab.simulation.balancing.head import (
+    GLOBAL_STATES,
+    Ended,
+    GlobalPie,
+    HeadBalancer,
+    HeadSettings,
+    HeadState,
+    mean_metrics,
+)
 from fieldfare_lab.simulation.balancing.offload import offload
 
-SETTINGS = BalancingSettings(offload=offload)
+SETTINGS = HeadSettings(offload=offload)
 
 
 def load(input_ratio: float = 0.0, output: float = 0.0, delay_s: float = 0.01, **more: float) -> Load:

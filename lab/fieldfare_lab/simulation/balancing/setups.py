@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from fieldfare.balancing import BalancingSettings
 from fieldfare_lab.simulation.balancing.edge_engine import Machine
+from fieldfare_lab.simulation.balancing.head import HeadSettings
 from fieldfare_lab.simulation.balancing.offload import offload
 from fieldfare_lab.simulation.balancing.stock_market import Quotes, open_market
 from fieldfare_lab.simulation.balancing.system import BalancedBrokers, Cluster
@@ -46,11 +46,11 @@ def chain(clusters: int) -> tuple[Cluster, ...]:
     )
 
 
-PAPER = BalancingSettings(
+PAPER = HeadSettings(
     offload=offload, overload_span_s=0.0, sheds_backlog=True, hold_s=0.0, rest_s=0.0, migration_timeout_s=1.0
 )
 """The paper's settings, without what is added here."""
-OURS = BalancingSettings(
+OURS = HeadSettings(
     samples=100_000,
     from_log=True,
     rest_s=600.0,
@@ -84,7 +84,7 @@ class SetUp:
     silent_share: float
     step_s: float
     until_s: float
-    settings: BalancingSettings = OURS
+    settings: HeadSettings = OURS
     subscribers: int = 2_000
     publishers: int = 40
     is_balancing: bool = True
@@ -114,6 +114,6 @@ LOCAL_SET_UP = SetUp(LOCAL, "B1", (10.0, 1010.0), 0.25, 3000.0, 4000.0)
 GLOBAL_SET_UP = SetUp(GLOBAL, "B11", (10.0, 10.5), 0.20, 8000.0, 10_000.0)
 
 
-def with_settings(set_up: SetUp, settings: BalancingSettings) -> SetUp:
+def with_settings(set_up: SetUp, settings: HeadSettings) -> SetUp:
     """Return a set-up with other settings."""
     return replace(set_up, settings=settings)

@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from fieldfare.balancing import (
-    BalancingSettings,
-    EdgeBalancer,
-    EdgeState,
-    HeadBalancer,
-    HeadState,
-    Load,
-    Metric,
-    Subscriber,
-)
+from fieldfare.balancing import EdgeBalancer, EdgeState, Load, Metric
 from fieldfare.balancing.messages import (
     Attach,
     Attached,
@@ -44,7 +35,9 @@ from fieldfare.balancing.messages import (
 from fieldfare.balancing.press import Profile, aggregate
 from fieldfare.effects import Ask, Effect, Send
 from fieldfare_lab.simulation.balancing.edge_engine import EdgeEngine, Machine
+from fieldfare_lab.simulation.balancing.head import HeadBalancer, HeadSettings, HeadState
 from fieldfare_lab.simulation.balancing.stock_market import Market, StockRegion
+from fieldfare_lab.simulation.balancing.subscriber import Subscriber
 from fieldfare_lab.simulation.network import Network
 
 LINK_S = 0.01
@@ -115,7 +108,7 @@ class BalancedBrokers(Network):
         clusters: Sequence[Cluster],
         market: Market,
         first_broker: str,
-        settings: BalancingSettings,
+        settings: HeadSettings,
         rng: Random,
         is_balancing: bool = True,
         is_calibrated: bool = False,

@@ -21,25 +21,21 @@ Where the text is open:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fieldfare.balancing.detection import BrokerAction, LastingDifferences, difference_actions
 from fieldfare.balancing.load import (
+    UNIT,
     Capacity,
     Metric,
     Metrics,
     difference,
     joint_metrics,
-    local_targets,
-    mean_metrics,
-    total_capacity,
 )
 from fieldfare.balancing.messages import (
     Again,
     Cancel,
-    Ended,
-    GlobalPie,
     Pie,
     Reply,
     Request,
@@ -57,6 +53,49 @@ GLOBAL_STATES = (State.OK, State.BUSY, State.NOT_AVAILABLE)
 """The states of a cluster (Figure 4b)."""
 LIFE_PIES = 1_000_000_000
 """PIE messages that one life of a head can number."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSettings(BalancingSettings):
+    """The settings of cluster-heads, too.
+
+    Parameters
+    ----------
+    cluster_hops
+        How far global PIE messages go, and with joint plans sessions of clusters. The paper: 1. Higher: a
+        subscriber moves over several clusters at once.
+    session_s
+        Time after which a global session ends although not all edge brokers are balanced. Not in the paper.
+    """
+
+    cluster_hops: int = 1
+    session_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPie:
+    """A global PIE message: the mean load of a cluster's edge brokers.
+
+    Attributes
+    ----------
+    passed
+        The cluster-heads without edge brokers that passed it on.
+    """
+
+    cluster: str
+    head: str
+    number: int
+    metrics: Metrics
+    state: State
+    passed: tuple[str, ...] = ()
+    capacity: Capacity = UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A global session has ended at the sender, too."""
+
+    session: SessionId
 
 
 @dataclass(slots=True)
@@ -102,9 +141,9 @@ class HeadState:
 class HeadBalancer:
     """Balances a cluster with its neighbours."""
 
-    def __init__(self, state: HeadState, settings: BalancingSettings | None = None) -> None:
+    def __init__(self, state: HeadState, settings: HeadSettings | None = None) -> None:
         self.state = state
-        self.settings = settings or BalancingSettings()
+        self.settings = settings or HeadSettings()
         self._edges: dict[str, tuple[float, Pie]] = {}
         self._partners: dict[str, tuple[float, Pie]] = {}
         self._clusters: dict[str, tuple[float, GlobalPie]] = {}
@@ -405,3 +444,40 @@ class HeadBalancer:
             self.state.ending[session.id] = session.partner
             return [*self._cancel(session.id, session.partner, now), *self._next(now)]
         return []
+
+
+def total_capacity(all_of: Sequence[Capacity]) -> Capacity:
+    """Return the capacity of several brokers."""
+    return Capacity(sum(each.matching for each in all_of), sum(each.output for each in all_of))
+
+
+def local_targets(all_of: Sequence[tuple[Metrics, Capacity, int]], hop: float) -> list[Metrics]:
+    """Return the metrics that clusters are to have if a cluster-hop is to be worth its distance.
+
+    The less room the busiest resource leaves, the less distance counts: with a mean utilisation u, a cluster
+    is to have `hop * (1 - u)` less for each hop.
+
+    Parameters
+    ----------
+    all_of
+        The metrics and capacity of each cluster, and its cluster-hops from the one that offloads.
+    """
+    mean = joint_metrics([(metrics, capacity) for metrics, capacity, _ in all_of])
+    used = max(mean.input_ratio, mean.output_ratio, 1e-9)
+    total = sum(capacity.matching for _, capacity, _ in all_of)
+    middle = sum(capacity.matching * hops for _, capacity, hops in all_of) / total
+    shares = [max(0.0, 1 + hop * max(0.0, 1 - used) / used * (middle - hops)) for _, _, hops in all_of]
+    return [
+        Metrics(mean.input_ratio * share, mean.output_ratio * share, mean.matching_s * share)
+        for share in shares
+    ]
+
+
+def mean_metrics(all_of: list[Metrics]) -> Metrics:
+    """Return the mean of each metric: the load of a cluster."""
+    count = max(1, len(all_of))
+    return Metrics(
+        sum(each.input_ratio for each in all_of) / count,
+        sum(each.output_ratio for each in all_of) / count,
+        sum(each.matching_s for each in all_of) / count,
+    )
