@@ -75,10 +75,9 @@ CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 """Definitions that a process of its own calls, by a text."""
 
 TO_COME = {
-    "filters.values.less_than": "the counterpart of greater_than: workloads in lab/ build filters with it",
     **dict.fromkeys(
-        ("filters.boxes", "filters.covering", "filters.hulls", "filters.region_set"),
-        "brokers forward a subscription only where no other covers it and an advertisement intersects it",
+        ("filters.covering", "filters.hulls", "filters.region_set"),
+        "brokers forward a subscription only where no other covers it",
     ),
 }
 """Packages and modules that no program reaches yet, with the reason why they are here and not in lab/."""

@@ -23,3 +23,19 @@ def test_links_and_brokers_are_shown(fieldfare: Fieldfare, tmp_path: Path) -> No
         assert shown[1].startswith("link to berlin: down, 0 entries (0 bytes) in the outbox, 0 of them sent")
         state = json.loads(fieldfare("brokers", "--json", "--url", gateway.url).stdout)
         assert state["links"][0]["peer"] == "berlin" and state["brokers"][0]["name"] == "oslo"
+
+
+def test_a_site_states_what_it_publishes(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "oslo", broker="oslo", peers="berlin=http://127.0.0.1:9") as gateway:
+        command = ("spaces", "advertise", "default", "--url", gateway.url)
+        assert fieldfare(*command).stdout == "default publishes everything\n"
+        assert fieldfare(*command, "data.x = 1\nAND data.y = 2").stdout == (
+            "default publishes data.x = 1\\nAND data.y = 2\n"
+        )
+        assert json.loads(fieldfare(*command, "--json").stdout)["filter"] == "data.x = 1\nAND data.y = 2"
+        shown = fieldfare("brokers", "--url", gateway.url).stdout.splitlines()
+        assert r"oslo publishes in default: data.x = 1\nAND data.y = 2" in shown
+        wrong = fieldfare(*command, "data.x =")
+        assert wrong.exit_code == 1 and "Traceback" not in wrong.stderr, wrong.stderr
+        assert fieldfare(*command, "data.x = 1", "--everything").exit_code == 2
+        assert fieldfare(*command, "--everything").stdout == "default publishes everything\n"

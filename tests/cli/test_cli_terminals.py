@@ -80,10 +80,9 @@ def test_bytes_that_are_no_text_are_an_error_in_words() -> None:
     assert found.returncode == 1 and b"Traceback" not in found.stderr
     assert b"half of a character" in found.stdout
     environment = {**os.environ, "FIELDFARE_URL": "http://127.0.0.1:9"}
-    found = subprocess.run(
-        [*COMMAND, "subscriptions", "get", b"\xff"], capture_output=True, timeout=60, env=environment
-    )
-    assert (found.returncode, found.stderr) == (1, b"error: an argument is not valid UTF-8\n")
+    for arguments in (["subscriptions", "get", b"\xff"], ["spaces", "advertise", "default", b"a = '\xff'"]):
+        found = subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=60, env=environment)
+        assert (found.returncode, found.stderr) == (1, b"error: an argument is not valid UTF-8\n")
 
 
 def test_a_list_that_is_piped_has_a_line_for_each_subscription(

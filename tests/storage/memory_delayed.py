@@ -115,6 +115,10 @@ class MemoryDelayed:
         mine = [row for row in self._free() if row.record.space == space][:limit]
         return [_told(self._disk.rows.pop(row.id)) for row in mine]
 
+    def ids(self, space: str) -> tuple[int, int] | None:
+        found = [id for id, row in self._disk.rows.items() if row.record.space == space]
+        return (min(found), max(found)) if found else None
+
     def held(self) -> dict[str, tuple[int, int]]:
         held: dict[str, tuple[int, int]] = {}
         for row in self._disk.rows.values():

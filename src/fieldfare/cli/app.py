@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "spaces": (
         "spaces:app",
-        "Create, list and delete spaces (tenants), and set their quotas.",
+        "Create, list and delete spaces (tenants), set their quotas, and state what they publish.",
     ),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
     "keys": ("keys:app", "Create, list and revoke API keys; manage keys of encrypted spaces."),

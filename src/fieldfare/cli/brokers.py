@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, one_line, out, print_json
 
 app = typer.Typer(
     help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
@@ -61,6 +61,8 @@ def brokers(context: typer.Context, url: UrlOption = None, as_json: JsonOption =
     for each in state["brokers"]:
         if each["name"] != state["broker"]:
             out().print(Text(_broker(each)))
+        for space, filter in each.get("advertised", {}).items():
+            out().print(Text(f"{each['name']} publishes in {space}: {one_line(filter)}"))
     for line in _troubles(state):
         out().print(Text(line))
 
@@ -146,11 +148,14 @@ def _broker(broker: dict[str, Any]) -> str:
     way = f"via {broker['next_hop']}" if broker["next_hop"] else "no path"
     if broker.get("is_relay"):
         return f"{broker['name']}: {way}, a relay"
+    held_back = ""
+    if broker.get("held_back_filters"):
+        held_back = f"; {broker['held_back_filters']} filters of this site can match nothing of it"
     way += ", leaving" if broker.get("is_leaving") else ""
     return (
         f"{broker['name']}: {way}, {broker['filters']} filters known here,"
         f" {broker['events_sent']} entries with events sent to it, {broker['events_received']} received;"
-        f" subscriptions up to revision {broker['counts_through']} count there"
+        f" subscriptions up to revision {broker['counts_through']} count there{held_back}"
     )
 
 

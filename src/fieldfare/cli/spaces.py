@@ -1,4 +1,4 @@
-"""``fieldfare spaces``: create, list and delete spaces, and set their quotas."""
+"""``fieldfare spaces``: create, list and delete spaces, set their quotas, state what they publish."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
+from fieldfare.cli.output import (
+    EXIT_USAGE,
+    DialectOption,
+    JsonOption,
+    UrlOption,
+    fail,
+    one_line,
+    out,
+    print_json,
+)
 from fieldfare.cli.space_keys import chosen_key
 from fieldfare.client.encrypting import NO_ENCRYPTION
 from fieldfare.units import SIZE_RULE, parse_byte_rate
 
 app = typer.Typer(
-    help="Create, list and delete spaces (tenants), and set their quotas.",
+    help="Create, list and delete spaces (tenants), set their quotas, and state what they publish.",
     no_args_is_help=True,
 )
 
@@ -89,6 +98,39 @@ def quotas(
         whose = ", set for this space" if quota in found["set"] else ""
         has = "" if used is None else f", used {used:,}"
         out().print(Text(f"{quota:23}{bound}{whose}{has}"))
+
+
+@app.command(epilog="Example: `fieldfare spaces advertise trading \"data.country = 'NO'\"`")
+def advertise(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
+    filter: Annotated[
+        str | None, typer.Argument(metavar="FILTER", help="The filter that all events match.")
+    ] = None,
+    is_all: Annotated[bool, typer.Option("--everything", help="All events are published again.")] = False,
+    dialect: DialectOption = "sql",
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or state what is published in a space at this site (with a key that has the right admin).
+
+    Other sites send only the filters that can match it, and other events are refused here.
+    """
+    if filter is not None and is_all:
+        fail("give FILTER or --everything, not both", EXIT_USAGE)
+    with connect(url) as client:
+        if filter is None and not is_all:
+            found = client.advertisement(name)
+        else:
+            found = client.set_advertisement(name, filter, dialect)
+    if as_json:
+        print_json(found)
+        return
+    shown = "everything" if found["filter"] is None else one_line(found["filter"])
+    out().print(Text(f"{name} publishes {shown}"))
+    waits = [site for site, is_confirmed in found["sites"].items() if not is_confirmed]
+    if waits:
+        wider = "; events that only this allows are refused until then" if found["is_pending"] else ""
+        out().print(Text(f"not confirmed by {', '.join(waits)} yet{wider}"))
 
 
 def _change(text: str) -> tuple[str, float | None]:

@@ -1,4 +1,4 @@
-"""The calls about what moves between brokers, and about one that leaves, as requests and answers."""
+"""The calls about moves between brokers, one that leaves, and advertisements, as requests and answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, subscription_path
+from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, space_path, subscription_path
 
 
 def move_subscription(space: str, id: str, to: str) -> ApiCall[dict[str, Any]]:
@@ -63,3 +63,18 @@ def get_leave() -> ApiCall[dict[str, Any]]:
 def stay() -> ApiCall[dict[str, Any]]:
     """Cancel leaving."""
     return ApiCall("DELETE", "/v1/leave", read_object)
+
+
+def get_advertisement(space: str) -> ApiCall[dict[str, Any]]:
+    """Return the advertisement of a space at this site."""
+    return ApiCall("GET", _advertisement_path(space), read_object)
+
+
+def set_advertisement(space: str, filter: object, dialect: str) -> ApiCall[dict[str, Any]]:
+    """State the advertisement of a space at this site."""
+    content = msgspec.json.encode({"filter": filter, "dialect": dialect})
+    return ApiCall("PUT", _advertisement_path(space), read_object, content=content, headers=(JSON_CONTENT,))
+
+
+def _advertisement_path(space: str) -> str:
+    return f"{space_path(space)}/advertisement"

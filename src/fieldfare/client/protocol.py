@@ -151,7 +151,7 @@ def _publish(
 ) -> ApiCall[PublishAnswer]:
     return ApiCall(
         "POST",
-        f"{_space_path(space)}/events",
+        f"{space_path(space)}/events",
         lambda answer: _read_publish(answer, count),
         content=body,
         headers=(content_type, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
@@ -204,7 +204,7 @@ def create_space(name: str, encryption: Mapping[str, Any] | None = None) -> ApiC
 
 def delete_space(name: str) -> ApiCall[None]:
     """Delete a space."""
-    return ApiCall("DELETE", _space_path(name), lambda answer: None)
+    return ApiCall("DELETE", space_path(name), lambda answer: None)
 
 
 def list_spaces() -> ApiCall[list[str]]:
@@ -214,7 +214,7 @@ def list_spaces() -> ApiCall[list[str]]:
 
 def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
     """Read the quotas and the usage of a space."""
-    return ApiCall("GET", f"{_space_path(space)}/quotas", read_object)
+    return ApiCall("GET", f"{space_path(space)}/quotas", read_object)
 
 
 def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
@@ -222,7 +222,7 @@ def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[s
     for name, value in quotas.items():
         if value is not None and not math.isfinite(value):
             raise ValueError(f"the quota {name} must be a finite number, not {value}; 0 means no bound")
-    return ApiCall("PUT", f"{_space_path(space)}/quotas", read_object, *_json(dict(quotas)))
+    return ApiCall("PUT", f"{space_path(space)}/quotas", read_object, *_json(dict(quotas)))
 
 
 def _read_spaces(answer: Answer) -> list[str]:
@@ -493,13 +493,14 @@ def _make_key(value: Mapping[str, Any]) -> KeyInfo:
     return KeyInfo(**found | {"rights": tuple(found["rights"])})
 
 
-def _space_path(space: str) -> str:
+def space_path(space: str) -> str:
+    """Return the path of a space."""
     return f"/v1/spaces/{quote(space, safe='')}"
 
 
 def subscriptions_path(space: str) -> str:
     """Return the path of a space's subscriptions."""
-    return f"{_space_path(space)}/subscriptions"
+    return f"{space_path(space)}/subscriptions"
 
 
 def subscription_path(space: str, id: str) -> str:

@@ -82,7 +82,6 @@ def create_app(gateway: Gateway) -> Starlette:
 def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """Return the routes over the parts of a gateway."""
     settings, warnings = g.settings, FilterWarnings(g.log)
-    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     finder = DeliveryFinder(g.subscriptions, g.deliveries, g.unused)
     backlogs = BacklogRoutes(g.backlogs, g.subscriptions)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
@@ -98,8 +97,9 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             metrics=g.metrics,
             tracer=g.tracer,
             delayed=g.delayed,
-            limits=limits,
+            limits=Limits(settings.event_max_bytes, settings.batch_max_events),
             delay_max_s=settings.delay_max_s,
+            advertisements=g.advertisements,
         ),
         DelayedRoutes(g.subscriptions, g.delayed),
         SubscriptionRoutes(
@@ -140,13 +140,13 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             backlogs=g.backlogs,
         ),
         _filter_routes(g, warnings),
-        QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
+        _quarantine_routes(g),
         _service_routes(g),
         KeyRoutes(g.keyring, g.subscriptions.check_space, g.bodies),
         TicketRoutes(g.tickets, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
         backlogs,
-        BrokerRoutes(g.federation, g.bodies, g.subscriptions),
+        BrokerRoutes(g.federation, g.bodies, g.subscriptions, settings.filter_max_bytes),
         TraceRoutes(g.tracer, g.subscriptions, g.load),
     )
 
@@ -155,6 +155,12 @@ def _service_routes(g: Gateway) -> ServiceRoutes:
     figures, pipeline_figures = g.figures, g.pipeline_figures
     return ServiceRoutes(
         figures, pipeline_figures, g.maintenance, g.keyring, g.audit, g.metrics, _DESCRIPTION
+    )
+
+
+def _quarantine_routes(g: Gateway) -> QuarantineRoutes:
+    return QuarantineRoutes(
+        g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics, g.advertisements
     )
 
 
@@ -252,7 +258,10 @@ def _routes_of_service(
 def _routes_of_brokers(brokers: BrokerRoutes) -> list[GuardedRoute]:
     """Return the routes between brokers, and about them and what moves between them."""
     subscription = "/v1/spaces/{space}/subscriptions/{id}"
+    advertisement = "/v1/spaces/{space}/advertisement"
     return [
+        GuardedRoute(advertisement, brokers.get_advertisement, ["GET"], Right.MANAGE),
+        GuardedRoute(advertisement, brokers.put_advertisement, ["PUT"], Right.ADMIN),
         GuardedRoute("/v1/brokers", brokers.get_brokers, ["GET"], Right.WATCH),
         GuardedRoute("/v1/balance", brokers.get_balance, ["GET"], Right.WATCH),
         GuardedRoute("/v1/balance", brokers.balance, ["POST"], Right.ADMIN),

@@ -173,6 +173,7 @@ class Gateway:
             max_bytes=settings.delayed_max_bytes,
         )
         self.federation = open_federation(settings, self._broker_parts())
+        self.advertisements = None if self.federation is None else self.federation.advertisements
         if self.federation is not None:
             self.keyring.find_moved = self.federation.moves.find_caller
 
@@ -191,6 +192,7 @@ class Gateway:
             metrics=self.metrics,
             backlogs=self.backlogs,
             delayed_records=lambda: sum(records for records, _ in self.delayed.held.values()),
+            delayed_ids=self.delayed.ids,
         )
 
     def _make_maintenance(self, settings: GatewaySettings) -> None:
@@ -236,7 +238,7 @@ class Gateway:
             self.keyring,
             self.deliveries,
             self.delayed,
-            None if self.federation is None else self.federation.moves.space_removed,
+            None if self.federation is None else self.federation.space_removed,
         )
         self.background = Background(
             settings=settings,

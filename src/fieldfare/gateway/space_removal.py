@@ -3,7 +3,7 @@
     the registry drops the name, and revokes the keys ──▶ no access any more, streams of keys end
     its delayed events are removed ──────────────────────▶ none of them is delivered
     its subscriptions are removed in batches ────────────▶ their streams and pulls end, the index drops them
-    the moves of its subscriptions are forgotten
+    the moves of its subscriptions, and what it advertises, are forgotten
     the registry notes that all is done
 
 A kill between any two steps breaks no promise: the first step is one transaction, and the next gateway
@@ -39,8 +39,9 @@ class SpaceRemoval:
         Knows the unfinished deletions.
     subscriptions, keyring, deliveries, delayed
         Hold the parts of a space.
-    forget_moves
-        Forgets the moves of its subscriptions between brokers; None for a service that is none.
+    forget_exchange
+        Forgets the moves of its subscriptions between brokers, and what it advertises; None for a service
+        that is no broker.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class SpaceRemoval:
         keyring: Keyring,
         deliveries: DeliveryService,
         delayed: Delayed,
-        forget_moves: Callable[[str], Awaitable[None]] | None = None,
+        forget_exchange: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._unfinished = registry.unfinished_spaces()
         self._subscriptions = subscriptions
         self._keyring = keyring
         self._deliveries = deliveries
         self._delayed = delayed
-        self._forget_moves = forget_moves
+        self._forget_exchange = forget_exchange
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -94,8 +95,8 @@ class SpaceRemoval:
                 if await self._delayed.cancel_some(key):
                     continue
                 removed = await self._subscriptions.remove_some(key)
-                if not removed and self._forget_moves is not None:
-                    await self._forget_moves(key)
+                if not removed and self._forget_exchange is not None:
+                    await self._forget_exchange(key)
             except WriterClosed:
                 return
             except StorageError as error:

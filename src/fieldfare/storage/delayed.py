@@ -100,6 +100,13 @@ class DelayedRecords(Protocol):
         """Remove and return at most `limit` records of a space that are not taken."""
         ...
 
+    def ids(self, space: str) -> tuple[int, int] | None:
+        """Return the lowest and the greatest id of a space's delayed records; None if it has none.
+
+        Records that were taken and are not done count. Ids increase in the order of `keep`.
+        """
+        ...
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         """Return the number and bytes of the delayed records of each space that has any."""
         ...

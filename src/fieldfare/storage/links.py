@@ -56,6 +56,12 @@ class Correspondent:
     withdrawn
         The revision of this registry as of which it was told that this broker, which is leaving, has no
         filters; 0 if it was not.
+    advertised
+        The greatest version of this broker's advertisements that was sent to it; 0 if none was.
+    confirmed
+        It sends the filters that these advertisements need, up to this version.
+    heeded
+        The greatest version of its advertisements as of which filters are sent to it.
     """
 
     name: str
@@ -73,6 +79,28 @@ class Correspondent:
     is_removed: bool = False
     again: int = 0
     withdrawn: int = 0
+    advertised: int = 0
+    confirmed: int = 0
+    heeded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advertisement:
+    """The events that a broker publishes in a space: those that match a filter; all if that is None.
+
+    Attributes
+    ----------
+    broker
+        The broker that says so; empty for this one.
+    version
+        Its number among all advertisements of its broker; 0 if it was not told to others yet.
+    """
+
+    broker: str
+    space: str
+    version: int
+    filter: str | None
+    dialect: str = "sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +274,14 @@ class LinkStore(Protocol):
 
     def processed(self, ids: Sequence[int], changed: Sequence[Correspondent] = ()) -> None:
         """Remove entries for this broker, and store correspondents."""
+        ...
+
+    def advertisements(self) -> list[Advertisement]:
+        """Return the advertisements of this broker and of others, by broker, space and version."""
+        ...
+
+    def advertise(self, broker: str, space: str, rows: Sequence[Advertisement]) -> None:
+        """Replace the advertisements of a broker in a space."""
         ...
 
     def outboxes(self) -> Mapping[str, Outbox]:

@@ -196,7 +196,10 @@ RIGHTS = {
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
         *(("POST", "ticket"), ("GET", "backlog"), ("GET", "attributes")),
     },
-    "manage": {("GET", "move"), ("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
+    "manage": {
+        *(("GET", "move"), ("GET", "quotas"), ("GET", "advertisement")),
+        *(("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)),
+    },
     "watch": {
         ("GET", "backlogs"),
         ("GET", "stats"),

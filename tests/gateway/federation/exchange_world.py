@@ -24,9 +24,11 @@ from unittest.mock import patch
 from gateway_support import event
 
 from fieldfare.gateway.change_gate import ChangeGate
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.departure import Departure, DepartureParts
+from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.links import LinkError, Links, Peer, RemovedError
 from fieldfare.gateway.federation.receipts import Receipts
@@ -51,7 +53,7 @@ TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 QUIET_ROUNDS_MAX = 400
 KINDS = (*["publish"] * 4, "filters", "cut", "heal", "die")
 STORE_CALLS = ("add", "receive", "transmit", "acknowledge", "confirm", "send_again", "forget", "processed")
-STORE_CALLS += ("reroute", "set_row")
+STORE_CALLS += ("reroute", "set_row", "advertise")
 
 
 class Killed(BaseException):
@@ -181,12 +183,14 @@ class Node:
         self.clusters = clusters = Clusters(
             name, store.identity, ("",), peers, max(version, world.version), decode_rows(rows)
         )
-        brokers = cast(Any, MemoryBrokers(disk))
+        brokers = cast(Any, self.make_brokers())
         self.correspondence = correspondence = Correspondence(store.correspondents(), brokers.brokers(), ())
         writer = cast(Any, MemoryWriter(disk))
+        self.heeding = Heeding(store)
+        self.advertisements = Advertisements(store, clusters, correspondence, self.delayed_ids)
         self.inbox = Inbox(
             clusters, store, brokers, correspondence, writer, lambda *_, **__: None, lambda name: name,
-            Limits(), 1 << 16,
+            Limits(), 1 << 16, self.heeding,
         )  # fmt: skip
         self.receipts = Receipts(clusters, correspondence, lambda: world.now_s)
         self.links = Links(clusters, store, DDBR, {peer: peer for peer in peers}, None, TLS, self.receipts)
@@ -194,7 +198,7 @@ class Node:
         moves = cast(Any, SimpleNamespace(
             is_due=False, open=0, repeat=lambda: None, peer_removed=self._nothing, refuse=lambda **_: None
         ))  # fmt: skip
-        self.gate, interest = ChangeGate(), cast(Any, MemoryInterest(self))
+        self.gate, interest = ChangeGate(), cast(Any, self.make_interest())
         self.departure = Departure(DepartureParts(
             clusters=clusters, store=store, correspondence=correspondence, links=self.links,
             interest=interest, moves=moves, gate=self.gate, next_revision=self._next_revision,
@@ -204,8 +208,18 @@ class Node:
             clusters=clusters, store=store, brokers=brokers, correspondence=correspondence, links=self.links,
             inbox=self.inbox, interest=interest, forwarder=cast(Any, MemoryForwarder(self)), writer=writer,
             moves=moves, balancer=cast(Any, None), departure=self.departure,
+            advertisements=self.advertisements, heeding=self.heeding, filters=cast(Any, None),
         )  # fmt: skip
         self.failures: Counter[str] = Counter()
+
+    def make_brokers(self) -> Any:
+        return MemoryBrokers(self.disk)
+
+    def make_interest(self) -> Any:
+        return MemoryInterest(self)
+
+    def delayed_ids(self, _space: str) -> tuple[int, int] | None:
+        return None
 
     async def _nothing(self, _: str) -> None: ...
 
@@ -298,13 +312,16 @@ class Node:
 class World:
     """All brokers, and what should come where."""
 
+    node_type: type[Node] = Node
+    disk_type: type[Disk] = Disk
+
     def __init__(self, root: Path, seed: int, names: str, links: str) -> None:
         self.root, self.random = root, Random(seed)
         self.now_s = 0.0
         self.version = 0
         self.kills = self.removals = 0
         self.kill_chance = self.sloth = 0.0
-        self.disks = {name: Disk() for name in names}
+        self.disks = {name: self.disk_type() for name in names}
         self.pairs = [(one, other) for one, other in links.split()]
         self.peers = {
             name: [b if a == name else a for a, b in self.pairs if name in (a, b)] for name in names
@@ -314,7 +331,7 @@ class World:
         self.leaver = ""
         self.kill_at: int | None = None
         self.published: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self.nodes = {name: Node(self, name) for name in names}
+        self.nodes = {name: self.node_type(self, name) for name in names}
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -337,7 +354,7 @@ class World:
         if name in self.nodes:
             self.nodes[name].store.close()
             kills, self.kill_chance, self.kill_at = (self.kill_chance, self.kill_at), 0.0, None
-            self.nodes[name] = Node(self, name)
+            self.nodes[name] = self.node_type(self, name)
             self.kill_chance, self.kill_at = kills
 
     async def act(self, name: str, *works: Callable[[Node], Any]) -> None:

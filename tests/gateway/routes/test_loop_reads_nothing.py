@@ -117,16 +117,16 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "GET", "/v1/trace?seconds=0.05", None, 200
     yield "GET", "/readyz", None, 503
     yield "GET", "/v1/spaces", None, 200
-    yield "POST", "/v1/spaces", {"name": "market"}, 201
-    yield "POST", "/v1/spaces", {"name": "market"}, 409
+    yield from (("POST", "/v1/spaces", {"name": "market"}, status) for status in (201, 409))
     yield "GET", "/v1/spaces/market/quotas", None, 200
     yield "PUT", "/v1/spaces/market/quotas", {"subscriptions": 1}, 200
+    for verb, body in (("PUT", {"filter": "data.x = 1"}), ("GET", None)):
+        yield verb, "/v1/spaces/market/advertisement", body, 200
     for id, status in (("a", 201), ("b", 409), ("a", 200)):
         yield "PUT", f"/v1/spaces/market/subscriptions/{id}", {"filter": "data.x = 2"}, status
     yield "GET", "/v1/spaces/market/delayed", None, 200
     yield "DELETE", "/v1/spaces/market/delayed/1", None, 404
-    yield "DELETE", "/v1/spaces/market", None, 204
-    yield "DELETE", "/v1/spaces/market", None, 404
+    yield from (("DELETE", "/v1/spaces/market", None, status) for status in (204, 404))
     yield from (("GET", path, None, 200) for path in LISTS)
     for path in (a, f"{a}x", nothing):
         yield "GET", path, None, 200 if path == a else 404

@@ -290,7 +290,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
         async with running(tmp_path / "data", admin_key_file=admin, broker="oslo") as r:
             r.client.headers["authorization"] = "Bearer " + "k" * 40
             key = (await r.client.post("/v1/keys", json={"rights": ["watch"]})).json()["id"]
-            await r.publish(event())
+            await r.publish(event(type="trade"))  # as advertised
             wait = {"content-type": "application/cloudevents+json", "fieldfare-deliver-after": "900"}
             kept = await r.client.post(EVENTS, content=encode(event()), headers=wait)
             described = DOCUMENT["paths"]["/v1/spaces/{space}/events"]["post"]["responses"]["202"]

@@ -13,6 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from routing_worlds import Observed, Range, world
 
+from fieldfare.gateway.federation.heeding import Heeding
+from fieldfare.model import Change
+from fieldfare.storage.links import Advertisement
+from fieldfare.storage.sqlite.links import SqliteLinks
 from fieldfare_lab.routing.messages import (
     Advertise,
     Publication,
@@ -66,6 +70,25 @@ def test_subscriptions_are_stored_at_no_intermediate_broker(protocol: str, store
     states = [built.broker(name).state for name in "ABC"]
     found = [sum(len(list(g.subscriptions.entries())) for g in each.groups.values()) for each in states]
     assert found == stored
+
+
+@pytest.mark.parametrize("advertised, stored", [((0, 99), 3), ((0, 20), 2), ((55, 65), 1), ((90, 99), 0)])
+def test_a_subscription_is_sent_to_the_brokers_with_intersecting_advertisements(
+    tmp_path: Path, advertised: tuple[int, int], stored: int
+) -> None:
+    """Section II: fewer are stored at a broker that advertises less; in the machine and in the service."""
+    subscriptions = {"s": (0, 50), "t": (0, 10), "u": (60, 70)}
+    built = world("ddbr", LINE, {"A": advertised})
+    for id, (low, high) in subscriptions.items():
+        built.subscribe("D", id, low, high)
+    built.done()
+    assert len(list(built.broker("A").state.groups[""].subscriptions.entries())) == stored
+    heeding = Heeding(SqliteLinks(tmp_path / "links.db"))
+    heeding.take([Advertisement("A", "default", 1, "data.n BETWEEN {} AND {}".format(*advertised))])
+    filters = [f"data.n BETWEEN {low} AND {high}" for low, high in subscriptions.values()]
+    changes = [Change(1, "default", number, text, "sql") for number, text in enumerate(filters)]
+    assert sum(heeding.needs("A", each) for each in changes) == stored
+    assert all(heeding.needs("B", each) for each in changes), "without an advertisement, all of them"
 
 
 @pytest.mark.parametrize("protocol, matchings", [("ddbr", [2, 0, 0, 1]), ("fbr", [2, 2, 2, 1])])

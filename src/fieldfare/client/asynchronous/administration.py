@@ -41,6 +41,26 @@ class AsyncAdministration(ABC):
         """
         return await self._perform(protocol.set_quotas(space, quotas))
 
+    async def advertisement(self, space: str | None = None) -> dict[str, Any]:
+        """Return the advertisement of a space at this site, and which other sites have confirmed it."""
+        return await self._perform(moving.get_advertisement(space or self.space))
+
+    async def set_advertisement(self, space: str, filter: Any, dialect: str = "sql") -> dict[str, Any]:
+        """State the advertisement of a space at this site; requires a key with the right ``admin``.
+
+        Other events are refused here, and other sites send only the filters that can match it.
+
+        Parameters
+        ----------
+        space : str
+            The space.
+        filter : str or JSON value or None
+            The filter that all events match; None for all events.
+        dialect : str
+            The filter's dialect.
+        """
+        return await self._perform(moving.set_advertisement(space, filter, dialect))
+
     async def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
         return await self._perform(figures.stats())

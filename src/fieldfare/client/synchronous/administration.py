@@ -42,6 +42,26 @@ class Administration(ABC):
         """
         return self._perform(protocol.set_quotas(space, quotas))
 
+    def advertisement(self, space: str | None = None) -> dict[str, Any]:
+        """Return the advertisement of a space at this site, and which other sites have confirmed it."""
+        return self._perform(moving.get_advertisement(space or self.space))
+
+    def set_advertisement(self, space: str, filter: Any, dialect: str = "sql") -> dict[str, Any]:
+        """State the advertisement of a space at this site; requires a key with the right ``admin``.
+
+        Other events are refused here, and other sites send only the filters that can match it.
+
+        Parameters
+        ----------
+        space : str
+            The space.
+        filter : str or JSON value or None
+            The filter that all events match; None for all events.
+        dialect : str
+            The filter's dialect.
+        """
+        return self._perform(moving.set_advertisement(space, filter, dialect))
+
     def stats(self) -> dict[str, Any]:
         """Return the service's current figures: log, lag, rates, latency."""
         return self._perform(figures.stats())

@@ -88,6 +88,11 @@ class Clusters:
         return self._brokers
 
     @property
+    def heeding(self) -> frozenset[str]:
+        """The names of the brokers that can be told what others publish."""
+        return frozenset[str]().union(*(each.heeding for each in self._topologies.values()))
+
+    @property
     def removed(self) -> frozenset[str]:
         """The names of the other brokers that were removed for good."""
         return frozenset[str]().union(*(each.removed for each in self._topologies.values()))

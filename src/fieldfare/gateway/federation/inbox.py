@@ -12,10 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from fieldfare.arrow_events.stream import is_arrow
 from fieldfare.filters import Filter
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.heeding import Heeding, parted
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
 from fieldfare.gateway.federation.retries import Retries
 from fieldfare.gateway.federation.wire import (
@@ -82,6 +85,7 @@ class Inbox:
         key_of_space: Callable[[str], str | None],
         limits: Limits,
         filter_max_bytes: int,
+        heeding: Heeding,
     ) -> None:
         self._me = clusters.name
         self._clusters = clusters
@@ -93,6 +97,7 @@ class Inbox:
         self._key_of_space = key_of_space
         self._limits = limits
         self._filter_max_bytes = filter_max_bytes
+        self._heeding = heeding
         self._producer = f"link {store.identity}"
         self._filters_held: dict[str, int] = {}
         """At least the number of filters of each broker; it is counted again where it reaches the maximum."""
@@ -160,6 +165,8 @@ class Inbox:
                 if state.is_removed or await self._hand_to_moves(each.id, entry):
                     done.append(each.id)
             elif state.is_removed or await self._apply(entry):
+                # After the filters that it needs: from here on, what it allows may be published.
+                changed[entry.source] = confirmed(state, entry)
                 done.append(each.id)
                 self.without_filters.discard(entry.source)
             else:
@@ -282,7 +289,7 @@ class Inbox:
             return True
         if entry.sequence > applied + 1:
             return False
-        filters, theirs, is_all = await asyncio.to_thread(self._compiled, entry), entry.theirs, entry.is_all
+        filters, theirs, is_all = await asyncio.to_thread(self._taken, entry), entry.theirs, entry.is_all
         last = None if broker is None else self._correspondence.last_run(broker.number)
         if theirs is not None and last is not None and theirs < last.theirs:
             logger.error("%s named revision %d after %d; ignored", entry.source, theirs, last.theirs)
@@ -299,6 +306,15 @@ class Inbox:
             number = self._correspondence.brokers[entry.source].number
             self._correspondence.add_run(Run(number, revision, theirs))
         return True
+
+    def _taken(self, entry: Interest) -> list[RemoteFilter]:
+        """Store the advertisements of a message, and return the changes of filters that can be applied.
+
+        After a kill, the message is looked at again.
+        """
+        filters, stated, _ = parted(entry.source, entry.filters)
+        self._heeding.take(stated)
+        return self._compiled(msgspec.structs.replace(entry, filters=tuple(filters)))
 
     def _compiled(self, entry: Interest) -> list[RemoteFilter]:
         """Return the changes of a message that can be applied, compiled."""
@@ -342,6 +358,12 @@ def counted(state: Correspondent, entry: Counts) -> Correspondent:
     if state.pending is not None and state.pending[1] >= entry.theirs:
         return state
     return settled(replace(state, pending=(entry.after, entry.theirs)))
+
+
+def confirmed(state: Correspondent, entry: Interest) -> Correspondent:
+    """Return a state with what a message with filters confirms, at most what its source was told."""
+    _, _, version = parted(entry.source, entry.filters)
+    return replace(state, confirmed=max(state.confirmed, min(version, state.advertised)))
 
 
 def missing(state: Correspondent) -> int:

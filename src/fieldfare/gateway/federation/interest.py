@@ -4,16 +4,20 @@ An edge broker sends the filters of its other clusters' brokers, too, as if they
 
 A broker that is new to this one first gets all current filters. Every message states up to which revision it
 is complete, so that the receiver knows for each of its own revisions as of which revision it has the filters.
+A filter that cannot match what a broker advertises is not sent to it; its removal is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from fieldfare.filters.encrypted import ENCRYPTED
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.heeding import Heeding, confirmation_of, statement_of
 from fieldfare.gateway.federation.wire import FILTERS_MAX, Destination, FilterChange, Interest
 from fieldfare.model import INTEREST, Change, space_name
 from fieldfare.storage.links import Correspondent, LinkStore, Part
@@ -35,11 +39,15 @@ class InterestSender:
         store: LinkStore,
         clusters: Clusters,
         correspondence: Correspondence,
+        advertisements: Advertisements,
+        heeding: Heeding,
     ) -> None:
         self._registry = registry
         self._store = store
         self._clusters = clusters
         self._correspondence = correspondence
+        self._advertisements = advertisements
+        self._heeding = heeding
         self.is_withdrawn = False
         """Whether other brokers are told that this one, which is leaving, has no filters."""
 
@@ -47,30 +55,60 @@ class InterestSender:
         """Send what other brokers do not know up to a revision; return whether there was anything."""
         has_sent = False
         for name in self._clusters.brokers:
-            known = self._correspondence.get(name)
-            if known.messages and known.through >= revision:
+            changes, known = self._changes(self._correspondence.get(name), revision)
+            statements, known = self._statements(known, revision)
+            pages = [*changes, *statements]
+            if not pages:
                 continue
-            pages: Iterator[Page]
-            if self.is_withdrawn:
-                if known.withdrawn:
-                    continue
-                pages = iter([((), revision)])
-                known = replace(known, withdrawn=revision, floor=known.floor if known.messages else revision)
-            elif known.withdrawn:
-                pages = first_pages(self._for(name, self._registry.versions(revision, revision)), revision)
-                known = replace(known, withdrawn=0)
-            elif known.messages:
-                changes = self._for(name, self._registry.changes(known.through, revision))
-                pages = later_pages(changes, revision)
-            else:
-                versions = self._for(name, self._registry.versions(revision, revision))
-                pages = first_pages(versions, revision)
-                known = replace(known, floor=revision)
             parts, known = self._messages(known, pages)
             self._store.add(parts, [known])
             self._correspondence.put([known])
             has_sent = True
         return has_sent
+
+    def _changes(self, known: Correspondent, revision: int) -> tuple[Iterable[Page], Correspondent]:
+        """Return what a broker does not know of the filters, and its state once that is sent."""
+        name = known.name
+        if self.is_withdrawn:
+            if known.withdrawn:
+                return (), known
+            floor = known.floor if known.messages else revision
+            return [((), revision)], replace(known, withdrawn=revision, floor=floor)
+        if known.withdrawn or not known.messages:
+            floor = known.floor if known.messages else revision
+            versions = self._for(name, self._registry.versions(revision, revision))
+            wanted = (each for each in versions if each.filter is not None)
+            return first_pages(wanted, revision), replace(known, withdrawn=0, floor=floor)
+        if known.through >= revision:
+            return (), known
+        return later_pages(self._for(name, self._registry.changes(known.through, revision)), revision), known
+
+    def _statements(self, known: Correspondent, revision: int) -> tuple[Iterable[Page], Correspondent]:
+        """Return what a broker needs by its newest advertisements, and the ones of this broker for it.
+
+        The last page of the filters confirms the advertisements. Before it, a filter that is removed can
+        match nothing that is published there, and one that is added is already part of the current ones.
+        """
+        pages: list[Iterable[Page]] = []
+        heard, revision = self._heeding.version(known.name), max(revision, known.through)
+        if heard > known.heeded:
+            if known.messages and not (self.is_withdrawn or known.withdrawn):
+                spaces = self._heeding.spaces_after(known.name, known.heeded)
+                versions = self._registry.versions(revision, revision)
+                mine = (each for each in versions if space_name(each.space) in spaces)
+                pages.append((page, None) for page, _ in first_pages(self._for(known.name, mine), revision))
+            pages.append([((confirmation_of(heard),), revision)])
+            known = replace(known, heeded=heard)
+        told, version = self._advertisements.told, self._advertisements.version
+        if version > known.advertised and not self.is_withdrawn:
+            is_heeding = known.advertised > 0 or known.name in self._clusters.heeding
+            news = [row for row in told if row.version > known.advertised] if is_heeding else []
+            if news:
+                pages.append(_paged(map(statement_of, news)))
+                # One that is told for the first time sends all filters until then.
+                confirmed = known.confirmed if known.advertised else version
+                known = replace(known, advertised=version, confirmed=confirmed)
+        return chain.from_iterable(pages), known
 
     def _for(self, name: str, changes: Iterable[Change]) -> Iterator[Change]:
         """Yield the changes that concern a broker: not those of its cluster, which it gets from there."""
@@ -79,7 +117,9 @@ class InterestSender:
         hidden = {known[each].number for each in members if each in known}
         for change in changes:
             is_of_others = change.space.startswith(INTEREST)
-            if not is_of_others or (self._clusters.is_edge and change.destination not in hidden):
+            if not is_of_others:
+                yield change if self._heeding.needs(name, change) else replace(change, filter=None)
+            elif self._clusters.is_edge and change.destination not in hidden:
                 yield change
 
     def _messages(self, known: Correspondent, pages: Iterable[Page]) -> tuple[list[Part], Correspondent]:
@@ -118,6 +158,16 @@ def later_pages(changes: Iterable[Change], revision: int) -> Iterator[Page]:
         page.append(change)
         last = at
     yield tuple(page), revision
+
+
+def _paged(changes: Iterable[FilterChange]) -> Iterator[Page]:
+    page: list[FilterChange] = []
+    for change in changes:
+        if _is_full(page):
+            yield tuple(page), None
+            page = []
+        page.append(change)
+    yield tuple(page), None
 
 
 def _matched(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:

@@ -11,11 +11,13 @@ from fieldfare.filters import compile_filter
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.departure import Departure, DepartureParts
 from fieldfare.gateway.federation.forwarder import Forwarder
+from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.linking import clusters_of, links_of
@@ -24,6 +26,7 @@ from fieldfare.gateway.federation.moving.leaving import NOTHING
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.peers import DDBR
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
@@ -50,6 +53,8 @@ class GatewayParts:
         Returns the key of a space that may get events of other brokers; None if there is none.
     delayed_records
         Returns the number of records that wait for their time.
+    delayed_ids
+        Returns the lowest and the greatest id of a space's delayed records; None without any.
     """
 
     log: EventReader
@@ -64,6 +69,7 @@ class GatewayParts:
     metrics: Metrics
     backlogs: Backlogs
     delayed_records: Callable[[], int]
+    delayed_ids: Callable[[str], tuple[int, int] | None]
 
 
 def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federation | None:
@@ -89,19 +95,15 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
     clusters = clusters_of(settings.broker_settings, store, settings.folder.root)
     _check_revision(store, registry.revision(), settings.folder.root)
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
-    inbox = _inbox_of(settings, parts, clusters, store, brokers, correspondence)
+    heeding = Heeding(store)
+    inbox = _inbox_of(settings, parts, clusters, store, brokers, correspondence, heeding)
     move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
     links, moves = links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
-    forwarder = Forwarder(
-        parts.log,
-        parts.match_log,
-        store,
-        clusters,
-        correspondence,
-        writer.floor,
-        lambda: writer.log_ends,
-    )
-    interest = InterestSender(registry, store, clusters, correspondence)
+    forwarder = _forwarder_of(parts, store, clusters, correspondence)
+    is_ddbr = settings.broker_settings.routing == DDBR
+    ids = partial(_delayed_ids, parts)
+    advertisements = Advertisements(store, clusters, correspondence, ids, is_ddbr=is_ddbr)
+    interest = InterestSender(registry, store, clusters, correspondence, advertisements, heeding)
     balancer = Balancer(move_parts, moves, links.board, settings, parts.metrics.balancing)
     departure = Departure(
         DepartureParts(
@@ -130,7 +132,24 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
         moves=moves,
         balancer=balancer,
         departure=departure,
+        advertisements=advertisements,
+        heeding=heeding,
+        filters=registry,
     )
+
+
+def _forwarder_of(
+    parts: GatewayParts, store: LinkStore, clusters: Clusters, correspondence: Correspondence
+) -> Forwarder:
+    writer, log = parts.writer, parts.log
+    return Forwarder(
+        log, parts.match_log, store, clusters, correspondence, writer.floor, lambda: writer.log_ends
+    )
+
+
+def _delayed_ids(parts: GatewayParts, space: str) -> tuple[int, int] | None:
+    key = parts.key_of_space(space)
+    return None if key is None else parts.delayed_ids(key)
 
 
 def _inbox_of(
@@ -140,6 +159,7 @@ def _inbox_of(
     store: LinkStore,
     brokers: BrokerStore,
     correspondence: Correspondence,
+    heeding: Heeding,
 ) -> Inbox:
     return Inbox(
         clusters=clusters,
@@ -151,6 +171,7 @@ def _inbox_of(
         key_of_space=parts.key_of_space,
         limits=Limits(settings.event_max_bytes),  # Other bounds held where a request was accepted.
         filter_max_bytes=settings.filter_max_bytes,
+        heeding=heeding,
     )
 
 

@@ -12,12 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fieldfare.filters import Filter
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.balancing.balancer import Balancer
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.custody import REROUTED_BATCH_SIZE, Custody, again
 from fieldfare.gateway.federation.departure import Departure
 from fieldfare.gateway.federation.forwarder import Forwarder
+from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.inbox import Inbox, missing
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.links import OUTBOXES_MAX_BYTES, Links
@@ -27,10 +30,11 @@ from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, decode_entry
 from fieldfare.gateway.problems import WriterClosed
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Offsets, Subscription
+from fieldfare.model import Offsets, Subscription, space_name
 from fieldfare.storage.brokers import BrokerStore
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import LinkStore, Part
+from fieldfare.storage.registry import SubscriptionHistory
 
 POLL_S = 0.01
 """Seconds between looks for changes of filters and for matches, while nothing was received."""
@@ -41,6 +45,9 @@ OUTBOXES_LOOK = 100
 
 CONFIRMED_S = 1.0
 """Minimum seconds between two looks at receipts."""
+
+COUNTING_S = 0.5
+"""Seconds after which no count of held-back filters is begun for a document."""
 
 AGAIN_S = 30.0
 """Seconds after which entries that are not confirmed are sent a second time after a removal."""
@@ -66,6 +73,9 @@ class Federation:
         moves: Moves,
         balancer: Balancer,
         departure: Departure,
+        advertisements: Advertisements,
+        heeding: Heeding,
+        filters: SubscriptionHistory,
     ) -> None:
         self._clusters = clusters
         self._store = store
@@ -80,6 +90,9 @@ class Federation:
         self.moves = moves
         self.balancer = balancer
         self.departure = departure
+        self.advertisements = advertisements
+        self._heeding = heeding
+        self._filters = filters
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
@@ -158,6 +171,7 @@ class Federation:
         is_idle = stamp == self._published and not self._forwarder.is_behind
         has_news = self._has_news or self._inbox.is_due
         is_due = self._forwarder.has_counts_due or self.moves.is_due or self.departure.is_due
+        is_due = is_due or self.advertisements.is_due
         if is_idle and not (has_news or is_due):
             return False
         self._has_news = False
@@ -169,6 +183,7 @@ class Federation:
         has_sent |= has_moved
         if self.departure.is_due:
             has_sent |= await self.departure.step()
+        has_sent |= await self.advertisements.settle()
         has_sent |= await self.custody.reroute()
         has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
         self._published = stamp
@@ -191,6 +206,7 @@ class Federation:
             # Before the last step: after a kill in between, the next start sends all of it again.
             await asyncio.to_thread(self._send_again, f"the broker {name} was removed")
             await asyncio.to_thread(self._store.forget, state, again)
+            self._heeding.forget(name)
             self._correspondence.put([state])
             self.links.must_reroute = True
             # An answer that was under way may have moved an entry to the copies only now.
@@ -267,18 +283,33 @@ class Federation:
         self.wake()
         return self.departure.document()
 
+    async def advertise(self, space: str, filter: Filter | None) -> dict[str, Any]:
+        """State what is published here in a space: see `Advertisements.state`."""
+        await self.advertisements.state(space, filter)
+        self.wake()
+        return self.advertisements.document(space)
+
+    async def space_removed(self, key: str) -> None:
+        """Forget the moves and the advertisement of a space that was deleted."""
+        await self.moves.space_removed(key)
+        await self.advertisements.forget(space_name(key))
+
     def document(self) -> dict[str, Any]:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()
         kept_entries, kept_bytes = self._store.kept_totals()
         rows = {row.name: row for row in self._clusters.rows}
+        revision, until_s = self._filters.revision(), time.monotonic() + COUNTING_S
         return {
             "broker": self._clusters.name,
             "routing": self.links.routing,
             "state": self.departure.state,
             "clusters": [name for name in self._clusters.names if name],
             "links": self.custody.links_document(outboxes),
-            "brokers": [self._broker(name, rows) for name in sorted({*rows, *self._correspondence.names})],
+            "brokers": [
+                self._broker(name, rows, revision, until_s)
+                for name in sorted({*rows, *self._correspondence.names})
+            ],
             "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
             "kept_entries": kept_entries,
             "kept_bytes": kept_bytes,
@@ -297,17 +328,23 @@ class Federation:
             name: self._correspondence.get(name).counts_through >= revision for name in self._clusters.brokers
         }
 
-    def _broker(self, name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
+    def _broker(self, name: str, rows: Mapping[str, Any], revision: int, until_s: float) -> dict[str, Any]:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
         found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
         found["is_removed"] = name in self._clusters.removed
         found["is_leaving"], found["is_relay"] = bool(row and row.is_leaving), bool(row and row.is_relay)
-        if name == self._clusters.name or found["is_relay"]:
-            return found | {"next_hop": self._clusters.path(name)}
+        found["next_hop"] = self._clusters.path(name)
+        if name == self._clusters.name:
+            return found | {"advertised": self.advertisements.texts()}
+        if found["is_relay"]:
+            return found
         return found | {
             "cluster": self._clusters.cluster_of(name) or None,
-            "next_hop": self._clusters.path(name),
+            "advertised": self._heeding.texts(name),
+            "held_back_filters": self._heeding.count_held_back(
+                name, revision, lambda: self._filters.versions(revision, revision), until_s
+            ),
             "filters": 0 if known is None else self._brokers.count_filters(known.number),
             "destination": None if known is None else known.number,
             "events_sent": state.events,

@@ -71,6 +71,9 @@ class Topology:
         self._relays = {row.name for row in rows if row.is_relay and row.name != name}
         if is_relay:
             self._relays.add(name)
+        self._heeding = {row.name for row in rows if row.heeds_advertisements and row.name != name}
+        if not is_relay:
+            self._heeding.add(name)
         self._identity = identity
         self._overlay = Overlay(name)
         links = {peer: Link(peer, ("",)) for peer in peers}
@@ -110,6 +113,12 @@ class Topology:
             return frozenset(self._relays)
 
     @property
+    def heeding(self) -> frozenset[str]:
+        """The names of the brokers that can be told what others publish."""
+        with self._lock:
+            return frozenset(self._heeding)
+
+    @property
     def removed(self) -> frozenset[str]:
         """The names of the other brokers that were removed for good."""
         with self._lock:
@@ -136,6 +145,7 @@ class Topology:
                     row.is_removed,
                     row.is_leaf,
                     row.name in self._relays,
+                    row.name in self._heeding,
                 )
                 for _, row in sorted(self._overlay.rows.items())
             )
@@ -246,6 +256,8 @@ class Topology:
             self._beyond.update((row.name, written[row.name].beyond) for row in newer)
             for row in newer:
                 (self._relays.add if written[row.name].is_relay else self._relays.discard)(row.name)
+                heeds = written[row.name].heeds_advertisements
+                (self._heeding.add if heeds else self._heeding.discard)(row.name)
             self._leave_removed()
             # A row of its own that is newer was written before this broker's file was restored.
             mine = [row.version for row in given if row.name == self.name]

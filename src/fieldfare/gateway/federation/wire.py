@@ -244,6 +244,9 @@ class Row(msgspec.Struct, frozen=True):
     is_relay
         The broker only passes entries on: it has no filters and events, and gets none. Brokers of earlier
         versions do not know that, and wait for its answers.
+    heeds_advertisements
+        The broker may be told what others publish, and sends them only the filters that can match it. If a
+        broker of an earlier version has left it out on the way, it is told nothing, and sends all.
     """
 
     name: _Name
@@ -255,6 +258,7 @@ class Row(msgspec.Struct, frozen=True):
     is_removed: bool = False
     is_leaving: bool = False
     is_relay: bool = False
+    heeds_advertisements: bool = False
 
 
 _Rows = Annotated[tuple[Row, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]

@@ -20,7 +20,7 @@ from fieldfare.gateway.openapi.words import (
     record,
     string,
 )
-from fieldfare.gateway.routes.brokers import BalanceBody, LeaveBody, MoveBody
+from fieldfare.gateway.routes.brokers import AdvertisementBody, BalanceBody, LeaveBody, MoveBody
 
 _LINK = record(
     {
@@ -48,6 +48,16 @@ _BROKER = record(
         "is_relay": {"type": "boolean", "description": "Whether it only passes entries on."},
         "cluster": {"type": ["string", "null"], "description": "The cluster shared with it, if it has one."},
         "next_hop": {"type": ["string", "null"], "description": "The neighbour on the shortest path to it."},
+        "advertised": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "What it publishes: a filter by space; other spaces publish everything.",
+        },
+        "held_back_filters": {
+            "type": ["integer", "null"],
+            "description": "Filters here that can match nothing of that, and are not sent to it, as counted"
+            " last; null: not counted yet.",
+        },
         "filters": integer("Filters of its subscribers that are known here."),
         "destination": {"type": ["integer", "null"], "description": "The number of its matches."},
         "events_sent": integer("Entries with events of this broker for it."),
@@ -268,8 +278,65 @@ _LEAVE: Json = path(
     ),
 )
 
+_ADVERTISED = record(
+    {
+        "space": string("Name of the space."),
+        "filter": {
+            "type": ["string", "null"],
+            "description": "The filter that all events match which are published here; null: all events.",
+        },
+        "dialect": string("The filter's dialect."),
+        "is_pending": boolean(
+            "Whether events that only this advertisement allows, not an earlier one, are still refused."
+        ),
+        "sites": {
+            "type": "object",
+            "additionalProperties": {"type": "boolean"},
+            "description": "By other broker, whether it has sent the filters that this advertisement needs.",
+        },
+    }
+)
+_ADVERTISED_EXAMPLE: Json = {
+    "space": "market",
+    "filter": "type = 'trade'",
+    "dialect": "sql",
+    "is_pending": False,
+    "sites": {"oslo": True},
+}
+_ADVERTISEMENT: Json = path(
+    "/v1/spaces/{space}/advertisement",
+    get=operation(
+        "get_advertisement",
+        "What is published in a space at this site",
+        answers=answer("The advertisement.", _ADVERTISED, _ADVERTISED_EXAMPLE),
+        problems="404",
+    ),
+    put=operation(
+        "put_advertisement",
+        "State what is published in a space at this site",
+        "Other sites send only the filters that can match it. Events that do not match it are refused from"
+        " now on (400, `not-advertised`); what only a wider one allows is refused (503,"
+        " `advertisement-pending`) until all other sites have sent the filters that it needs.",
+        takes=body(
+            described(AdvertisementBody, filter={"description": "The filter; null for all events."}),
+            {"filter": "type = 'trade'"},
+        ),
+        answers={
+            "200": answer("The advertisement.", _ADVERTISED, _ADVERTISED_EXAMPLE),
+            "503": problem("This broker is leaving."),
+            "409": problem(
+                "The routing is not ddbr or the space is encrypted (`cannot-advertise`); too many changes are"
+                " not confirmed (`advertisement-pending`), or too many spaces advertise"
+                " (`too-many-advertisements`)."
+            ),
+        },
+        problems="400 404",
+    ),
+)
+
 BROKERS: Json = {
     **_MOVES,
+    **_ADVERTISEMENT,
     **_BALANCE,
     **_LEAVE,
     **path(

@@ -209,6 +209,10 @@ class Delayed:
             self._users.discard(space)
         return len(found)
 
+    def ids(self, space: str) -> tuple[int, int] | None:
+        """Return the lowest and the greatest id of a space's delayed records; None if it has none. Blocks."""
+        return self._store.ids(space)
+
     def forget(self) -> None:
         """Forget old duplicate marks. Blocks: do not call it on the event loop."""
         self._store.forget(_now_ms() - SEEN_MS, FORGOTTEN_BATCH_SIZE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from fieldfare.gateway.admission.bodies import Bodies, drain
 from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
+from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -54,6 +56,22 @@ class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
+class AdvertisementBody(msgspec.Struct, forbid_unknown_fields=True):
+    """An advertisement: which events are published in a space at this site.
+
+    Attributes
+    ----------
+    filter
+        The filter that all events match; None for all events.
+    dialect
+        The filter's dialect.
+    """
+
+    filter: Any
+    dialect: str = "sql"
+
+
+_advertisement_body = msgspec.json.Decoder(AdvertisementBody)
 _leave_body = msgspec.json.Decoder(LeaveBody)
 _balance_body = msgspec.json.Decoder(BalanceBody)
 _move_body = msgspec.json.Decoder(MoveBody)
@@ -66,6 +84,7 @@ class BrokerRoutes:
     federation: Federation | None
     bodies: Bodies
     subscriptions: Subscriptions
+    filter_max_bytes: int
 
     async def post_entries(self, request: Request) -> Response:
         """Store a batch of a neighbour's entries; the answer acknowledges what is stored."""
@@ -100,6 +119,33 @@ class BrokerRoutes:
             await self.subscriptions.get(space, id)
             raise HttpProblem(404, "no-move", f"The subscription {id[:128]!r} has not been moved.")
         return json_response(state)
+
+    async def get_advertisement(self, request: Request) -> Response:
+        """Return what is published in a space at this site, and which other sites have confirmed it."""
+        space = request.path_params["space"]
+        federation = self._federation()
+        self.subscriptions.check_space(space)
+        return json_response(federation.advertisements.document(space))
+
+    async def put_advertisement(self, request: Request) -> Response:
+        """State what is published in a space at this site."""
+        space = request.path_params["space"]
+        federation = self._federation()
+        key = self.subscriptions.check_space(space)
+        body = await self.bodies.read_json(request, _advertisement_body, BODY_MAX_BYTES)
+        filter = None
+        if body.filter is not None:
+            if self.subscriptions.encryption(key) is not None:
+                detail = "The space is encrypted, and its events stay at their site."
+                raise HttpProblem(409, "cannot-advertise", detail)
+            found = await asyncio.to_thread(compile_checked, body.filter, body.dialect, self.filter_max_bytes)
+            if isinstance(found, RefusedFilter):
+                raise HttpProblem(
+                    400, "bad-filter", **found.document(), title="The advertisement was refused"
+                )
+            filter = found
+        with self.subscriptions.gate.entered():
+            return json_response(await federation.advertise(space, filter))
 
     async def get_balance(self, request: Request) -> Response:
         """Return the loads of all brokers, and what this one would do about its own; it does nothing."""

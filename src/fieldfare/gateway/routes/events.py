@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.admission.request_guard import header
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.in_order import RecordOutOfOrder
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
@@ -26,7 +28,7 @@ from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, Decod
 from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.tracing import Tracer
+from fieldfare.gateway.tracing import Marks, Tracer
 from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.model import space_name
 from fieldfare.storage.delayed import StoredDelayed
@@ -44,7 +46,7 @@ _TOO_LARGE = f"Send fewer events at once. {CLAIM_CHECK}"
 
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
-    """The route that publishes events."""
+    """The route that publishes events; `advertisements` is None in a service without other sites."""
 
     subscriptions: Subscriptions
     appender: Appender
@@ -57,6 +59,7 @@ class EventRoutes:
     delayed: Delayed
     limits: Limits
     delay_max_s: float
+    advertisements: Advertisements | None
 
     async def publish(self, request: Request) -> Response:
         """Append the events of one request as one record."""
@@ -128,11 +131,7 @@ class EventRoutes:
         try:
             storing, expecting = self.quotas.storing, self.matching_time.expecting
             with storing(space, size_bytes) as stored, expecting(space, size_bytes) as expected:
-                place = await (
-                    self.appender.append(record, marks=marks)
-                    if due_ms is None
-                    else self._store_delayed(record, due_ms)
-                )
+                place = await self._store(name, decoded, record, due_ms, marks)
                 stored.is_kept = not place.duplicate
                 if place.duplicate:
                     self.metrics.duplicates.inc()
@@ -146,7 +145,9 @@ class EventRoutes:
         except Exception as error:
             is_told_at_once = isinstance(error, RecordOutOfOrder) and not error.has_waited
             # A request that came too early, or found no room, is not charged, as it will be sent again. One
-            # refused at once as out of order is: else repeating it would make the service work for free.
+            # refused at once as out of order is: else repeating it would make the service work for free. So
+            # is one whose events are not advertised.
+            is_told_at_once |= isinstance(error, HttpProblem) and error.status == 400
             if not is_told_at_once:
                 self.quotas.give_back(space, time.monotonic(), **spent)
             if isinstance(error, RecordOutOfOrder):
@@ -159,6 +160,17 @@ class EventRoutes:
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
+
+    async def _store(
+        self, name: str, decoded: DecodedEvents, record: NewRecord, due_ms: int | None, marks: Marks | None
+    ) -> Appended | StoredDelayed:
+        """Append a record, or store it until its due time, if its space advertises its events."""
+        with nullcontext() if self.advertisements is None else self.advertisements.entered():
+            if self.advertisements is not None:
+                await self.advertisements.check(name, decoded)
+            if due_ms is None:
+                return await self.appender.append(record, marks=marks)
+            return await self._store_delayed(record, due_ms)
 
     async def _store_delayed(self, record: NewRecord, due_ms: int) -> StoredDelayed:
         """Store a record until its due time."""

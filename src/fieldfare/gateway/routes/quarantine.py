@@ -13,14 +13,16 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.events import DecodedEvents
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import Position, space_name
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventLog, NewRecord, Record
+from fieldfare.storage.event_log import Appended, EventLog, NewRecord, Record
 from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord, brief
 
 _NO_HEADER = "\u26a0"
@@ -39,6 +41,7 @@ class QuarantineRoutes:
     writer: Writer
     load: Load
     metrics: Metrics
+    advertisements: Advertisements | None
 
     async def list_quarantine(self, request: Request) -> Response:
         """List the quarantined records of the spaces that the caller manages, with reasons, oldest first."""
@@ -84,7 +87,7 @@ class QuarantineRoutes:
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
         try:
             with self.subscriptions.gate.entered():
-                made = await self.writer.append(again)
+                made = await self._append(again)
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
         if not made.duplicate:
@@ -92,6 +95,15 @@ class QuarantineRoutes:
         await asyncio.to_thread(self.quarantine.remove, *place)
         document = {"partition": made.partition, "offset": made.offset, "count": made.count}
         return json_response(document | {"stamp": made.stamp, "duplicate": made.duplicate})
+
+    async def _append(self, record: NewRecord) -> Appended:
+        """Append a record, if its space still advertises its events."""
+        if self.advertisements is None:
+            return await self.writer.append(record)
+        with self.advertisements.entered():
+            events = DecodedEvents(bytes(record.payload), range(record.count))
+            await self.advertisements.check(space_name(record.space), events)
+            return await self.writer.append(record)
 
     def _may(self, caller: Caller, record: QuarantinedRecord) -> bool:
         """Whether a caller manages a record's space; only admins see the records of a deleted space."""

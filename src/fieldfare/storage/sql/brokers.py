@@ -116,7 +116,14 @@ class SqlBrokers(SqlRegistry):
             changes = [_change(broker.number, each) for each in filters]
             batch = ChangeBatch(ends, now_ms, self.standing(connection, changes), counters[REVISION], number)
             for change in changes:
-                batch.apply(change)
+                known = batch.standing.get((change.space, change.id))
+                # One that is sent again for an advertisement keeps its version.
+                if not (
+                    isinstance(change, Put)
+                    and known is not None
+                    and (known.filter, known.dialect) == (change.filter, change.dialect)
+                ):
+                    batch.apply(change)
             write_batch(connection, batch, counters)
             connection.execute(sa.delete(_brokers).where(_brokers.c.name == name))
             row = {"name": name, "number": broker.number, "sequence": sequence}

@@ -216,6 +216,15 @@ class SqliteDelayed:
             ).fetchall()
         return [Waiting(*row) for row in rows]
 
+    def ids(self, space: str) -> tuple[int, int] | None:
+        with self._explained():
+            low, high = (
+                self._connections.reader()
+                .execute("SELECT min(id), max(id) FROM delayed WHERE space = ?", (space,))
+                .fetchone()
+            )
+        return None if low is None else (low, high)
+
     def held(self) -> dict[str, tuple[int, int]]:
         with self._explained():
             rows = self._connections.reader().execute(

@@ -1,7 +1,8 @@
 """The links of a broker in one SQLite file.
 
 ``outbox`` has a row per entry and neighbour: `number` is set at the first transmission; what is kept of an
-acknowledged entry is in the tables of `storage.sqlite.kept`. ``inbox`` holds
+acknowledged entry is in the tables of `storage.sqlite.kept`, and what brokers publish in that of
+`storage.sqlite.advertisements`. ``inbox`` holds
 entries for this broker until they are processed; ids are never used twice. ``peers`` has a row per neighbour,
 ``correspondents`` one per other broker, ``places`` the cursors of the forwarder, and ``own`` the identity.
 Rows have a checksum (see `storage.checksums`). A corrupt entry is noted, and sent on as a `LOST` one, so that
@@ -27,8 +28,17 @@ import msgspec
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.errors import DiskFullError, FormatError, StorageError
-from fieldfare.storage.links import KEPT_MAX_BYTES, Correspondent, Inbound, Kept, Outbox, Owed, Part
-from fieldfare.storage.sqlite import kept
+from fieldfare.storage.links import (
+    KEPT_MAX_BYTES,
+    Advertisement,
+    Correspondent,
+    Inbound,
+    Kept,
+    Outbox,
+    Owed,
+    Part,
+)
+from fieldfare.storage.sqlite import advertisements, kept
 from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
 from fieldfare.storage.sqlite.rebuild import note_structure
 
@@ -105,7 +115,7 @@ class SqliteLinks:
                     f"{self.path} holds no links of format {FORMAT}, but format {kind[1]} of application"
                     f" {kind[0]:#x}: restore the file, or start the fieldfare that wrote it"
                 )
-            for statement in kept.SCHEMA:
+            for statement in (*kept.SCHEMA, advertisements.SCHEMA):
                 connection.execute(statement)
             self._identity = str(self._own(connection)[0])
             _, self._kept_bytes = kept.totals(connection)
@@ -145,11 +155,14 @@ class SqliteLinks:
         """Return a row without its checksum; StorageError if it has changed on the disk."""
         *values, expected = row
         if checksum(*values) != expected:
-            raise StorageError(
-                f"{self.path}: a row has changed on the disk, and the links cannot go on without it: restore"
-                " the file from a backup, or give the broker another name and remove the file"
-            )
+            raise self._corrupt()
         return tuple(values)
+
+    def _corrupt(self) -> StorageError:
+        return StorageError(
+            f"{self.path}: a row has changed on the disk, and the links cannot go on without it: restore"
+            " the file from a backup, or give the broker another name and remove the file"
+        )
 
     def meet(self, peer: str, identity: str) -> bool:
         with self._writing() as connection:
@@ -316,6 +329,7 @@ class SqliteLinks:
                     connection.execute(_MARK, (id, again(entry)))
             connection.execute("UPDATE outbox SET peer = '', number = NULL WHERE peer = ?", (state.name,))
             size_bytes = kept.forget(connection, state.name)
+            advertisements.forget(connection, state.name)
             self._set(connection, [state])
         self._count_kept(-size_bytes)
 
@@ -348,6 +362,17 @@ class SqliteLinks:
         with self._writing() as connection:
             connection.executemany("DELETE FROM inbox WHERE id = ?", [(id,) for id in ids])
             self._set(connection, changed)
+
+    def advertisements(self) -> list[Advertisement]:
+        with self._reading() as connection:
+            found, is_corrupt = advertisements.read(connection)
+        if is_corrupt:
+            raise self._corrupt()
+        return found
+
+    def advertise(self, broker: str, space: str, rows: Sequence[Advertisement]) -> None:
+        with self._writing() as connection:
+            advertisements.put(connection, broker, space, rows)
 
     def outboxes(self) -> Mapping[str, Outbox]:
         with self._reading() as connection:

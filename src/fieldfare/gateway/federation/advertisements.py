@@ -1,0 +1,318 @@
+"""Advertisements of this site: what is published here, by space, and from when on that counts.
+
+    stated ──▶ counts for publishers ──▶ told to other sites ──▶ confirmed by all ──▶ earlier ones are dropped
+
+Others send only the filters that can match an event which is advertised. So an event is refused unless it
+matches the newest advertisement of its space and all earlier ones that another site may still go by: a
+narrower one counts at once, a wider one when every other site has sent the filters that it needs.
+
+A narrower one is told once no event that was accepted before waits to be appended. It gets its version then:
+versions increase in the order in which advertisements are told, over all spaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from fieldfare.filters import Filter
+from fieldfare.filters.covering import covers, region_of
+from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, SPACES_MAX, compiled
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.events import INLINE_BYTES, DecodedEvents
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.links import Advertisement, LinkStore
+
+UNCONFIRMED_MAX = 16
+"""Maximum advertisements of a space that are not dropped; a further change is refused (409)."""
+
+LOOK_S = 0.5
+"""Minimum seconds between two looks at the delayed events that a narrower advertisement waits for."""
+
+RETRY_AFTER_S = 1
+"""Seconds after which a publisher repeats a request that waits for a wider advertisement."""
+
+SHOWN_MAX = 1_000
+"""Maximum characters of an advertisement in the answer to a publisher."""
+
+_event = msgspec.json.Decoder(dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """An advertisement with its compiled filter; None for everything."""
+
+    row: Advertisement
+    filter: Filter | None
+
+
+class Advertisements:
+    """The advertisements of this site. Used on the event loop, except for `told` and `version`.
+
+    Parameters
+    ----------
+    delayed_ids
+        Returns the lowest and the greatest id of the delayed records of a space, by name; None without any.
+    is_ddbr
+        Whether the routing is `ddbr`; with another one, nothing can be advertised.
+    """
+
+    def __init__(
+        self,
+        store: LinkStore,
+        clusters: Clusters,
+        correspondence: Correspondence,
+        delayed_ids: Callable[[str], tuple[int, int] | None],
+        *,
+        is_ddbr: bool = True,
+    ) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._correspondence = correspondence
+        self._delayed_ids = delayed_ids
+        self._is_ddbr = is_ddbr
+        self._lock = asyncio.Lock()
+        self._open = set[object]()
+        self._stated: dict[str, tuple[Stated, ...]] = {}
+        self._before: dict[str, frozenset[object]] = {}
+        """By space with an advertisement that is not told: the requests that it waits for."""
+        self._delayed: dict[str, int] = {}
+        """By space whose requests have ended: the greatest id of a delayed record that it waits for."""
+        self._look_s = 0.0
+        for row in store.advertisements():
+            if not row.broker:
+                found = self._stated.get(row.space, ())
+                self._stated[row.space] = (*found, Stated(row, _filter_of(row)))
+        # One that is not told has version 0, and is the newest.
+        for space, all_of in self._stated.items():
+            self._stated[space] = tuple(sorted(all_of, key=lambda each: each.row.version or 1 << 63))
+        self._before = {space: frozenset() for space in self._stated if not self._is_told(space)}
+        told = [correspondence.get(name).advertised for name in correspondence.names]
+        self._version = max(
+            [0, *told, *(each.row.version for some in self._stated.values() for each in some)]
+        )
+        self.told: tuple[Advertisement, ...] = ()
+        """The newest advertisement of each space that others may be told."""
+        self._refresh()
+
+    @property
+    def version(self) -> int:
+        """The greatest version of those that others may be told."""
+        return self._version
+
+    def _is_told(self, space: str) -> bool:
+        return self._stated[space][-1].row.version > 0
+
+    def _refresh(self) -> None:
+        newest = (
+            max((each.row for each in some), key=lambda row: row.version) for some in self._stated.values()
+        )
+        self.told = tuple(row for row in newest if row.version and self._is_ddbr)
+
+    # Publishers
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Count a request that publishes: one of its events may be appended until it has ended.
+
+        A cancelled one does not end here: its events may be appended all the same.
+        """
+        token = object()
+        self._open.add(token)
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._open.discard(token)
+            raise
+        self._open.discard(token)
+
+    async def check(self, space: str, events: DecodedEvents) -> None:
+        """Check the events of a request, within `entered`.
+
+        Raises
+        ------
+        HttpProblem
+            400 for an event that is not advertised; 503 for one that is as soon as other sites know it.
+        """
+        stated = self._stated.get(space)
+        if stated is None:
+            return
+        if len(events.payload) <= INLINE_BYTES:
+            _check(stated, events)
+        else:
+            await asyncio.to_thread(_check, stated, events)
+
+    # Operators
+
+    async def state(self, space: str, filter: Filter | None) -> None:
+        """State that only events which match a filter are published in a space; None for all events.
+
+        Raises
+        ------
+        HttpProblem
+            400 for a filter that is too long, 409 for too many advertisements or changes, or another routing.
+        """
+        if not self._is_ddbr and filter is not None:
+            detail = "Advertisements need the routing ddbr: an edge between clusters does not know them."
+            raise HttpProblem(409, "cannot-advertise", detail)
+        if filter is not None and len(filter.text.encode("utf-8", "surrogatepass")) > ADVERTISEMENT_MAX_BYTES:
+            detail = f"The advertisement has more than {ADVERTISEMENT_MAX_BYTES} bytes: state less exactly."
+            raise HttpProblem(400, "bad-filter", detail)
+        async with self._lock:
+            known = self._stated.get(space, ())
+            newest = known[-1].filter if known else None
+            if (newest and (newest.text, newest.dialect)) == (filter and (filter.text, filter.dialect)):
+                return
+            told = [each for each in known if each.row.version]
+            if len(told) >= UNCONFIRMED_MAX and filter is not None:
+                detail = (
+                    f"Other sites have not confirmed {len(told)} changes of this advertisement: try later."
+                )
+                raise HttpProblem(409, "advertisement-pending", detail)
+            if not known and len(self._stated) >= SPACES_MAX:
+                detail = f"A site has at most {SPACES_MAX} spaces with an advertisement."
+                raise HttpProblem(409, "too-many-advertisements", detail)
+            text, dialect = (None, "sql") if filter is None else (filter.text, filter.dialect)
+            stated = (*told, Stated(Advertisement("", space, 0, text, dialect), filter))
+            await self._put(space, stated)
+            # From here on it counts for publishers.
+            self._delayed.pop(space, None)
+            self._before[space] = frozenset(self._open)
+
+    async def forget(self, space: str) -> None:
+        """Forget the advertisement of a space that was deleted: another one of its name starts without."""
+        if space in self._stated:
+            await self.state(space, None)
+
+    async def _put(self, space: str, stated: Sequence[Stated]) -> None:
+        await asyncio.to_thread(self._store.advertise, "", space, [each.row for each in stated])
+        if stated:
+            self._stated[space] = tuple(stated)
+        else:
+            self._stated.pop(space, None)
+        self._refresh()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether an advertisement may be told now to others."""
+        return bool(self._before) and time.monotonic() >= self._look_s
+
+    async def settle(self) -> bool:
+        """Let others be told what no accepted event contradicts, and drop what all have confirmed."""
+        has_changed = False
+        async with self._lock:
+            for space in list(self._before):
+                if await self._may_tell(space):
+                    *told, last = self._stated[space]
+                    row = replace(last.row, version=self._version + 1)
+                    await self._put(space, (*told, replace(last, row=row)))
+                    self._version += 1
+                    del self._before[space]
+                    self._delayed.pop(space, None)
+                    has_changed = True
+            through = self._confirmed()
+            for space, stated in list(self._stated.items()):
+                left = _still_needed(stated, through)
+                if len(left) < len(stated):
+                    await self._put(space, left)
+                    has_changed = True
+        return has_changed
+
+    async def _may_tell(self, space: str) -> bool:
+        """Return whether all events that were accepted match the newest advertisement, or are stored."""
+        *earlier, last = self._stated[space]
+        if last.filter is None:
+            return True
+        region = region_of(last.filter)
+        if any(each.filter is not None and covers(region, region_of(each.filter)) for each in earlier):
+            return True
+        if not self._before[space].isdisjoint(self._open):
+            return False
+        self._look_s = time.monotonic() + LOOK_S
+        ids = await asyncio.to_thread(self._delayed_ids, space)
+        if space not in self._delayed:
+            self._delayed[space] = 0 if ids is None else ids[1]
+        return ids is None or ids[0] > self._delayed[space]
+
+    def _confirmed(self) -> int:
+        """Return the version up to which all other sites have confirmed."""
+        known = map(self._correspondence.get, self._clusters.brokers)
+        return min((each.confirmed for each in known if each.advertised), default=self._version)
+
+    def document(self, space: str) -> dict[str, Any]:
+        """Return the newest advertisement of a space, and whether it counts."""
+        stated = self._stated.get(space, ())
+        row = stated[-1].row if stated else Advertisement("", space, self._confirmed(), None)
+        return {
+            "space": space,
+            "filter": row.filter,
+            "dialect": row.dialect,
+            "is_pending": len(stated) > 1,
+            "sites": {
+                name: not known.advertised or 0 < row.version <= known.confirmed or not stated
+                for name in self._clusters.brokers
+                if (known := self._correspondence.get(name))
+            },
+        }
+
+    def texts(self) -> dict[str, str]:
+        """Return the newest advertisement of each space that has one."""
+        newest = {space: some[-1].row.filter for space, some in list(self._stated.items())}
+        return {space: text for space, text in sorted(newest.items()) if text is not None}
+
+
+def _still_needed(stated: tuple[Stated, ...], through: int) -> tuple[Stated, ...]:
+    """Return the advertisements of a space that another site may still go by, and the newest.
+
+    `through` is the version up to which all other sites send the filters that are needed.
+    """
+    first = 0
+    while first + 1 < len(stated) and 0 < stated[first + 1].row.version <= through:
+        first += 1
+    left = stated[first:]
+    is_over = len(left) == 1 and left[0].filter is None and 0 < left[0].row.version <= through
+    return () if is_over else left
+
+
+def _filter_of(row: Advertisement) -> Filter | None:
+    if row.filter is None:
+        return None
+    found = compiled(row.filter, row.dialect)
+    if found is None:
+        raise StorageError(f"the advertisement of the space {row.space!r} is not valid: {row.filter[:80]!r}")
+    return found
+
+
+def _check(stated: Sequence[Stated], events: DecodedEvents) -> None:
+    """Raise a problem for the first event that is not advertised, or else for the first that must wait."""
+    newest, waits = stated[-1].filter, None
+    earlier = [each.filter for each in stated[:-1] if each.filter is not None]
+    for index, line in zip(events.accepted, all_lines(events.payload), strict=True):
+        event = _event.decode(line)
+        if newest is not None and not newest.matches(event):
+            shown = newest.text[:SHOWN_MAX]
+            detail = (
+                f"Event {index} of the request does not match what the space advertises at this site:"
+                f" {shown}. Nothing was appended."
+            )
+            raise HttpProblem(400, "not-advertised", detail, index=index, advertisement=shown)
+        if waits is None and not all(each.matches(event) for each in earlier):
+            waits = index
+    if waits is not None:
+        detail = (
+            f"Event {waits} of the request matches an advertisement that not all other sites have confirmed."
+            " Nothing was appended. Repeat the request."
+        )
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        raise HttpProblem(503, "advertisement-pending", detail, headers=headers, index=waits)
