@@ -1,7 +1,7 @@
 // Client for fieldfare: publish CloudEvents, subscribe with filters over any of their fields.
 
 import { Publisher } from "./publisher.js";
-import { Connection, defined } from "./requests.js";
+import { Connection, defined, segment } from "./requests.js";
 import { Message, Settling, Subscriber } from "./subscriber.js";
 
 export { EventRefused, NotAcknowledged, Publisher, QueueFull } from "./publisher.js";
@@ -105,10 +105,10 @@ export class Client {
   }
 
   #subscriptions() {
-    return `/v1/spaces/${encodeURIComponent(this.space)}/subscriptions`;
+    return `/v1/spaces/${segment(this.space)}/subscriptions`;
   }
 
   #subscription(id) {
-    return `${this.#subscriptions()}/${encodeURIComponent(id)}`;
+    return `${this.#subscriptions()}/${segment(id)}`;
   }
 }

@@ -1,6 +1,6 @@
 // Publishing in batches: each request has a number, so that repeating it after a lost answer doubles nothing.
 
-import { ApiError, FieldfareError, isTemporary, pause, pauseMs, randomId } from "./requests.js";
+import { ApiError, FieldfareError, isTemporary, pause, pauseMs, randomId, segment } from "./requests.js";
 
 const encoder = new TextEncoder();
 
@@ -31,7 +31,7 @@ export class Publisher {
 
   constructor(connection, space, settings = {}) {
     this.#connection = connection;
-    this.#path = `/v1/spaces/${encodeURIComponent(space)}/events`;
+    this.#path = `/v1/spaces/${segment(space)}/events`;
     this.#settings = { maxEvents: 1000, maxBytes: 1 << 20, queueMax: 100_000, retryForS: 120, ...settings };
   }
 
@@ -94,7 +94,7 @@ export class Publisher {
       "Fieldfare-Sequence": String(this.#sequence++),
     };
     const body = joined(batch);
-    const until = Date.now() + 1000 * this.#settings.retryForS;
+    const until = performance.now() + 1000 * this.#settings.retryForS;
     for (let attempt = 0; ; attempt += 1) {
       try {
         settle(batch, await this.#connection.call("POST", this.#path, { body, headers }));
@@ -109,7 +109,7 @@ export class Publisher {
         }
         const waitMs = pauseMs(attempt, error);
         if (!isTemporary(error)) return rejectAll(batch, error);
-        if (Date.now() + waitMs > until) {
+        if (performance.now() + waitMs > until) {
           const reason = `not acknowledged within ${this.#settings.retryForS} s`;
           return rejectAll(batch, new NotAcknowledged(reason, { cause: error }));
         }

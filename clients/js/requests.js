@@ -30,24 +30,25 @@ export class ConnectionFailed extends FieldfareError {}
 const TEMPORARY = new Set([408, 429, 500, 502, 503, 504]);
 const PAUSE_MIN_MS = 100;
 const PAUSE_MAX_MS = 15_000;
+const TIMER_MAX_MS = 2 ** 31 - 1; // A timer of more fires at once.
 
 /** Whether the same request may succeed later. */
 export function isTemporary(error) {
   return error instanceof ConnectionFailed || (error instanceof ApiError && TEMPORARY.has(error.status));
 }
 
-/** The pause before attempt `attempt` + 1, in ms: as the service asks, else random and doubling. */
+/** The pause before attempt `attempt` + 1, in ms: what the service asks for, and a random time, which doubles. */
 export function pauseMs(attempt, error) {
-  if (error instanceof ApiError && error.retryAfterS !== undefined) return 1000 * error.retryAfterS;
+  const asked = error instanceof ApiError ? (error.retryAfterS ?? 0) : 0;
   const most = Math.min(PAUSE_MAX_MS, PAUSE_MIN_MS * 2 ** Math.min(attempt, 16));
-  return most / 2 + (Math.random() * most) / 2;
+  return 1000 * asked + most / 2 + (Math.random() * most) / 2;
 }
 
 /** Wait, or until a signal is aborted. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, Math.min(ms, TIMER_MAX_MS));
     function done() {
       clearTimeout(timer);
       signal?.removeEventListener("abort", done);
@@ -118,6 +119,12 @@ async function readError(response) {
 /** The members of an object that have a value. */
 export function defined(values) {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}
+
+/** A name as a segment of a path. "." and ".." would be resolved: what is meant for a subscription, done to its space. */
+export function segment(name) {
+  if (name === "." || name === "..") throw new TypeError(`${name} is no name or id`);
+  return encodeURIComponent(name);
 }
 
 /** A random id; pages without TLS have no `crypto.randomUUID`. */

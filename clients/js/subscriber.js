@@ -160,7 +160,9 @@ export class Subscriber {
     try {
       const headers = { Accept: "text/event-stream" };
       const path = `${this.#path}/stream?${this.#query}`;
-      const response = await this.#connection.open("GET", path, { headers, signal: silence.signal });
+      const timer = setTimeout(end, SILENT_MS);
+      const opened = this.#connection.open("GET", path, { headers, signal: silence.signal });
+      const response = await opened.finally(() => clearTimeout(timer));
       for await (const text of texts(response.body, end)) {
         const message = this.#read(text);
         if (message) yield message;

@@ -155,3 +155,14 @@ def test_vanished_rows_keys_and_dead_letters_are_read(data: Path) -> None:
     for what in ("the API key", "the dead letter 0-5-0", "rows have vanished"):
         assert any(what in said for said in found), (what, found)
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("name", ["log.db", "registry.db", "delayed.db"])
+def test_an_empty_database_is_no_older_one(data: Path, name: str) -> None:
+    """It said that a start brings the file up to date: that begins an empty log."""
+    path = data / name
+    path.write_bytes(b"")
+    for other in ("-wal", "-shm"):
+        Path(f"{path}{other}").unlink(missing_ok=True)
+    (finding,) = (each for each in examined(data, 1) if each["file"] == str(path))
+    assert "is empty" in finding["what"] and finding["to_do"].startswith("restore it from a backup")

@@ -74,7 +74,7 @@ class Running:
 
 def wait_until_matched(service: Service, runs: list[Running]) -> None:
     matches, until_s = open_match_log(service.folder.matches_url), time.monotonic() + DEADLINE_S
-    while matches.partition(0).end() < len(service.records):
+    while matches.partition(0).end(service.log.start()) < len(service.records):
         assert time.monotonic() < until_s
         for each in runs:
             if each.error is not None:
@@ -252,6 +252,80 @@ def test_a_task_that_hung_writes_nothing_that_was_matched_meanwhile(
     hung.end()
     assert {path: path.read_bytes() for path in service.folder.matches.rglob("*.arrow")} == before
     service.check()
+
+
+def test_a_task_that_hung_takes_no_other_index_for_the_one_that_it_opened(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index was lost, and built again until it had a manifest of the same number."""
+    hangs, goes_on = threading.Event(), threading.Event()
+    late: list[Any] = []
+    real = following.is_behind
+
+    def hang(*arguments: Any) -> bool:
+        if threading.current_thread() in late and not goes_on.is_set():
+            hangs.set()
+            assert goes_on.wait(DEADLINE_S)
+        return real(*arguments)
+
+    monkeypatch.setattr(following, "is_behind", hang)
+    hung = Running(service)
+    wait_until_matched(service, [hung])
+    number = hung.matcher.opened.covering(0)
+    late.append(hung._thread)
+    service._change()
+    service.stamp = service.registry.revision()
+    service._publish()
+    assert hangs.wait(DEADLINE_S)
+    other = Running(service)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [other])
+    other.end()
+    nothing = compile_filter("data.none < 0").compiled
+    for space, id in list(service.numbers):
+        service.registry.apply([Put(space, id, "data.none < 0", "sql", nothing)], ends_of(service.log), 0)
+    service.registry.purge(service.registry.revision())
+    shutil.rmtree(service.folder.index)
+    while bring_index_up_to_date(service.folder).number < number:
+        service.registry.apply([Put("default", "new", "data.none < 0", "sql", nothing)], (0,), 0)
+    goes_on.set()
+    hung.end()
+    service.check()
+
+
+@pytest.mark.parametrize(
+    ("owner", "place"), [(following, "is_behind"), (following._Followed, "skip_matched")]
+)
+def test_a_task_that_hung_goes_on_behind_what_retention_removed(
+    service: Service, owner: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others matched its records, and they are removed: its failure stopped matching for a while."""
+    hangs, goes_on = threading.Event(), threading.Event()
+    real = getattr(owner, place)
+
+    def hang(*arguments: Any) -> Any:
+        if not hangs.is_set():
+            hangs.set()
+            assert goes_on.wait(DEADLINE_S)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, place, hang)
+    hung = Running(service)
+    assert hangs.wait(DEADLINE_S)
+    other = Running(service)
+    service.live_a_little(10)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [other])
+    kept_from = len(service.records) - 1
+    service.log.trim(kept_from)
+    open_match_log(service.folder.matches_url).partition(0).trim(kept_from)
+    oldest = min(path.name for path in service.folder.matches.rglob("*.arrow"))
+    other.end()
+    goes_on.set()
+    service._publish()
+    wait_until_matched(service, [hung])
+    hung.end()
+    assert min(path.name for path in service.folder.matches.rglob("*.arrow")) == oldest
 
 
 class FakeContext:

@@ -1,13 +1,14 @@
 """The service's processes on a machine that is simulated: their own code, other threads, clocks and disks.
 
 The gateway is all there, from its ASGI application down, and so is the indexer. Of the pipeline there is what
-plans batches, matches ranges, recovers, and looks at the past; `run_tasks` stands in the place of Spark.
+plans batches, matches ranges, recovers, and looks at the past; `start_tasks` stands in the place of Spark.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -48,7 +49,7 @@ from fieldfare.runtimes.spark import (
 from fieldfare.runtimes.spark import (
     following as spark_following,
 )
-from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.storage.errors import StorageError
 
@@ -456,15 +457,23 @@ class Task:
         self._over.wait()
 
 
-def run_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> None:
-    """What Spark does with a batch: all pieces at a time; the first that fails is told of."""
-    tasks = [Task(machine, process, work) for work in works]
+def start_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> list[Task]:
+    """Begin the tasks of a job of Spark's, all at a time."""
+    return [Task(machine, process, work) for work in works]
+
+
+def finish_tasks(machine: Machine, tasks: Sequence[Task]) -> None:
+    """Wait for a job's tasks; the first that has failed is told of."""
     for task in tasks:
         task.join()
     machine.tasks = [task for task in machine.tasks if not task.is_over]
     for task in tasks:
         if task.error is not None:
             raise TaskError(f"{type(task.error).__name__}: {task.error}") from task.error
+
+
+def run_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> None:
+    finish_tasks(machine, start_tasks(machine, process, works))
 
 
 def run_driver(machine: Machine, process: Process) -> None:
@@ -495,28 +504,45 @@ def _run_loops(machine: Machine, process: Process, recovers: recovery.Recovery) 
 
 
 def _run_loop(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
-    """What `runtimes.spark.match_loop` does: batches while much waits, otherwise following tasks."""
-    planner = batch_planner.BatchPlanner(machine.disk.folder, BATCHES)
-    start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
-    workers = [range_task.RangeMatcher(machine.disk.folder, lambda: 0.0) for _ in range(2)]
-    follows = machine.steps.random.random() < 0.5  # on a cluster no task does
+    """What `runtimes.spark.match_loop` does: batches while much waits, otherwise following tasks.
 
-    def match(ranges: list[tuple[int, int, int]], manifest: int) -> None:
+    If a batch fails while the next one is under way, the tasks of that one go on beside the next loop.
+    """
+    random, folder = machine.steps.random, machine.disk.folder
+    planner = batch_planner.BatchPlanner(folder, BATCHES)
+    start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
+    workers = [range_task.RangeMatcher(folder, lambda: 0.0) for _ in range(BATCHES_MAX)]
+    follows = random.random() < 0.5  # on a cluster no task does
+    batches_max = random.choice((1, BATCHES_MAX))
+    under_way: deque[list[Task]] = deque()
+
+    def finish_first() -> None:
+        finish_tasks(machine, under_way.popleft())
+        recovers.works()
+
+    def match(worker: range_task.RangeMatcher, ranges: list[tuple[int, int, int]], manifest: int) -> None:
         for each in ranges:
-            workers[0].match(range_task.RecordRange(*each, manifest))
+            worker.match(range_task.RecordRange(*each, manifest))
 
     while True:
+        most = 1 if planner.has_suspects else batches_max
+        while under_way and (len(under_way) >= most or all(task.is_over for task in under_way[0])):
+            finish_first()
         if not follows or planner.is_behind(start["ends"]):
             end = planner.next_end(start)
             if end["ends"] == start["ends"]:
                 continue
+            workers.reverse()
             tasks = planner.tasks(start["ends"], end["ends"])
-            run_tasks(machine, process, [partial(match, ranges, end["manifest"]) for ranges in tasks])
+            works = [partial(match, workers[0], ranges, end["manifest"]) for ranges in tasks]
+            under_way.append(start_tasks(machine, process, works))
+            start = end
         else:
+            while under_way:
+                finish_first()
             run_tasks(machine, process, _followers(machine, workers))
-            end = {"ends": planner.first(), "manifest": 0}
-        recovers.works()
-        start = end
+            recovers.works()
+            start = {"ends": planner.first(), "manifest": 0}
 
 
 def _followers(machine: Machine, workers: Sequence[range_task.RangeMatcher]) -> list[Callable[[], object]]:

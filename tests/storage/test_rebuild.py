@@ -202,3 +202,13 @@ def test_a_kill_at_any_step_of_a_copy_loses_no_row_and_no_note(whole: Path, tmp_
         assert not list(data.rglob("*.tmp")), step
         step += 1
     assert step > 5
+
+
+def test_a_schema_that_is_not_utf_8_any_more_is_reported_as_damage(tmp_path: Path) -> None:
+    """SQLite quotes it in its message, and Python ended the start with a UnicodeDecodeError."""
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE things (x)")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xd4ABLE"))
+    with pytest.raises(StorageError, match=r"malformed database schema.* Restore the file from a backup"):
+        mend_databases([path], lambda said: None)

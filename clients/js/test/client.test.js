@@ -5,6 +5,7 @@ import http from "node:http";
 import test from "node:test";
 
 import { ApiError, Client, ConnectionFailed, EventRefused, QueueFull, SubscriptionDeleted } from "../fieldfare.js";
+import { pause, pauseMs } from "../requests.js";
 
 const url = process.env.FIELDFARE_URL;
 let spaces = 0;
@@ -282,4 +283,42 @@ test("subscriptions are found by owner and labels", async () => {
   await client.configureSubscription("a", { max_attempts: 2 });
   assert.deepEqual((await client.getSubscription("a")).labels, { env: "prod" });
   await client.close();
+});
+
+test("a name that a path would resolve is refused: what is meant for a subscription is not done to its space", async () => {
+  const client = await ownSpace();
+  for (const name of [".", ".."]) {
+    await assert.rejects(async () => client.deleteSubscription(name), TypeError);
+    await assert.rejects(async () => client.backlog(name), TypeError);
+    assert.throws(() => new Client({ url, space: name }).publisher(), TypeError);
+  }
+});
+
+test("a service that asks for no pause, or one for ever, is not asked again at once", async (context) => {
+  assert.ok(pauseMs(3, new ApiError(503, {}, 0)) > 300);
+  assert.ok(pauseMs(0, new ApiError(503, {}, 7)) > 7000);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let isOver = false;
+  pause(Infinity).then(() => (isOver = true));
+  context.mock.timers.tick(1_000_000_000);
+  await undefined;
+  assert.ok(!isOver);
+});
+
+test("a stream whose request is never answered is asked for again", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let asked = 0;
+  const never = (_, { signal }) => {
+    asked += 1;
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const subscriber = new Client({ url: "http://127.0.0.1:9", fetch: never }).subscribe("a");
+  const read = subscriber[Symbol.asyncIterator]().next();
+  for (let steps = 0; asked < 2 && steps < 100; steps += 1) {
+    await new Promise(setImmediate);
+    context.mock.timers.tick(1000);
+  }
+  assert.equal(asked, 2);
+  await subscriber.close();
+  assert.deepEqual(await read, { done: true, value: undefined });
 });

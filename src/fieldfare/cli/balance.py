@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json
 
 SHOWN_MAX = 20
 """Maximum moves that are listed; of more, the number is shown."""
@@ -40,11 +40,13 @@ def balance(
     with connect(url) as client:
         if not apply:
             state = client.get_balance(drain=drain)
-            print_json(state) if as_json else _show(state, drain)
+            with known_form():
+                print_json(state) if as_json else _show(state, drain)
             return
         while True:
             begun = client.balance(drain=drain)
-            print_json(begun) if as_json else _show_begun(begun)
+            with known_form():
+                print_json(begun) if as_json else _show_begun(begun)
             if not (drain and begun["left"]):
                 break
             time.sleep(AGAIN_S)

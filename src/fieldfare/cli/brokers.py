@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, one_line, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, known_form, one_line, out, print_json
 
 app = typer.Typer(
     help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
@@ -53,6 +54,11 @@ def brokers(context: typer.Context, url: UrlOption = None, as_json: JsonOption =
     if as_json:
         print_json(state)
         return
+    with known_form():
+        _show(state)
+
+
+def _show(state: Mapping[str, Any]) -> None:
     notes = {"staying": "", "relay": ", a relay"}
     leaving = notes.get(state.get("state", "staying"), f", {state.get('state')} (it leaves)")
     out().print(Text(f"broker {state['broker']}, routing {state['routing']}{leaving}"))
@@ -159,7 +165,7 @@ def _broker(broker: dict[str, Any]) -> str:
     )
 
 
-def _troubles(state: dict[str, Any]) -> list[str]:
+def _troubles(state: Mapping[str, Any]) -> list[str]:
     said = []
     if state["without_path"]:
         said.append(f"{state['without_path']} entries wait for a path to their destinations")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -80,6 +82,22 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     """Report an error and end the command."""
     report_error(text)
     raise typer.Exit(code)
+
+
+@contextmanager
+def known_form() -> Iterator[None]:
+    """Exit with an error if an answer of the service has not the form that is shown meanwhile."""
+    from rich.errors import NotRenderableError
+
+    from fieldfare.client.errors import UNREADABLE
+
+    try:
+        yield
+    except (*UNREADABLE, NotRenderableError) as error:
+        fail(
+            f"the answer has a form that this command does not know ({type(error).__name__}: {error})\n"
+            "hint: is it a fieldfare service, and of this version? --json shows the answer"
+        )
 
 
 def print_json(value: Any) -> None:

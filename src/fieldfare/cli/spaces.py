@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,6 +16,7 @@ from fieldfare.cli.output import (
     JsonOption,
     UrlOption,
     fail,
+    known_form,
     one_line,
     out,
     print_json,
@@ -88,10 +90,17 @@ def quotas(
     with connect(url) as client:
         found = client.quotas(name)
         if given:
-            found = client.set_quotas(name, {**found["set"], **given})
+            with known_form():
+                given = {**found["set"], **given}
+            found = client.set_quotas(name, given)
     if as_json:
         print_json(found)
         return
+    with known_form():
+        _show_quotas(found)
+
+
+def _show_quotas(found: Mapping[str, Any]) -> None:
     for quota, limit in found["limits"].items():
         used = found["used"].get(quota)
         bound = "no bound" if limit is None else f"{limit:,.15g}"

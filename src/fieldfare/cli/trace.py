@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fieldfare.cli.amounts import time_option
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json
 
 STEPS = {
     "decoded": "the request was read, and its events checked",
@@ -59,11 +59,12 @@ def trace(
     """
     with connect(url) as client:
         found = client.trace(seconds, space)
-    summary = summarize(found["records"])
-    if as_json:
-        print_json({"seconds": found["seconds"], "records": len(found["records"]), "steps": summary})
-    else:
-        out().print(render(found["seconds"], found["records"], summary))
+    with known_form():
+        summary = summarize(found["records"])
+        if as_json:
+            print_json({"seconds": found["seconds"], "records": len(found["records"]), "steps": summary})
+        else:
+            out().print(render(found["seconds"], found["records"], summary))
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,16 @@ from rich.text import Text
 
 from fieldfare.cli.amounts import time_option
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
+from fieldfare.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    JsonOption,
+    UrlOption,
+    fail,
+    known_form,
+    out,
+    print_json,
+)
 from fieldfare.client.errors import ApiError, ConnectionFailed
 from fieldfare.client.synchronous.client import Client
 
@@ -52,10 +61,12 @@ def top(
     with connect(url) as client:
         figures = _read(client)
         if once:
-            print_json(figures) if as_json else out().print(render(figures, History()))
+            with known_form():
+                print_json(figures) if as_json else out().print(render(figures, History()))
             return
         try:
-            _watch(client, figures, every_s)
+            with known_form():
+                _watch(client, figures, every_s)
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fieldfare.model import Position
+
+UNREADABLE = (
+    *(LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RecursionError),
+    msgspec.DecodeError,
+)
+"""Errors of reading a document that has not the form that its reader knows."""
 
 
 class FieldfareError(Exception):
@@ -19,6 +27,10 @@ class FieldfareError(Exception):
 
 class InvalidEvent(FieldfareError, ValueError):
     """An event that cannot be sent as it is; nothing has been sent."""
+
+
+class InvalidName(FieldfareError, ValueError):
+    """A name or an id that nothing of a service can have; nothing has been sent."""
 
 
 class EncryptionError(FieldfareError, ValueError):

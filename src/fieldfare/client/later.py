@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from fieldfare.client.errors import PublishError, Refusal, read_refusal
+from fieldfare.client.paths import path_segment
 from fieldfare.client.protocol import LINES_CONTENT, Answer, ApiCall, read_error
 from fieldfare.model import RECORD_EVENTS_MAX
 
@@ -39,7 +40,7 @@ def publish_later(space: str, lines: Sequence[bytes], when: When, producer: str)
         raise ValueError(f"publish_later takes 1 to {RECORD_EVENTS_MAX:,} events, not {len(lines):,}")
     return ApiCall(
         "POST",
-        f"/v1/spaces/{quote(space, safe='')}/events",
+        f"/v1/spaces/{path_segment(space)}/events",
         _read_kept,
         content=b"\n".join(lines) + b"\n",
         headers=(
@@ -63,11 +64,11 @@ def list_delayed(
 
 def cancel_delayed(space: str, id: str) -> ApiCall[None]:
     """Cancel delayed events."""
-    return ApiCall("DELETE", f"{_path(space)}/{quote(id, safe='')}", lambda answer: None)
+    return ApiCall("DELETE", f"{_path(space)}/{path_segment(id)}", lambda answer: None)
 
 
 def _path(space: str) -> str:
-    return f"/v1/spaces/{quote(space, safe='')}/delayed"
+    return f"/v1/spaces/{path_segment(space)}/delayed"
 
 
 def _header(when: When) -> tuple[str, str]:

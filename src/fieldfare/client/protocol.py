@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from fieldfare.client.errors import (
     MOVED,
+    UNREADABLE,
     ApiError,
     Refusal,
     SubscriptionMoved,
     UnexpectedAnswer,
     read_refusal,
 )
+from fieldfare.client.paths import path_segment
 from fieldfare.client.records import (
     BulkStored,
     DeadMessage,
@@ -82,7 +84,7 @@ class ApiCall(Generic[Result]):
             raise read_error(answer)
         try:
             return self.read(answer)
-        except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
+        except UNREADABLE as error:
             raise UnexpectedAnswer(
                 f"the answer to {self.method} {self.path} has a form that this client does not know "
                 f"({type(error).__name__}: {error}): {_beginning(answer.body)}"
@@ -453,7 +455,7 @@ def brokers() -> ApiCall[dict[str, Any]]:
 
 def remove_broker(name: str) -> ApiCall[None]:
     """Remove a broker that is gone for good."""
-    return ApiCall("DELETE", f"/v1/brokers/{quote(name, safe='')}", lambda answer: None)
+    return ApiCall("DELETE", f"/v1/brokers/{path_segment(name)}", lambda answer: None)
 
 
 def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
@@ -463,7 +465,7 @@ def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
 
 def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
     """Publish the events of a quarantined record again."""
-    return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", read_object)
+    return ApiCall("POST", f"/v1/quarantine/{path_segment(position)}/retry", read_object)
 
 
 def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[NewKey]:
@@ -479,7 +481,7 @@ def list_keys() -> ApiCall[list[KeyInfo]]:
 
 def revoke_key(id: str) -> ApiCall[None]:
     """Revoke an API key."""
-    return ApiCall("DELETE", f"/v1/keys/{quote(id, safe='')}", lambda answer: None)
+    return ApiCall("DELETE", f"/v1/keys/{path_segment(id)}", lambda answer: None)
 
 
 def _read_new_key(answer: Answer) -> NewKey:
@@ -495,7 +497,7 @@ def _make_key(value: Mapping[str, Any]) -> KeyInfo:
 
 def space_path(space: str) -> str:
     """Return the path of a space."""
-    return f"/v1/spaces/{quote(space, safe='')}"
+    return f"/v1/spaces/{path_segment(space)}"
 
 
 def subscriptions_path(space: str) -> str:
@@ -504,7 +506,7 @@ def subscriptions_path(space: str) -> str:
 
 
 def subscription_path(space: str, id: str) -> str:
-    return f"{subscriptions_path(space)}/{quote(id, safe='')}"
+    return f"{subscriptions_path(space)}/{path_segment(id)}"
 
 
 def _json(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:

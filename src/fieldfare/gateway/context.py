@@ -283,6 +283,8 @@ class Gateway:
         self.tracer.stop()
         self.subscriptions.stop()
         self.help_threads.stop()
+        if self.federation is not None:
+            self.federation.stop_requests()
 
     def reload(self) -> None:
         """Reread the files that settings name, and reopen the log files; call this on a thread.

@@ -68,6 +68,11 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
     for path, what in foreign.items():
         yield Finding(wal_path(path), what, "restore both from the same backup, or move the WAL away")
     wrong |= foreign
+    empty = [] if is_running else [path for path in folder.databases if _is_empty(path)]
+    for path in empty:
+        to_do = "restore it from a backup before the next start, which would begin without this content"
+        yield Finding(path, "the file is empty: all that it held is lost", to_do)
+    wrong |= dict.fromkeys(empty, "")
     for path in folder.databases:
         if path.exists() and path not in wrong:
             yield from _pages(path)
@@ -96,6 +101,12 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
             yield Finding(path, "the note cannot be read", "delete it")
         else:
             yield Finding(folder.root / note.file, note.what, f"do what the note says, then delete {path}")
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether a database has lost its content, as after a power failure, and its WAL has none."""
+    sizes = [each.stat().st_size for each in (path, wal_path(path)) if each.is_file()]
+    return path.is_file() and not any(sizes)
 
 
 def _pages(path: Path) -> Iterator[Finding]:

@@ -37,6 +37,8 @@ from fieldfare.storage.links import LinkStore, Part
 from fieldfare.storage.registry import SubscriptionHistory
 
 POLL_S = 0.01
+COUNTING_LOOK_S = 0.02
+"""Seconds between two looks at which sites a subscription counts, while a request waits for all."""
 """Seconds between looks for changes of filters and for matches, while nothing was received."""
 
 RETRY_S = 1.0
@@ -96,7 +98,7 @@ class Federation:
         links.on_change = self.wake
         self._wake = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
-        self._is_closing = False
+        self._is_closing = self._ends_waits = False
         self._has_news = True
         self._published = -1
         self._is_full = False
@@ -321,6 +323,19 @@ class Federation:
             "forwarded_to": list(self._forwarder.cursors),
             "moves": self.moves.counts(),
         }
+
+    async def wait_for_counting(self, revision: int, wait_s: float) -> dict[str, bool]:
+        """Return `counts_at` once the revision counts everywhere, or `wait_s` or all requests are over."""
+        until_s = time.monotonic() + wait_s
+        while not all((sites := self.counts_at(revision)).values()):
+            if self._ends_waits or time.monotonic() >= until_s:
+                break
+            await asyncio.sleep(COUNTING_LOOK_S)
+        return sites
+
+    def stop_requests(self) -> None:
+        """End the waits for sites at which a subscription does not count yet."""
+        self._ends_waits = True
 
     def counts_at(self, revision: int) -> dict[str, bool]:
         """Return by broker whether subscriptions of a revision here count for all that it publishes now."""

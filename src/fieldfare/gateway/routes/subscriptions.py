@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -43,7 +41,6 @@ from fieldfare.model import Subscription
 from fieldfare.storage.registry import SpaceEncryption
 
 SITES_WAIT_MAX_S = 60.0
-SITES_LOOK_S = 0.02
 
 CONFIGURED_BATCH_SIZE = 500
 """Maximum subscriptions of one request that are configured before other tasks run."""
@@ -199,7 +196,7 @@ class SubscriptionRoutes:
         warnings = self.warnings.at_once(subscription)
         if warnings is None:
             warnings = await asyncio.to_thread(self.warnings.of, subscription)
-        sites = await self._sites(subscription.revision)
+        sites = {} if self.federation is None else self.federation.counts_at(subscription.revision)
         return {
             **subscription_document(subscription),
             **({"sites": sites} if sites else {}),
@@ -267,9 +264,10 @@ class SubscriptionRoutes:
         wait_s = query_seconds(request, "sites_wait_s", None, SITES_WAIT_MAX_S)
         found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
         document = dict(subscription_document(found))
-        sites = await self._sites(found.revision, wait_s or 0.0)
-        if sites:
-            document["sites"] = sites
+        if self.federation is not None:
+            waited = self.federation.wait_for_counting(found.revision, wait_s or 0.0)
+            sites = await (waited if wait_s is None else unless_gone(request, waited))
+            document |= {"sites": sites} if sites else {}
         given_up = self.metrics.given_up_by.get(found.number)
         if given_up:
             document["given_up_events"] = given_up
@@ -284,17 +282,6 @@ class SubscriptionRoutes:
         if pushed is not None:
             document["push"] = pushed
         return json_response(document)
-
-    async def _sites(self, revision: int, wait_s: float = 0.0) -> Mapping[str, bool]:
-        """Return by site whether a subscription counts there, once it does everywhere or the time is over."""
-        if self.federation is None:
-            return {}
-        until_s = time.monotonic() + wait_s
-        while True:
-            sites = self.federation.counts_at(revision)
-            if all(sites.values()) or time.monotonic() >= until_s:
-                return sites
-            await asyncio.sleep(SITES_LOOK_S)
 
     async def delete_subscription(self, request: Request) -> Response:
         """Delete a subscription: it does not match events appended from now on, and its streams end."""

@@ -131,8 +131,10 @@ class IndexWriter:
             return indexer, self._write(step)
         started_s = time.monotonic()
         # No number is used twice, not even that of an unreadable manifest: workers identify manifests by it.
+        # Nor one of an index that was lost: fewer than a thousand manifests are written in a second.
+        number = self._store.greatest_number() or time.time_ns() // 1_000_000
         new_cut = self._cuts.settings.new_cut
-        indexer = Indexer(Manifest(self._store.greatest_number(), 0), new_cut=new_cut)
+        indexer = Indexer(Manifest(number, 0), new_cut=new_cut)
         parts = build_snapshots(self._registry, revision, self._floor(), new_cut, self._alive)
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)

@@ -24,7 +24,7 @@ from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, followed_to, is_behind
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import EventReader, LogPartition, MatchPartition
-from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.errors import IndexStoreError, TrimmedError
 from fieldfare.storage.folder import DataFolder
 
 LOOK_S = 0.0005
@@ -97,7 +97,8 @@ class _Followed:
     def skip_matched(self) -> bool:
         """Move behind what other tasks have matched; return whether there was anything."""
         before = self.position
-        self.move(self.matched.end(before))
+        # Retention may have removed what others have matched: then neither log has it.
+        self.move(self.matched.end(max(before, self.log.start())))
         return self.position > before
 
     def move(self, position: int) -> None:
@@ -180,9 +181,13 @@ class Follower:
                 for each, end in waiting:
                     if stands_by and not self._is_left(each, now_s):
                         continue
-                    if is_behind(each.log, each.position, self._settings):
-                        return True
-                    has_matched |= self._match(each, end, now_s)
+                    try:
+                        if is_behind(each.log, each.position, self._settings):
+                            return True
+                        has_matched |= self._match(each, end, now_s)
+                    except TrimmedError:
+                        if not each.skip_matched():
+                            raise
                 if has_matched:
                     last_s, has_released = now_s, False
                     continue

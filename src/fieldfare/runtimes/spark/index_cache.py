@@ -23,8 +23,7 @@ T = TypeVar("T")
 Parts = dict[tuple[str, int], Part]
 """Mapped parts, by file name and inode.
 
-An inode is not reused while its file is mapped; a name is reused if an index is lost and rebuilt, from
-manifest 1 on.
+An inode is not reused while its file is mapped; a name may be, if an index is lost and rebuilt.
 """
 
 

@@ -112,6 +112,8 @@ def _damage_of(path: Path, is_suspect: bool) -> str | None:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR):
             return str(error)
         return None  # Not a database, or it cannot be opened: the code that opens it reports that.
+    except UnicodeDecodeError:
+        return "malformed database schema"  # SQLite's message quotes a name that is not UTF-8 any more.
     return None
 
 

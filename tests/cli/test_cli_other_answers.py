@@ -1,0 +1,75 @@
+"""Commands on an address where another program answers, or a service of another version."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from cli_support import Fieldfare
+
+from fieldfare.client.errors import UnexpectedAnswer
+from fieldfare.client.synchronous.client import Client
+
+COMMANDS = (
+    ("top", "--once"),
+    ("trace", "--for", "0.1s"),
+    ("brokers",),
+    ("balance",),
+    ("spaces", "quotas", "default"),
+    ("spaces", "quotas", "default", "events_per_s=1"),
+    ("keys", "list"),
+    ("quarantine", "list"),
+)
+
+
+class Other(ThreadingHTTPServer):
+    """Gives every request the same answer."""
+
+    body = b""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        assert isinstance(self.server, Other)
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_POST = do_PUT = _answer
+
+    def log_message(self, *_arguments: object) -> None: ...
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    with Other(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("body", [b'{"status": "ok"}', b'{"spaces": 1}', b"[]", b"[" * 5_000])
+def test_an_answer_of_another_form_is_an_error_of_one_line(
+    fieldfare: Fieldfare, other: Other, command: tuple[str, ...], body: bytes
+) -> None:
+    """They ended with the traceback of a KeyError, and for nested brackets of a RecursionError."""
+    other.body = body
+    shown = fieldfare(*command, "--url", f"http://127.0.0.1:{other.server_address[1]}")
+    assert shown.exit_code == 1
+    assert shown.exception is None or isinstance(shown.exception, SystemExit)
+    assert "has a form that this" in shown.stderr
+
+
+def test_a_client_is_told_of_an_answer_that_nests_too_deeply(other: Other) -> None:
+    other.body = b"[" * 5_000
+    client = Client(url=f"http://127.0.0.1:{other.server_address[1]}")
+    with client, pytest.raises(UnexpectedAnswer, match="RecursionError"):
+        client.stats()
