@@ -74,14 +74,6 @@ PUBLIC = ("__init__", "client", "spark", "testing")
 CALLED_BY_NAME = ("runtimes.spark.warmup.run_seldom_kernels_once",)
 """Definitions that a process of its own calls, by a text."""
 
-TO_COME = {
-    **dict.fromkeys(
-        ("filters.covering", "filters.hulls", "filters.region_set"),
-        "brokers forward a subscription only where no other covers it",
-    ),
-}
-"""Packages and modules that no program reaches yet, with the reason why they are here and not in lab/."""
-
 
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
@@ -193,11 +185,7 @@ def test_programs_commands_and_public_names_reach_all_product_code() -> None:
         *commands,
         *(each.rsplit(".", 1) for each in CALLED_BY_NAME),
     ]
-    found = unreached("fieldfare", MODULES, PROGRAMS, [(module, name) for module, name in public])
-    to_come = {each for each in found if any(is_below(each, package) for package in TO_COME)}
-    assert found == to_come
-    reached = {package for package in TO_COME if not any(is_below(each, package) for each in to_come)}
-    assert not reached, "these need no reason any more"
+    assert unreached("fieldfare", MODULES, PROGRAMS, [(module, name) for module, name in public]) == set()
 
 
 def test_a_definition_that_only_a_package_exports_is_not_reached(tmp_path: Path) -> None:

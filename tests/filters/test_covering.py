@@ -15,17 +15,10 @@ from tests.yardstick import slowness
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
-from fieldfare.filters.covering import (
-    EVERYTHING,
-    FilterRegion,
-    covering_set,
-    covers,
-    intersects,
-    merge,
-    region_of,
-)
-from fieldfare.filters.hulls import CONJUNCTIONS_MAX, CUTS_MAX
-from fieldfare.filters.region_set import RegionSet
+from fieldfare.filters.covering import FilterRegion, covers, intersects, region_of
+from fieldfare_lab.routing.filter_sets import EVERYTHING, covering_set, merge
+from fieldfare_lab.routing.hulls import CONJUNCTIONS_MAX, CUTS_MAX
+from fieldfare_lab.routing.region_set import RegionSet
 
 from . import strategies as some
 from .cesql import strategies as cesql

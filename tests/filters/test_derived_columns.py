@@ -18,7 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.filters import Filter, FilterError, NormalForm, compile_filter, format_expression
+from fieldfare.filters import (
+    Filter,
+    FilterError,
+    NormalForm,
+    compile_filter,
+    format_expression,
+)
 from fieldfare.filters.derived import path_of
 from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.normal_form import normal_form

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.filters import Conjunction, Filter, NormalForm, compile_filter, encode_normal_form
+from fieldfare.filters import (
+    Conjunction,
+    Filter,
+    NormalForm,
+    compile_filter,
+    encode_normal_form,
+)
 from fieldfare.filters.needles import AT_END, AT_START, FOLDED
 from fieldfare.filters.values import ABSENT
 from fieldfare.matching import files

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.filters import FilterRegion, compile_filter, region_of
-from fieldfare.filters.covering import EVERYTHING
+from fieldfare_lab.routing.filter_sets import EVERYTHING
 from fieldfare_lab.routing.messages import Everything
 
 

@@ -4,12 +4,11 @@
 filter for comparing it with others: ``covers``, ``intersects``, ``merge``.
 """
 
-from fieldfare.filters.covering import FilterRegion, covering_set, covers, intersects, merge, region_of
+from fieldfare.filters.covering import FilterRegion, covers, intersects, region_of
 from fieldfare.filters.encoding import decode_normal_form, encode_normal_form
 from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.filter import Evaluation, Filter, compile_filter
 from fieldfare.filters.normal_form import Conjunction, NormalForm
-from fieldfare.filters.region_set import RegionSet
 from fieldfare.filters.sql.paths import format_path, parse_path
 from fieldfare.filters.sql.printer import format_expression
 
@@ -21,16 +20,13 @@ __all__ = [
     "FilterRegion",
     "NormalForm",
     "Problem",
-    "RegionSet",
     "compile_filter",
-    "covering_set",
     "covers",
     "decode_normal_form",
     "encode_normal_form",
     "format_expression",
     "format_path",
     "intersects",
-    "merge",
     "parse_path",
     "region_of",
 ]

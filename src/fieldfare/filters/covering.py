@@ -1,8 +1,7 @@
 """Covering and intersection: does a filter match every event that another matches; can both match one event?
 
-Routing between brokers asks both. A subscription is not forwarded to a broker that has a covering one
-(Carzaniga et al. 2001, SIENA; PADRES's covering subscription set holds the others), and it is forwarded only
-to brokers with an advertisement that intersects it. ``merge`` returns a hull: one filter around several.
+Routing between brokers asks both (Carzaniga et al. 2001, SIENA): a filter is sent only to brokers with an
+advertisement that intersects it, and an advertisement that covers an earlier one can be told at once.
 
 A `FilterRegion` is a filter compiled for these questions, once; then a pair is cheap. Its outer boxes contain
 all events that the filter matches, its inner boxes only such events. Filters intersect if outer boxes meet; a
@@ -19,7 +18,7 @@ filters of a space share the steps of an event (``work.EVENT_STEPS_MAX``) is not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ from fieldfare.filters.expression import (
     walk,
 )
 from fieldfare.filters.filter import Filter
-from fieldfare.filters.hulls import CONJUNCTIONS_MAX, hull_of
-from fieldfare.filters.normal_form import Conjunction, NormalForm, normal_form
+from fieldfare.filters.normal_form import NormalForm, normal_form
 
 ALTERNATIVES_MAX = 16
 """Maximum operands of an OR that are compared part by part; an OR of more is one condition."""
@@ -82,7 +80,7 @@ class Alternative(NamedTuple):
 
 
 class FilterRegion:
-    """The events that a filter can match, compiled for `covers`, `intersects` and `merge`. Immutable.
+    """The events that a filter can match, compiled for `covers` and `intersects`. Immutable.
 
     Attributes
     ----------
@@ -153,7 +151,7 @@ class FilterRegion:
 
 
 def region_of(filter: Filter) -> FilterRegion:
-    """Compile a filter for `covers`, `intersects` and `merge`."""
+    """Compile a filter for `covers` and `intersects`."""
     return FilterRegion(filter.normal_form, filter)
 
 
@@ -195,30 +193,6 @@ def intersects(a: FilterRegion, b: FilterRegion) -> bool:
         )
     except OutOfStepsError:
         return True
-
-
-def merge(regions: Iterable[FilterRegion], conjunctions_max: int = CONJUNCTIONS_MAX) -> FilterRegion:
-    """Return the hull of several filters: it covers them all, and its size is bounded.
-
-    Sets of one attribute are united, and attributes that not all constrain are dropped, until at most
-    ``conjunctions_max`` conjunctions with ``hulls.CUTS_MAX`` bounds in each are left.
-    """
-    forms = [region.form for region in regions]
-    return FilterRegion(hull_of(forms, conjunctions_max))
-
-
-def covering_set(regions: Sequence[FilterRegion]) -> list[int]:
-    """Return the indexes of the filters that no other one covers: PADRES's covering subscription set.
-
-    Of filters that cover each other the first one is kept. Each filter is compared with those kept so far.
-    """
-    kept: list[int] = []
-    for number, region in enumerate(regions):
-        if any(covers(regions[other], region) for other in kept):
-            continue
-        kept = [other for other in kept if not covers(region, regions[other])]
-        kept.append(number)
-    return kept
 
 
 def _boxes(form: NormalForm) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
@@ -296,7 +270,3 @@ def _implied(one: Alternative, other: Alternative, counted: bool, steps: Steps) 
         if not all(lies_in(box, condition.inner, steps) for box in other.outer):
             return False
     return True
-
-
-EVERYTHING = FilterRegion(NormalForm((Conjunction(()),)))
-"""The region of all events: what a space without advertisements advertises."""

@@ -8,7 +8,12 @@ import time
 import pytest
 from tests.doses import drawn
 
-from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
+from fieldfare.filters import (
+    FilterError,
+    compile_filter,
+    decode_normal_form,
+    encode_normal_form,
+)
 from fieldfare.filters.expression import DEPTH_MAX, parts_of
 from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
 from fieldfare.filters.text import TEXT_BYTES_MAX
