@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,14 @@ def test_an_empty_database_is_no_older_one(data: Path, name: str) -> None:
         Path(f"{path}{other}").unlink(missing_ok=True)
     (finding,) = (each for each in examined(data, 1) if each["file"] == str(path))
     assert "is empty" in finding["what"] and finding["to_do"].startswith("restore it from a backup")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_under_a_database_s_name_is_named(data: Path, make: Callable[[Path], None]) -> None:
+    """It waited for ever for the other end of a pipe."""
+    path = data / "delayed.db"
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        each.unlink(missing_ok=True)
+    make(path)
+    found = [each for each in examined(data, 1) if each["file"] == str(path)]
+    assert [each["what"] for each in found] == ["it is no file"]

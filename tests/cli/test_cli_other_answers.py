@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,3 +74,28 @@ def test_a_client_is_told_of_an_answer_that_nests_too_deeply(other: Other) -> No
     client = Client(url=f"http://127.0.0.1:{other.server_address[1]}")
     with client, pytest.raises(UnexpectedAnswer, match="RecursionError"):
         client.stats()
+
+
+@pytest.mark.parametrize("command", [("brokers",), ("balance",)], ids=" ".join)
+def test_what_other_sites_say_cannot_write_on_the_terminal(
+    fieldfare: Fieldfare, other: Other, command: tuple[str, ...]
+) -> None:
+    hostile = "\x1b[2Joslo\r\n"
+    other.body = json.dumps(
+        {
+            "broker": hostile,
+            "routing": "ddbr",
+            "links": [],
+            "brokers": [],
+            "without_path": 0,
+            "automatic": {"is_automatic": True, "state": hostile, "last": None},
+            "target": {"input": 0.5, "output": 0.5},
+            "actions": [],
+            "moves": [{"space": hostile, "id": "a", "to": hostile}],
+            "resting": 0,
+            "pinned": 0,
+        }
+    ).encode()
+    shown = fieldfare(*command, "--url", f"http://127.0.0.1:{other.server_address[1]}")
+    assert shown.exit_code == 0, shown.stderr
+    assert r"\x1b[2Joslo\r\n" in shown.stdout and "\x1b" not in shown.stdout

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json, printable
 
 SHOWN_MAX = 20
 """Maximum moves that are listed; of more, the number is shown."""
@@ -41,12 +41,12 @@ def balance(
         if not apply:
             state = client.get_balance(drain=drain)
             with known_form():
-                print_json(state) if as_json else _show(state, drain)
+                print_json(state) if as_json else _show(printable(state), drain)
             return
         while True:
             begun = client.balance(drain=drain)
             with known_form():
-                print_json(begun) if as_json else _show_begun(begun)
+                print_json(begun) if as_json else _show_begun(printable(begun))
             if not (drain and begun["left"]):
                 break
             time.sleep(AGAIN_S)

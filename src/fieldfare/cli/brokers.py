@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, known_form, one_line, out, print_json
+from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json, printable
 
 app = typer.Typer(
     help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
@@ -55,7 +55,7 @@ def brokers(context: typer.Context, url: UrlOption = None, as_json: JsonOption =
         print_json(state)
         return
     with known_form():
-        _show(state)
+        _show(printable(state))
 
 
 def _show(state: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ def _show(state: Mapping[str, Any]) -> None:
         if each["name"] != state["broker"]:
             out().print(Text(_broker(each)))
         for space, filter in each.get("advertised", {}).items():
-            out().print(Text(f"{each['name']} publishes in {space}: {one_line(filter)}"))
+            out().print(Text(f"{each['name']} publishes in {space}: {filter}"))
     for line in _troubles(state):
         out().print(Text(line))
 
@@ -109,7 +109,7 @@ def leave(
         state = client.stay() if cancel else client.leave(force=force)
         until_s, shown = time.monotonic() + timeout, ""
         while True:
-            line = describe_departure(state)
+            line = describe_departure(printable(state))
             if line != shown and not as_json:
                 out().print(Text(line))
             shown = line

@@ -121,6 +121,15 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def printable(value: Any) -> Any:
+    """Return a document of the service with its texts, also of other sites, as `one_line` has them."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {printable(key): printable(each) for key, each in value.items()}
+    return [printable(each) for each in value] if isinstance(value, list) else value
+
+
 def leave_closed_pipe() -> NoReturn:
     """Exit with status 0, without an error at exit, when the reader has closed stdout (``| head``)."""
     discard_output()

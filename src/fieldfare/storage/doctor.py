@@ -56,19 +56,21 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
     is_running
         Whether a service runs on it, which writes to the WALs.
     """
+    odd = dict.fromkeys((path for path in folder.databases if path.exists() and not path.is_file()), "")
+    for path in odd:
+        yield Finding(path, "it is no file", "move it away, and restore the file from a backup")
+    databases = [path for path in folder.databases if path not in odd]
     # SQLite would delete the part of a WAL that lies behind a damaged frame, which a start can repair.
-    wrong = {} if is_running else {path: what for path in folder.databases if (what := wrong_frame(path))}
+    wrong = {} if is_running else {path: what for path in databases if (what := wrong_frame(path))}
     for path, what in wrong.items():
         yield Finding(
             wal_path(path), what, "start the service: it repairs the WAL first; then run this again"
         )
-    foreign = (
-        {} if is_running else {path: what for path in folder.databases if (what := find_foreign_wal(path))}
-    )
+    foreign = {} if is_running else {path: what for path in databases if (what := find_foreign_wal(path))}
     for path, what in foreign.items():
         yield Finding(wal_path(path), what, "restore both from the same backup, or move the WAL away")
-    wrong |= foreign
-    empty = [] if is_running else [path for path in folder.databases if _is_empty(path)]
+    wrong |= foreign | odd
+    empty = [] if is_running else [path for path in databases if _is_empty(path)]
     for path in empty:
         to_do = "restore it from a backup before the next start, which would begin without this content"
         yield Finding(path, "the file is empty: all that it held is lost", to_do)
