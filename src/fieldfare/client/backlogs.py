@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from fieldfare.client.paths import path_segment
+from fieldfare.client.paths import space_path
 from fieldfare.client.protocol import Answer, ApiCall, read_object
 from fieldfare.model import SpaceBacklog
 
 
 def get_space_backlog(space: str) -> ApiCall[SpaceBacklog]:
     """Read the sums of all backlogs of a space."""
-    return ApiCall("GET", f"/v1/spaces/{path_segment(space)}/backlog", _read_space)
+    return ApiCall("GET", f"{space_path(space)}/backlog", _read_space)
 
 
 def get_backlogs(limit: int) -> ApiCall[dict[str, Any]]:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from fieldfare.client.errors import PublishError, Refusal, read_refusal
-from fieldfare.client.paths import path_segment
+from fieldfare.client.paths import path_segment, space_path
 from fieldfare.client.protocol import LINES_CONTENT, Answer, ApiCall, read_error
 from fieldfare.model import RECORD_EVENTS_MAX
 
@@ -40,7 +40,7 @@ def publish_later(space: str, lines: Sequence[bytes], when: When, producer: str)
         raise ValueError(f"publish_later takes 1 to {RECORD_EVENTS_MAX:,} events, not {len(lines):,}")
     return ApiCall(
         "POST",
-        f"/v1/spaces/{path_segment(space)}/events",
+        f"{space_path(space)}/events",
         _read_kept,
         content=b"\n".join(lines) + b"\n",
         headers=(
@@ -68,7 +68,7 @@ def cancel_delayed(space: str, id: str) -> ApiCall[None]:
 
 
 def _path(space: str) -> str:
-    return f"/v1/spaces/{path_segment(space)}/delayed"
+    return f"{space_path(space)}/delayed"
 
 
 def _header(when: When) -> tuple[str, str]:

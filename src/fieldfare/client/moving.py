@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, space_path, subscription_path
+from fieldfare.client.paths import space_path
+from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, subscription_path
 
 
 def move_subscription(space: str, id: str, to: str) -> ApiCall[dict[str, Any]]:

@@ -19,3 +19,8 @@ def path_segment(name: str) -> str:
     if name in (".", ".."):
         raise InvalidName(f"{name!r} is no name or id: they begin with a letter, a digit or _")
     return quote(name, safe="")
+
+
+def space_path(space: str) -> str:
+    """Return the path of a space."""
+    return f"/v1/spaces/{path_segment(space)}"

@@ -24,7 +24,7 @@ from fieldfare.client.errors import (
     UnexpectedAnswer,
     read_refusal,
 )
-from fieldfare.client.paths import path_segment
+from fieldfare.client.paths import path_segment, space_path
 from fieldfare.client.records import (
     BulkStored,
     DeadMessage,
@@ -493,11 +493,6 @@ def _make_key(value: Mapping[str, Any]) -> KeyInfo:
     names = ("id", "space", "rights", "note", "created_ms", "created_by")
     found = {name: value[name] for name in names}
     return KeyInfo(**found | {"rights": tuple(found["rights"])})
-
-
-def space_path(space: str) -> str:
-    """Return the path of a space."""
-    return f"/v1/spaces/{path_segment(space)}"
 
 
 def subscriptions_path(space: str) -> str:
