@@ -2,8 +2,9 @@
 
     python benchmarks/federation.py --json
 
-starts five services in a line, each with a data directory, a Spark session and one core of its own, and joins
-neighbours through proxies on loopback, one for each direction. It prints one JSON object:
+starts five services in a line, each with a data directory and a Spark session of its own on one core, and
+joins neighbours through proxies on loopback, one for each direction. Neighbours share a core: of two cores,
+the first three services use the first. It prints one JSON object:
 
 ddbr_p50_ms, ddbr_p99_ms
     From publishing an event at the first site to its arrival at a subscriber of the last one. 50 events a
@@ -121,7 +122,7 @@ class Line:
                     "FIELDFARE_SPARK_PROPERTIES": str(properties),
                 }
                 service = Service(self._folder / name, ServicePlaces(port=self.ports[place]))
-                with _surroundings(environment, {cores[place % len(cores)]}):
+                with _surroundings(environment, {cores[place * len(cores) // len(self.names)]}):
                     self._stack.enter_context(service)
                 service.wait_until_ready()
             self._stack = self._stack.pop_all()

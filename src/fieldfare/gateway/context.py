@@ -176,6 +176,7 @@ class Gateway:
         self.advertisements = None if self.federation is None else self.federation.advertisements
         if self.federation is not None:
             self.keyring.find_moved = self.federation.moves.find_caller
+            self.tail.call_on_found(self.federation.matched)
 
     def _broker_parts(self) -> GatewayParts:
         """Return the parts that links to other sites use."""

@@ -37,9 +37,10 @@ from fieldfare.storage.links import LinkStore, Part
 from fieldfare.storage.registry import SubscriptionHistory
 
 POLL_S = 0.01
+"""Seconds between looks for changes of filters, while nothing was received and no block of matches found."""
+
 COUNTING_LOOK_S = 0.02
 """Seconds between two looks at which sites a subscription counts, while a request waits for all."""
-"""Seconds between looks for changes of filters and for matches, while nothing was received."""
 
 RETRY_S = 1.0
 OUTBOXES_LOOK = 100
@@ -127,6 +128,10 @@ class Federation:
     def wake(self) -> None:
         """Move what was received, and what a new topology makes possible."""
         self._has_news = True
+        self._wake.set()
+
+    def matched(self, _: object) -> None:
+        """Forward the events of a block of matches that the gateway has found."""
         self._wake.set()
 
     async def _move(self) -> None:
