@@ -378,6 +378,11 @@ class Subscriptions:
             raise HttpProblem(409, "subscription-exists", detail, pointer="/start")
         return store(self._registry, self._quotas, space, request, ends)
 
+    def release(self, subscription: Subscription) -> None:
+        """Drop one of many that were stored from the cache: most of them have no reader soon."""
+        if subscription.delivery.push is None:
+            self._drop_cached(subscription.space, subscription.id)
+
     async def absorb(self, changed: Sequence[Subscription], created: int = 0) -> None:
         """Take over subscriptions that were changed in the registry, some of them created."""
         self._changes += 1

@@ -179,3 +179,21 @@ def test_asking_for_what_is_not_there_and_for_pages_leaves_the_event_loop_to_oth
         assert client.put(f"{SUBSCRIPTIONS}/long", json={"filter": long}).status_code == 201
         watch.check()
         assert "Did you mean s12" in client.get(f"{SUBSCRIPTIONS}/s12345").json()["hint"]
+
+
+def test_many_subscriptions_of_one_request_stay_in_memory_only_if_they_are_used(tmp_path):
+    """The gateway kept all of them: a hundred thousand were 80 MB until its next start."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            many = [{"id": f"mine-{number}", "filter": f"data.x = {number}"} for number in range(20)]
+            answer = await r.client.post(SUBSCRIPTIONS, json={"subscriptions": many})
+            assert answer.json()["created"] == 20
+            assert not r.gateway.subscriptions._held
+            assert (await r.client.get(f"{SUBSCRIPTIONS}/mine-7")).json()["filter"] == "data.x = 7"
+            assert [id for _, id in r.gateway.subscriptions._held] == ["mine-7"]
+            again = [{"id": "mine-7", "filter": "data.x > 7"}]
+            await r.client.post(SUBSCRIPTIONS, json={"subscriptions": again})
+            assert (await r.client.get(f"{SUBSCRIPTIONS}/mine-7")).json()["filter"] == "data.x > 7"
+
+    run(work)

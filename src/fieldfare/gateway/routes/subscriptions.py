@@ -184,6 +184,7 @@ class SubscriptionRoutes:
                     await asyncio.sleep(0)
                 if self.subscriptions.is_newest(subscription):  # else a later request does it
                     self.deliveries.configure(subscription)
+                    self.subscriptions.release(subscription)
             return await asyncio.to_thread(self._bulk_response, put)
         ((subscription, outcome),) = put.stored
         self.deliveries.configure(subscription)
