@@ -8,7 +8,7 @@ import pyspark
 import pytest
 
 from fieldfare.runtimes.spark import session
-from fieldfare.runtimes.spark.session import archive_name, link_home, with_class_archive
+from fieldfare.runtimes.spark.session import PLAIN, QUERIES, archive_name, link_home, with_class_archive
 
 
 def test_an_archive_that_was_cut_short_is_not_begun_with(
@@ -16,12 +16,13 @@ def test_an_archive_that_was_cut_short_is_not_begun_with(
 ) -> None:
     """The disk was full when the environment was copied: Java would crash on it at every start."""
     monkeypatch.setattr(session, "CLASS_ARCHIVES", tmp_path)
-    assert with_class_archive() == ()
-    archive = tmp_path / archive_name(1000)
+    assert with_class_archive(PLAIN) == ()
+    archive = tmp_path / archive_name(PLAIN, 1000)
     archive.write_bytes(bytes(1000))
-    assert with_class_archive()[0] == f"-XX:SharedArchiveFile={archive}"
+    assert with_class_archive(PLAIN)[0] == f"-XX:SharedArchiveFile={archive}"
+    assert with_class_archive(QUERIES) == ()
     archive.write_bytes(bytes(999))
-    assert with_class_archive() == ()
+    assert with_class_archive(PLAIN) == ()
 
 
 def test_the_class_path_names_each_jar_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Spark's Java classes in an archive (class data sharing): loaded and verified once, mapped at every start.
+"""Spark's Java classes in archives (class data sharing): loaded and verified once, mapped at every start.
 
 Until a job runs, its Java process loads about ten thousand classes, which takes half of its start time.
 Java can write the loaded classes to a file when it exits, and map that file at the next start. It does so
@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
-import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
@@ -24,10 +26,12 @@ from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.session import (
     CLASS_ARCHIVES,
+    PLAIN,
+    QUERIES,
     SparkSettings,
     archive_name,
     link_home,
-    service_session,
+    service_context,
 )
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage import open_event_log, open_registry
@@ -38,24 +42,31 @@ OUTPUT_SHOWN_CHARS = 2_000
 """Characters of Spark's output that are shown where it fails."""
 
 
-def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
+def write_class_archives(archives: Path = CLASS_ARCHIVES) -> None:
     """Start Spark as the service does, run an empty job, and let Java archive its loaded classes.
 
-    Earlier archives are replaced.
+    Then once more with a session and a query. Earlier archives are replaced.
 
     Raises
     ------
     OSError, RuntimeError
-        There is no place for it, or this Java does not write archives.
+        There is no place for them, or this Java does not write archives.
     """
     archives.mkdir(parents=True, exist_ok=True)
-    # The archive names the jars by these paths, which must exist whenever it is used.
+    # The archives name the jars by these paths, which must exist whenever they are used.
     link_home(archives / "home")
     os.environ.setdefault("SPARK_HOME", str(archives / "home"))
     for older in archives.glob("*.jsa"):
         older.unlink(missing_ok=True)
     remove_abandoned(archives)
-    written = temporary_path(archives / "spark.jsa")
+    # A process for each: Python keeps its Java process until the end.
+    with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for written in [pool.submit(_write_class_archive, archives, kind) for kind in (PLAIN, QUERIES)]:
+            written.result()
+
+
+def _write_class_archive(archives: Path, kind: str) -> None:
+    written = temporary_path(archives / f"{kind}.jsa")
     with (
         tempfile.TemporaryDirectory(dir=archives, prefix=".spark-") as scratch,
         _output_to(Path(scratch) / "output.log") as output,
@@ -64,21 +75,22 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
         folder.make()
         open_event_log(folder.log_url).close()
         open_registry(folder.registry_url).close()
-        session = service_session(
+        context = service_context(
             SparkSettings(cores=1),
             folder.spark_scratch,
             java_options=[f"-XX:ArchiveClassesAtExit={written}", "-Xlog:disable"],
         )
-        java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+        java: subprocess.Popen[bytes] = context._gateway.proc
         try:
-            # Queries are planned for slices at several matchers, and by `fieldfare.spark`.
-            session.range(1).mapInArrow(_unchanged, "id long").write.format("noop").mode("overwrite").save()
-            warm_workers(session.sparkContext, 1)
-            jobs = RangeJobs(session.sparkContext, folder, MicroBatchSettings())
+            if kind == QUERIES:
+                found = SparkSession(context).range(1).mapInArrow(lambda batches: batches, "id long")
+                found.write.format("noop").mode("overwrite").save()
+            warm_workers(context, 1)
+            jobs = RangeJobs(context, folder, MicroBatchSettings())
             jobs.match([[]])
-            MatchLoop(session.sparkContext, folder, MicroBatchSettings(), jobs, until_end=True).wait()
+            MatchLoop(context, folder, MicroBatchSettings(), jobs, until_end=True).wait()
         finally:
-            session.stop()
+            context.stop()
             if java.stdin is not None:
                 java.stdin.close()  # Java exits when its standard input ends
             status = java.wait(WRITTEN_WITHIN_S)
@@ -88,12 +100,8 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
             raise RuntimeError(f"Java ended with status {status} and wrote no archive. {said}".strip())
     with written.open("rb") as file:
         os.fsync(file.fileno())
-    written.rename(archives / archive_name(written.stat().st_size))
+    written.rename(archives / archive_name(kind, written.stat().st_size))
     sync_folder(archives)
-
-
-def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 @contextmanager
@@ -115,6 +123,6 @@ def _output_to(path: Path) -> Iterator[Path]:
 if __name__ == "__main__":
     compile_kernels()
     try:
-        write_class_archive()
+        write_class_archives()
     except Exception as error:  # an archive only saves time
         print(f"Spark will start more slowly, without an archive of its classes: {error}", file=sys.stderr)

@@ -27,7 +27,11 @@ from fieldfare.runtimes.spark.java import JavaError, check_java
 from fieldfare.runtimes.spark.master import is_cluster
 
 CLASS_ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
-"""Folder of the class archive: inside the environment, to whose jars the archive belongs."""
+"""Folder of the class archives: inside the environment, to whose jars they belong."""
+
+PLAIN, QUERIES = "plain", "queries"
+"""The class archives: for a service, whose jobs are plain, and for sessions that plan queries. Java maps
+nearly all of one, and the classes of queries would be 70 MB of a service's memory."""
 
 _SOCKET_FOLDER_MAX_BYTES = 60
 """The path of a Unix socket has at most 107 bytes; Spark's names for sockets take 43 of them."""
@@ -244,7 +248,7 @@ def service_context(
     """
     check_java()
     if java_options is None:
-        java_options = with_class_archive()
+        java_options = with_class_archive(PLAIN)
     (scratch / "tmp").mkdir(parents=True, exist_ok=True)
     (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
     if is_cluster(settings.master):
@@ -274,6 +278,8 @@ def service_session(
     java_options: Sequence[str] | None = None,
 ) -> SparkSession:
     """Start the service's Spark, with a session; see `service_context`."""
+    if java_options is None:
+        java_options = with_class_archive(QUERIES)
     return SparkSession(service_context(settings, scratch, extra, java_options=java_options))
 
 
@@ -335,15 +341,15 @@ def _lightened(context: Any) -> SparkContext:
     return context
 
 
-def archive_name(size_bytes: int) -> str:
+def archive_name(kind: str, size_bytes: int) -> str:
     """Return the file name of a class archive; it contains the size, because a truncated one crashes Java."""
-    return f"spark-{size_bytes}.jsa"
+    return f"{kind}-{size_bytes}.jsa"
 
 
-def with_class_archive() -> tuple[str, ...]:
-    """Return the options that make Java use the class archive; none if there is no complete one."""
-    for path in CLASS_ARCHIVES.glob("spark-*.jsa"):
-        if path.name == archive_name(path.stat().st_size):
+def with_class_archive(kind: str) -> tuple[str, ...]:
+    """Return the options that make Java use a class archive; none if there is no complete one."""
+    for path in CLASS_ARCHIVES.glob(f"{kind}-*.jsa"):
+        if path.name == archive_name(kind, path.stat().st_size):
             # Java's complaints about it are no output of the program.
             # At a random address Java would write to nearly every page of the archive: 110 MB of memory.
             at_its_address = "-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"
