@@ -13,6 +13,10 @@ as it can be true:
 * A broker that always says it is OK and refuses `REFUSALS_MAX` requests in a row, or does not answer them, is
   N/A for `stale_s`: otherwise all would wait for the one with the most room. One that is asked by many says
   that it is BUSY or STABILIZING in between.
+* A broker that is neither OK nor N/A for `hold_s` has no weight: sessions are shorter. With the claim to be
+  idle, and to have a high capacity, it would be the one whose share all others keep.
+* A broker that accepts a request, and then takes none of the subscriptions, is N/A for `rest_s`. It may have
+  no room for them, or not their space.
 """
 
 from __future__ import annotations
@@ -80,6 +84,7 @@ class Claims:
         self._given: dict[str, _Given] = {}
         self._refusals = Counter[str]()
         self._refused_until_s: dict[str, float] = {}
+        self._not_ok_since_s: dict[str, float] = {}
 
     def accepted(self, broker: str) -> None:
         """Note that a broker has accepted a request."""
@@ -91,6 +96,10 @@ class Claims:
         if self._refusals[broker] >= REFUSALS_MAX:
             del self._refusals[broker]
             self._refused_until_s[broker] = now + self._settings.stale_s
+
+    def took_nothing(self, broker: str, now: float) -> None:
+        """Note that a broker has accepted a request, and then none of the subscriptions."""
+        self._refused_until_s[broker] = now + self._settings.rest_s
 
     def gave(
         self, broker: str, metric: Metric, loads: tuple[Load, Load, Load], share: float, now: float
@@ -114,9 +123,13 @@ class Claims:
 
     def view(self, pie: Pie, now: float) -> Pie:
         """Return a PIE message as far as it counts."""
-        if pie.state is not State.OK:
+        if pie.state is State.OK:
+            self._not_ok_since_s.pop(pie.broker, None)
+        else:
             self._refusals.pop(pie.broker, None)
+            self._not_ok_since_s.setdefault(pie.broker, now)
         is_doubted = now < self._refused_until_s.get(pie.broker, -math.inf) or not self._has_shown(pie, now)
+        is_doubted |= now - self._not_ok_since_s.get(pie.broker, now) > self._settings.hold_s
         if is_doubted or pie.state is State.NOT_AVAILABLE:
             return replace(pie, state=State.NOT_AVAILABLE, capacity=NO_CAPACITY)
         return pie
