@@ -196,7 +196,7 @@ class Advertisements:
             await self.state(space, None)
 
     async def _put(self, space: str, stated: Sequence[Stated]) -> None:
-        await asyncio.to_thread(self._store.advertise, "", space, [each.row for each in stated])
+        await asyncio.to_thread(self._store.advertise, "", {space: [each.row for each in stated]})
         if stated:
             self._stated[space] = tuple(stated)
         else:

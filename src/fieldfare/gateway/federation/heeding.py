@@ -8,6 +8,7 @@ complex counts as everything; so does one that may or may not intersect a filter
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,11 @@ BOXES_MAX = 64
 everything."""
 
 REGIONS_MAX = 16_384
-"""Maximum filters that are kept compiled for comparisons, of some KB each."""
+LONG_REGIONS_MAX = 64
+"""Maximum filters that are kept compiled for comparisons, of some KB each, and of those with more than
+`LONG_CHARACTERS`, of which one takes up to 4 MB."""
+
+LONG_CHARACTERS = 256
 
 COUNTED_SHARE = 20
 """Pause between two counts of the filters that are held back, as a multiple of the time that one takes."""
@@ -98,14 +103,26 @@ def compiled(text: str, dialect: str) -> Filter | None:
     return found if isinstance(found, Filter) else None
 
 
-@lru_cache(REGIONS_MAX)
 def _region(text: str, dialect: str) -> FilterRegion | None:
     """Return a filter's region; None if it is not known."""
+    return (_short_region if len(text) <= LONG_CHARACTERS else _long_region)(text, dialect)
+
+
+def _compiled_region(text: str, dialect: str) -> FilterRegion | None:
     found = compile_checked(text, dialect, len(text.encode("utf-8", "surrogatepass")))
     try:
         return region_of(found) if isinstance(found, Filter) else None
     except RecursionError:
         return None
+
+
+def _is_over(row: Advertisement, heeded: int) -> bool:
+    """Return whether a row says no more than its absence, and all filters are sent."""
+    return row.filter is None and row.version <= heeded
+
+
+_short_region = lru_cache(REGIONS_MAX)(_compiled_region)
+_long_region = lru_cache(LONG_REGIONS_MAX)(_compiled_region)
 
 
 class _Count(NamedTuple):
@@ -125,6 +142,7 @@ class Heeding:
         self._versions: dict[str, int] = {}
         self._regions: dict[str, dict[str, FilterRegion]] = {}
         self._counts: dict[str, _Count] = {}
+        self._counting = threading.Lock()
         for row in store.advertisements():
             if row.broker:
                 self._note(row)
@@ -140,16 +158,38 @@ class Heeding:
             regions[row.space] = region
         self._regions[row.broker] = regions
 
-    def take(self, stated: Sequence[Advertisement]) -> None:
-        """Store what another site states, durable on return; earlier versions change nothing."""
+    def take(self, stated: Sequence[Advertisement], heeded: int = 0) -> None:
+        """Store what a site states, durable on return; earlier versions change nothing.
+
+        Parameters
+        ----------
+        heeded
+            The version as of which filters are sent to it: spaces in which it publishes everything since
+            then make room for others.
+        """
+        if not stated:
+            return
+        broker = stated[0].broker
+        rows = dict(self._rows.get(broker, {}))
+        changed: dict[str, Sequence[Advertisement]] = {}
         for row in stated:
-            rows = self._rows.get(row.broker, {})
+            if row.space not in rows and len(rows) >= SPACES_MAX:
+                for space in [each.space for each in rows.values() if _is_over(each, heeded)]:
+                    del rows[space]
+                    changed[space] = ()
             if row.space not in rows and len(rows) >= SPACES_MAX:
                 # The version is confirmed all the same.
                 row = replace(row, space=max(rows), filter=None, dialect="sql")
             known = rows.get(row.space)
             if known is None or known.version < row.version:
-                self._store.advertise(row.broker, row.space, [row])
+                rows[row.space] = row
+                changed[row.space] = (row,)
+        if changed:
+            self._store.advertise(broker, changed)
+        for space, some in changed.items():
+            if not some:
+                del self._rows[broker][space]
+            for row in some:
                 self._note(row)
 
     def forget(self, broker: str) -> None:
@@ -188,14 +228,19 @@ class Heeding:
     ) -> int | None:
         """Return the number of current filters that are not sent to a broker; None if it is not known yet.
 
-        Counting takes long where filters are many, so it is repeated seldom, and not begun after `until_s`.
+        Counting takes long where filters are many, so it is repeated seldom, and not begun after `until_s`,
+        nor while another request counts.
         """
         if not self._regions.get(broker):
             return 0
         key, known, now_s = (revision, self.version(broker)), self._counts.get(broker), time.monotonic()
         is_due = known is None or (known.key != key and now_s >= known.next_s)
-        if is_due and now_s < until_s:
-            count = sum(not self.needs(broker, each) for each in versions())
+        # One at a time: each takes a thread, and those of the links are the same.
+        if is_due and now_s < until_s and self._counting.acquire(blocking=False):
+            try:
+                count = sum(not self.needs(broker, each) for each in versions())
+            finally:
+                self._counting.release()
             end_s = time.monotonic()
             known = self._counts[broker] = _Count(key, count, end_s + COUNTED_SHARE * (end_s - now_s))
         return None if known is None else known.filters

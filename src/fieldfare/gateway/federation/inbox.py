@@ -313,7 +313,7 @@ class Inbox:
         After a kill, the message is looked at again.
         """
         filters, stated, _ = parted(entry.source, entry.filters)
-        self._heeding.take(stated)
+        self._heeding.take(stated, self._correspondence.get(entry.source).heeded)
         return self._compiled(msgspec.structs.replace(entry, filters=tuple(filters)))
 
     def _compiled(self, entry: Interest) -> list[RemoteFilter]:
