@@ -120,6 +120,7 @@ class Federation:
         self.wake()
         if self._moving is not None:
             await asyncio.gather(self._moving, return_exceptions=True)
+        self.advertisements.close()
         await asyncio.to_thread(self._store.close)
         await asyncio.to_thread(self._brokers.close)
         await asyncio.to_thread(self.moves.close)
