@@ -80,8 +80,8 @@ class MemoryBrokers:
         names = sorted(self._disk.sequences)
         return [StoredBroker(name, place + 1, self._disk.sequences[name]) for place, name in enumerate(names)]
 
-    def count_filters(self, number: int) -> int:
-        return 0
+    def count_filters(self) -> dict[int, int]:
+        return {}
 
     def apply_filters(
         self, name: str, sequence: int, filters: Any, theirs: int | None, *_: Any, is_all: bool

@@ -320,7 +320,7 @@ class Inbox:
         """Return the changes of a message that can be applied, compiled."""
         if self._filters_held.get(entry.source, FILTERS_MAX) >= FILTERS_MAX:
             known = self._correspondence.brokers.get(entry.source)
-            count = 0 if known is None else self._brokers.count_filters(known.number)
+            count = 0 if known is None else self._brokers.count_filters().get(known.number, 0)
             self._filters_held[entry.source] = count
         found = []
         for each in entry.filters:
