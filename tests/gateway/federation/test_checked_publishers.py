@@ -117,6 +117,20 @@ def test_a_long_check_gives_way_to_other_spaces(
     assert spaces.count("long") > 20 and spaces.index("short") < len(spaces) - 10
 
 
+def test_the_events_of_a_request_share_the_steps_of_a_record(found: Advertisements) -> None:
+    """As in the pipeline: ten thousand events of half a second each took a thread for more than an hour."""
+    pairs = "ANY x IN data.n SATISFIES (ANY y IN data.n SATISFIES (x + y = 1000))"
+
+    async def work() -> None:
+        await found.state("default", compile_filter(pairs))
+        line = json.dumps(event(1, {"n": list(range(600))})).encode() + b"\n"
+        assert await found.publish("default", DecodedEvents(line, range(1)), append) == "appended"
+        with pytest.raises(HttpProblem, match="does not match"):
+            await found.publish("default", DecodedEvents(200 * line, range(200)), append)
+
+    asyncio.run(work())
+
+
 def test_an_event_that_is_not_advertised_is_named_before_one_that_waits(
     found: Advertisements, monkeypatch: pytest.MonkeyPatch
 ) -> None:

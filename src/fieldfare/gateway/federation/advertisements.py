@@ -25,6 +25,8 @@ import msgspec
 from fieldfare.arrow_events.stream import is_arrow
 from fieldfare.filters import Filter
 from fieldfare.filters.covering import covers, region_of
+from fieldfare.filters.evaluator import event_getter
+from fieldfare.filters.work import EVENT_STEPS_MIN, RECORD_STEPS_MAX, STEPS_MAX
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.federation.clusters import Clusters
@@ -174,16 +176,18 @@ class Advertisements:
 
     async def _check(self, space: str, stated: Sequence[Stated], events: DecodedEvents) -> None:
         """Check events: few on the event loop, many in slices on a thread, in turn with other spaces."""
+        steps_max = min(STEPS_MAX, max(EVENT_STEPS_MIN, RECORD_STEPS_MAX // events.count))
         decoder = _row if is_arrow(events.payload) else _event
         work = len(events.payload) * max(1, sum(map(_cost_of, stated)))
         if work <= INLINE_WORK and len(events.payload) <= INLINE_BYTES:
-            waits = _first_that_waits(stated, events.accepted, all_lines(events.payload), decoder)
+            given = stated, events.accepted, all_lines(events.payload), decoder, steps_max
+            waits = _first_that_waits(*given)
         else:
             lines, waits = await asyncio.to_thread(all_lines, events.payload), None
             size = max(1, len(lines) * SLICE_WORK // work)
             for first in range(0, len(lines), size):
                 some = slice(first, first + size)
-                given = stated, events.accepted[some], lines[some], decoder
+                given = stated, events.accepted[some], lines[some], decoder, steps_max
                 found = await self._threads.run(space, _first_that_waits, *given)
                 waits = found if waits is None else waits
         if waits is not None:
@@ -353,10 +357,19 @@ def _cost_of(stated: Stated) -> int:
     return 0 if stated.filter is None else _cost(stated.filter)
 
 
+def _matches(filter: Filter, event: dict[str, Any], steps_max: int) -> bool:
+    work = filter.work
+    if work is not None and work.steps(lambda path: event_getter(path)(event), steps_max) > steps_max:
+        return False
+    return filter.matches(event)
+
+
 def _first_that_waits(
-    stated: Sequence[Stated], indexes: Sequence[int], lines: Sequence[bytes], decoder: Any
+    stated: Sequence[Stated], indexes: Sequence[int], lines: Sequence[bytes], decoder: Any, steps_max: int
 ) -> int | None:
     """Return the index of the first event that is advertised, but not by what other sites go by.
+
+    An event that takes more than `steps_max` steps does not match, as in the pipeline.
 
     Raises
     ------
@@ -367,13 +380,13 @@ def _first_that_waits(
     earlier = [each.filter for each in stated[:-1] if each.filter is not None]
     for index, line in zip(indexes, lines, strict=True):
         event = decoder.decode(line)
-        if newest is not None and not newest.matches(event):
+        if newest is not None and not _matches(newest, event, steps_max):
             shown = newest.text[:SHOWN_MAX]
             detail = (
                 f"Event {index} of the request does not match what the space advertises at this site:"
                 f" {shown}. Nothing was appended."
             )
             raise HttpProblem(400, "not-advertised", detail, index=index, advertisement=shown)
-        if waits is None and not all(each.matches(event) for each in earlier):
+        if waits is None and not all(_matches(each, event, steps_max) for each in earlier):
             waits = index
     return waits
