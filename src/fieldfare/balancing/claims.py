@@ -5,7 +5,8 @@ as it can be true:
 
 * A capacity counts for at most `CAPACITY_MAX` times this broker's: with any more, the mean of all brokers
   would be what one of them says.
-* A broker with a ratio above the lower overload threshold is N/A, whatever state it claims.
+* A broker with a ratio above the lower overload threshold is N/A, whatever state it claims; also one with an
+  input or output above 1 where these do not count as overload.
 * A broker that is N/A has no weight in the mean. It gives its excess away itself; counted, a very high load
   would be the share of all others, and they would balance nothing any more.
 * A broker that was given load shows at least half of it before it is given more, or `rest_s` pass. So one
@@ -66,7 +67,8 @@ def believed(theirs: Load, mine: Load) -> Load:
 
 def state_of(theirs: Load, claimed: State, settings: BalancingSettings) -> State:
     """Return the state of a broker that claims a state and a load."""
-    return State.NOT_AVAILABLE if exceeding(theirs, settings, higher=False) else claimed
+    is_full = max(float(theirs.input_ratio), float(theirs.output_ratio)) > 1
+    return State.NOT_AVAILABLE if is_full or exceeding(theirs, settings, higher=False) else claimed
 
 
 @dataclass(frozen=True, slots=True)
