@@ -123,7 +123,7 @@ def send_only_what_is_covered(patch: pytest.MonkeyPatch) -> None:
     """A filter that the advertisement does not cover is held back, though it can match an event."""
 
     def needs(self: Heeding, broker: str, change: Any) -> bool:
-        region = self._regions.get(broker, {}).get("default")
+        region = self._advertised(broker, "default")
         return (
             region is None or change.filter is None or region.covers(region_of(compile_filter(change.filter)))
         )

@@ -140,7 +140,8 @@ class Heeding:
         self._store = store
         self._rows: dict[str, dict[str, Advertisement]] = {}
         self._versions: dict[str, int] = {}
-        self._regions: dict[str, dict[str, FilterRegion]] = {}
+        self._regions: dict[tuple[str, str], tuple[Advertisement, FilterRegion | None]] = {}
+        """By broker and space, once a filter is compared: many spaces of another site may not be here."""
         self._counts: dict[str, _Count] = {}
         self._counting = threading.Lock()
         for row in store.advertisements():
@@ -150,13 +151,6 @@ class Heeding:
     def _note(self, row: Advertisement) -> None:
         self._rows.setdefault(row.broker, {})[row.space] = row
         self._versions[row.broker] = max(row.version, self.version(row.broker))
-        region = None if row.filter is None else _region(row.filter, row.dialect)
-        regions = dict(self._regions.get(row.broker, {}))
-        if region is None or len(region.outer) > BOXES_MAX:
-            regions.pop(row.space, None)
-        else:
-            regions[row.space] = region
-        self._regions[row.broker] = regions
 
     def take(self, stated: Sequence[Advertisement], heeded: int = 0) -> None:
         """Store what a site states, durable on return; earlier versions change nothing.
@@ -188,7 +182,7 @@ class Heeding:
             self._store.advertise(broker, changed)
         for space, some in changed.items():
             if not some:
-                del self._rows[broker][space]
+                self._rows.get(broker, {}).pop(space, None)
             for row in some:
                 self._note(row)
 
@@ -196,7 +190,7 @@ class Heeding:
         """Forget what a removed broker has stated; the store forgets it with the broker."""
         self._rows.pop(broker, None)
         self._versions.pop(broker, None)
-        self._regions.pop(broker, None)
+        self._regions = {key: known for key, known in self._regions.items() if key[0] != broker}
 
     def version(self, broker: str) -> int:
         """Return the greatest version that a broker has stated; 0 for none."""
@@ -209,7 +203,7 @@ class Heeding:
 
     def needs(self, broker: str, change: Change) -> bool:
         """Return whether a broker needs a filter: an event that it publishes may match."""
-        region = self._regions.get(broker, {}).get(space_name(change.space))
+        region = None if change.filter is None else self._advertised(broker, space_name(change.space))
         if region is None or change.filter is None:
             return True
         mine = _region(change.filter, change.dialect or "sql")
@@ -217,6 +211,18 @@ class Heeding:
             return mine is None or intersects(region, mine)
         except RecursionError:
             return True
+
+    def _advertised(self, broker: str, space: str) -> FilterRegion | None:
+        """Return the region of an advertisement; None if it is, or counts as, everything."""
+        row = self._rows.get(broker, {}).get(space)
+        if row is None or row.filter is None:
+            return None
+        known = self._regions.get((broker, space))
+        if known is None or known[0] is not row:
+            region = _compiled_region(row.filter, row.dialect)
+            is_usable = region is not None and len(region.outer) <= BOXES_MAX
+            known = self._regions[broker, space] = row, region if is_usable else None
+        return known[1]
 
     def texts(self, broker: str) -> Mapping[str, str]:
         """Return what a broker publishes, by space, where that is not everything."""
@@ -231,7 +237,7 @@ class Heeding:
         Counting takes long where filters are many, so it is repeated seldom, and not begun after `until_s`,
         nor while another request counts.
         """
-        if not self._regions.get(broker):
+        if not self.texts(broker):
             return 0
         key, known, now_s = (revision, self.version(broker)), self._counts.get(broker), time.monotonic()
         is_due = known is None or (known.key != key and now_s >= known.next_s)
