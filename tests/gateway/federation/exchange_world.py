@@ -466,16 +466,16 @@ class World:
         await self.finish()
 
     async def finish(self) -> None:
-        """Heal all links, and go on until nothing is under way."""
+        """Heal all links, and go on until nothing is under way for some rounds: a row may still be."""
         self.cut.clear()
         self.kill_chance = self.sloth = 0.0
+        quiet = 0
         for _ in range(QUIET_ROUNDS_MAX):
             await self.round()
             await self.remove_gone()
-            if self.is_quiet():
+            quiet = quiet + 1 if self.is_quiet() else 0
+            if quiet > 5:
                 break
-        for _ in range(5):
-            await self.round()
 
     def is_quiet(self) -> bool:
         leaving = self.nodes[self.leaver].departure if self.leaver else None
