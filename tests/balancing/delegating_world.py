@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 
 from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState, Load
-from fieldfare.balancing.load import Metric
+from fieldfare.balancing.load import Capacity, Metric
 from fieldfare.balancing.messages import (
     Choose,
     Chosen,
@@ -58,6 +58,10 @@ class Broker:
     """The output that it says it has, if that is not the truth."""
     is_refusing: bool = False
     """Whether it says that it is OK, and does not answer requests."""
+    is_always_busy: bool = False
+    """Whether it says that it is BUSY, and that its capacity is sixteen times as high."""
+    takes_nothing: bool = False
+    """Whether it accepts requests, and then none of the subscriptions."""
     matching_s: float = 0.01
     resting: dict[str, float] = field(default_factory=dict)
     """Until when subscriptions stay that have come or were refused."""
@@ -150,6 +154,9 @@ class World:
     def _send(self, name: str, effect: Send) -> None:
         broker, message = self.brokers[name], effect.message
         if isinstance(message, Pie):
+            if broker.is_always_busy:
+                capacity = Capacity(16 * message.capacity.matching, 16 * message.capacity.output)
+                message = replace(message, state=State.BUSY, capacity=capacity)
             for other in self.brokers:
                 if other != name and not broker.is_passive and not {name, other} & self.cuts:
                     self._at(
@@ -177,7 +184,8 @@ class World:
         elif isinstance(question, Choose):
             later(self.now + CHOICE_S, self._chosen(name, question))
         elif isinstance(question, Migrate):
-            taken = [id for id in question.ids if id not in self.refused]
+            takes_nothing = self.brokers[question.to].takes_nothing
+            taken = [id for id in question.ids if id not in self.refused and not takes_nothing]
             broker.resting |= dict.fromkeys(set(question.ids) - set(taken), self.now + self.settings.hold_s)
             for id in taken:
                 self._at(self.now + MOVE_S, lambda id=id: self._move(name, question.to, id))  # type: ignore[misc]

@@ -12,6 +12,7 @@ tests/balancing/test_delegating_scenarios.py``; review the diff.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ from fieldfare.balancing.messages import (
     SessionId,
     StateChanged,
 )
-from fieldfare.effects import Send
+from fieldfare.effects import Received, Send
 
 SCENARIOS = sorted((Path(__file__).parent / "delegating").glob("*.txt"))
 
@@ -170,6 +171,47 @@ def test_a_broker_that_takes_part_in_nothing_stops_no_others(claim: str) -> None
     # The idle one counts again from time to time, and then it is to get a third.
     assert abs(at_a - at_b) <= 0.11, (at_a, at_b)
     assert max(world.moves.values()) == 1
+
+
+@pytest.mark.parametrize("number", [12, 60])
+def test_a_broker_that_accepts_sessions_and_takes_nothing_stops_no_others(number: int) -> None:
+    """B has not the space of A's subscriptions, say; it always had the most room, and only B was asked."""
+    world = World()
+    for name in "ABC":
+        world.start(name)
+    world.brokers["B"].takes_nothing = True
+    world.brokers["A"].subscriptions = {f"s{each}": 0.6 / number for each in range(number)}
+    world.run(600)
+    at_a, at_c = (sum(world.brokers[name].subscriptions.values()) for name in "AC")
+    assert abs(at_a - at_c) <= 0.21, (at_a, at_c)
+    assert max(world.moves.values()) == 1
+
+
+def test_a_broker_that_is_always_busy_stops_no_others() -> None:
+    """All others left it the share that its claims would be good for."""
+    world = World()
+    for name in "ABC":
+        world.start(name)
+    world.brokers["B"].is_always_busy, world.brokers["B"].claimed = True, 0.0
+    world.brokers["A"].subscriptions = {f"s{each}": 0.02 for each in range(30)}
+    world.run(300)
+    at_a, at_c = (sum(world.brokers[name].subscriptions.values()) for name in "AC")
+    assert abs(at_a - at_c) <= 0.11, (at_a, at_c)
+    assert max(world.moves.values()) == 1
+
+
+def test_a_broker_whose_clock_was_set_back_is_heard_again() -> None:
+    """Its numbers are times: it was not heard for as long as the clock was set back."""
+    world = World()
+    for name in "AB":
+        world.start(name)
+    world.run(10)
+    machine = world.brokers["A"].machine
+    assert machine is not None and set(machine.peers(world.now)) == {"B"}
+    last = machine.peers(world.now)["B"]
+    machine.handle(Received("B", replace(last, number=1 << 62)), world.now)
+    world.run(SETTINGS.stale_s + 2 * SETTINGS.pie_s)
+    assert machine.peers(world.now)["B"].number < 1 << 62
 
 
 def test_a_broker_that_many_ask_keeps_its_weight_although_it_refuses_most() -> None:

@@ -17,7 +17,11 @@ COMMANDS = (
     ("top", "--once"),
     ("trace", "--for", "0.1s"),
     ("brokers",),
+    ("brokers", "leave", "--cancel"),
     ("balance",),
+    ("subscriptions", "move", "a"),
+    ("spaces", "advertise", "default"),
+    ("spaces", "advertise", "default", "data.n = 1"),
     ("spaces", "quotas", "default"),
     ("spaces", "quotas", "default", "events_per_s=1"),
     ("keys", "list"),
@@ -41,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.server.body)
 
-    do_GET = do_POST = do_PUT = _answer
+    do_GET = do_POST = do_PUT = do_DELETE = _answer
 
     def log_message(self, *_arguments: object) -> None: ...
 
@@ -76,7 +80,9 @@ def test_a_client_is_told_of_an_answer_that_nests_too_deeply(other: Other) -> No
         client.stats()
 
 
-@pytest.mark.parametrize("command", [("brokers",), ("balance",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("brokers",), ("balance",), ("subscriptions", "move", "a")], ids=" ".join
+)
 def test_what_other_sites_say_cannot_write_on_the_terminal(
     fieldfare: Fieldfare, other: Other, command: tuple[str, ...]
 ) -> None:
@@ -94,6 +100,8 @@ def test_what_other_sites_say_cannot_write_on_the_terminal(
             "moves": [{"space": hostile, "id": "a", "to": hostile}],
             "resting": 0,
             "pinned": 0,
+            "state": "refused",
+            "reason": hostile,
         }
     ).encode()
     shown = fieldfare(*command, "--url", f"http://127.0.0.1:{other.server_address[1]}")

@@ -207,7 +207,7 @@ def test_a_message_with_filters_is_applied_once_and_in_order(
     [berlin] = brokers.brokers()
     assert (berlin.name, berlin.sequence) == ("berlin", 2)
     assert brokers.runs() == [Run(berlin.number, 3, 40), Run(berlin.number, 5, 50)]
-    assert brokers.count_filters(berlin.number) == 1 and registry.count() == 1
+    assert brokers.count_filters() == {berlin.number: 1} and registry.count() == 1
     changes = list(registry.changes(0, 5))
     assert [(each.revision, each.space, each.filter, each.destination) for each in changes[1:]] == [
         (2, ">birds", "a = 1", berlin.number),
@@ -224,6 +224,16 @@ def test_a_message_with_filters_is_applied_once_and_in_order(
     assert brokers.runs() == [Run(berlin.number, 3, 40), Run(berlin.number, 5, 50)]
     brokers.forget_runs(5)
     assert brokers.runs() == [Run(berlin.number, 5, 50)]
+
+
+def test_the_filters_of_all_brokers_are_counted(registry: Registry, brokers: BrokerStore) -> None:
+    registry.apply([put("mine")], (0,), 0)
+    for number in range(12):
+        filters = [RemoteFilter(f"s{each % 3}", each, "a = 1") for each in range(number)]
+        brokers.apply_filters(f"b{number:02}", 1, filters, 1, (0,), 0)
+    numbers = [each.number for each in brokers.brokers()]
+    counts = brokers.count_filters()
+    assert [counts.get(each, 0) for each in numbers] == list(range(12)) and len(counts) == 11
 
 
 def test_a_lost_version_of_a_brokers_filter_is_restored(

@@ -5,7 +5,8 @@ as it can be true:
 
 * A capacity counts for at most `CAPACITY_MAX` times this broker's: with any more, the mean of all brokers
   would be what one of them says.
-* A broker with a ratio above the lower overload threshold is N/A, whatever state it claims.
+* A broker with a ratio above the lower overload threshold is N/A, whatever state it claims; also one with an
+  input or output above 1 where these do not count as overload.
 * A broker that is N/A has no weight in the mean. It gives its excess away itself; counted, a very high load
   would be the share of all others, and they would balance nothing any more.
 * A broker that was given load shows at least half of it before it is given more, or `rest_s` pass. So one
@@ -13,6 +14,10 @@ as it can be true:
 * A broker that always says it is OK and refuses `REFUSALS_MAX` requests in a row, or does not answer them, is
   N/A for `stale_s`: otherwise all would wait for the one with the most room. One that is asked by many says
   that it is BUSY or STABILIZING in between.
+* A broker that is neither OK nor N/A for `hold_s` has no weight: sessions are shorter. With the claim to be
+  idle, and to have a high capacity, it would be the one whose share all others keep.
+* A broker that accepts a request, and then takes none of the subscriptions, is N/A for `rest_s`. It may have
+  no room for them, or not their space.
 """
 
 from __future__ import annotations
@@ -62,7 +67,8 @@ def believed(theirs: Load, mine: Load) -> Load:
 
 def state_of(theirs: Load, claimed: State, settings: BalancingSettings) -> State:
     """Return the state of a broker that claims a state and a load."""
-    return State.NOT_AVAILABLE if exceeding(theirs, settings, higher=False) else claimed
+    is_full = max(float(theirs.input_ratio), float(theirs.output_ratio)) > 1
+    return State.NOT_AVAILABLE if is_full or exceeding(theirs, settings, higher=False) else claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class Claims:
         self._given: dict[str, _Given] = {}
         self._refusals = Counter[str]()
         self._refused_until_s: dict[str, float] = {}
+        self._not_ok_since_s: dict[str, float] = {}
 
     def accepted(self, broker: str) -> None:
         """Note that a broker has accepted a request."""
@@ -91,6 +98,10 @@ class Claims:
         if self._refusals[broker] >= REFUSALS_MAX:
             del self._refusals[broker]
             self._refused_until_s[broker] = now + self._settings.stale_s
+
+    def took_nothing(self, broker: str, now: float) -> None:
+        """Note that a broker has accepted a request, and then none of the subscriptions."""
+        self._refused_until_s[broker] = now + self._settings.rest_s
 
     def gave(
         self, broker: str, metric: Metric, loads: tuple[Load, Load, Load], share: float, now: float
@@ -114,9 +125,13 @@ class Claims:
 
     def view(self, pie: Pie, now: float) -> Pie:
         """Return a PIE message as far as it counts."""
-        if pie.state is not State.OK:
+        if pie.state is State.OK:
+            self._not_ok_since_s.pop(pie.broker, None)
+        else:
             self._refusals.pop(pie.broker, None)
+            self._not_ok_since_s.setdefault(pie.broker, now)
         is_doubted = now < self._refused_until_s.get(pie.broker, -math.inf) or not self._has_shown(pie, now)
+        is_doubted |= now - self._not_ok_since_s.get(pie.broker, now) > self._settings.hold_s
         if is_doubted or pie.state is State.NOT_AVAILABLE:
             return replace(pie, state=State.NOT_AVAILABLE, capacity=NO_CAPACITY)
         return pie

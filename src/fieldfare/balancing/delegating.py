@@ -107,7 +107,10 @@ class DelegatingOffloader(Offloader):
         if leaving is None:
             return []
         action, loads = self._loads.pop(answer.session)
-        self._claims.gave(leaving.to, action.metric, loads, answer.moved / len(leaving.chosen), now)
+        if answer.moved:
+            self._claims.gave(leaving.to, action.metric, loads, answer.moved / len(leaving.chosen), now)
+        else:
+            self._claims.took_nothing(leaving.to, now)
         return [Send(leaving.to, Cancel(answer.session)), Tell(SessionEnded(answer.session, answer.moved))]
 
     def failed(self, question: object, now: float) -> list[Effect]:

@@ -231,7 +231,9 @@ class EdgeBalancer:
         if pie.broker == self.state.name or not (pie.cluster == self.state.cluster or is_watched):
             return
         known = self._peers.get(pie.broker)
-        if known is None or known[1].number < pie.number:
+        # The numbers of a broker whose clock was set back are low: without the last condition, it would not
+        # be heard until its clock has caught up.
+        if known is None or known[1].number < pie.number or now - known[0] > self.settings.stale_s:
             self._peers[pie.broker] = now, pie
 
     def _watch(self, watch: Watch) -> None:

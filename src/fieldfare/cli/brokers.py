@@ -105,7 +105,7 @@ def leave(
     them. Then all others are told that it has left. Progress is shown until that is done. If the command is
     interrupted or its time is over, the broker goes on leaving: call it again to see how far it is.
     """
-    with connect(url) as client:
+    with connect(url) as client, known_form():
         state = client.stay() if cancel else client.leave(force=force)
         until_s, shown = time.monotonic() + timeout, ""
         while True:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, SpaceOption, UrlOption, out, print_json
+from fieldfare.cli.output import JsonOption, SpaceOption, UrlOption, known_form, out, print_json, printable
 
 
 def move(
@@ -33,8 +33,9 @@ def move(
         state = client.get_move(id) if to is None else client.move_subscription(id, to)
     if as_json:
         print_json(state)
-    else:
-        out().print(Text(f"{id}: {describe(state)}"))
+        return
+    with known_form():
+        out().print(Text(f"{id}: {describe(printable(state))}"))
 
 
 def describe(state: dict[str, Any]) -> str:

@@ -134,6 +134,11 @@ def advertise(
     if as_json:
         print_json(found)
         return
+    with known_form():
+        _show_advertisement(name, found)
+
+
+def _show_advertisement(name: str, found: Mapping[str, Any]) -> None:
     shown = "everything" if found["filter"] is None else one_line(found["filter"])
     out().print(Text(f"{name} publishes {shown}"))
     waits = [site for site, is_confirmed in found["sites"].items() if not is_confirmed]

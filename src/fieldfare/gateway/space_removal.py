@@ -1,9 +1,9 @@
 """Deletion of spaces: immediate and final for clients; the data is removed step by step.
 
     the registry drops the name, and revokes the keys ──▶ no access any more, streams of keys end
+    what it advertises, and the moves of its subscriptions, are forgotten
     its delayed events are removed ──────────────────────▶ none of them is delivered
     its subscriptions are removed in batches ────────────▶ their streams and pulls end, the index drops them
-    the moves of its subscriptions, and what it advertises, are forgotten
     the registry notes that all is done
 
 A kill between any two steps breaks no promise: the first step is one transaction, and the next gateway
@@ -90,13 +90,16 @@ class SpaceRemoval:
         return task
 
     async def _finish(self, key: str) -> None:
+        forget = self._forget_exchange
         while True:
             try:
+                # Once, and before all is noted as done: the name may be that of another space soon.
+                if forget is not None:
+                    await forget(key)
+                    forget = None
                 if await self._delayed.cancel_some(key):
                     continue
                 removed = await self._subscriptions.remove_some(key)
-                if not removed and self._forget_exchange is not None:
-                    await self._forget_exchange(key)
             except WriterClosed:
                 return
             except StorageError as error:

@@ -8,7 +8,7 @@ this registry's revision on meet that broker's filters as of one of its own revi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,8 +59,8 @@ class BrokerStore(Protocol):
         """Return all runs, by destination number and revision."""
         ...
 
-    def count_filters(self, number: int) -> int:
-        """Return the number of a broker's filters."""
+    def count_filters(self) -> Mapping[int, int]:
+        """Return the number of filters of each broker that has any, by the broker's number."""
         ...
 
     def apply_filters(

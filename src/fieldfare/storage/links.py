@@ -280,8 +280,8 @@ class LinkStore(Protocol):
         """Return the advertisements of this broker and of others, by broker, space and version."""
         ...
 
-    def advertise(self, broker: str, space: str, rows: Sequence[Advertisement]) -> None:
-        """Replace the advertisements of a broker in a space."""
+    def advertise(self, broker: str, stated: Mapping[str, Sequence[Advertisement]]) -> None:
+        """Replace the advertisements of a broker in some spaces, in one transaction."""
         ...
 
     def outboxes(self) -> Mapping[str, Outbox]:

@@ -31,7 +31,7 @@ from fieldfare.storage.brokers import Run, StoredBroker
 NUMBERS = 12
 SPACE = "default"
 KINDS = (*["publish"] * 6, *["slow", "late", "release", "release"], *["filters"] * 3, *["advertise"] * 3)
-KINDS += ("cut", "heal", "die")
+KINDS += ("cut", "heal", "die", "abandoned")
 
 
 @dataclass
@@ -105,7 +105,7 @@ class KnownBrokers(MemoryBrokers):
 class OldHeeding(Heeding):
     """That of a broker of an earlier version, which knows no advertisements."""
 
-    def take(self, stated: Any) -> None: ...
+    def take(self, *given: Any) -> None: ...
 
 
 class AdvertisedNode(Node):
@@ -116,6 +116,8 @@ class AdvertisedNode(Node):
 
     def __init__(self, world: World, name: str) -> None:
         self._tasks: list[tuple[asyncio.Task[None], asyncio.Future[None]]] = []
+        self.is_over = False
+        """Whether its process was killed."""
         super().__init__(world, name)
         if name == self.world.old:
             rows_for, [topology] = self.clusters.rows_for, self.clusters._topologies.values()
@@ -157,38 +159,48 @@ class AdvertisedNode(Node):
     async def offer(self, id: str, number: int, *, is_late: bool = False, until: Any = None) -> None:
         """Publish an event, if it is advertised."""
         payload = json.dumps(event(1, {"id": id, "n": number})).encode() + b"\n"
-        with self.advertisements.entered():
-            try:
-                await self.advertisements.check(SPACE, DecodedEvents(payload, range(1)))
-            except HttpProblem as problem:
-                self.world.refused[problem.name] = self.world.refused.get(problem.name, 0) + 1
-                return
+
+        async def append() -> None:
             if until is not None:
                 await until
-            if is_late:
-                self.disk.delayed[self.world.next_delayed()] = id, number
-            else:
-                self.append(id, number, payload)
+            if self.is_over:
+                return
+            try:
+                if is_late:
+                    self.disk.delayed[self.world.next_delayed()] = id, number
+                else:
+                    self.append(id, number, payload)
+            except Killed:
+                self.is_over = True
+                raise
+
+        try:
+            await self.advertisements.publish(SPACE, DecodedEvents(payload, range(1)), append)
+        except HttpProblem as problem:
+            self.world.refused[problem.name] = self.world.refused.get(problem.name, 0) + 1
 
     def offer_slowly(self, id: str, number: int) -> None:
         """Publish an event by a request that ends when the world says so."""
         released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        async def work() -> None:
-            try:
-                await self.offer(id, number, until=released)
-            except Killed:
-                self.world.restart(self.name)
+        work = asyncio.create_task(self.offer(id, number, until=released))
+        self._tasks.append((work, released))
 
-        self._tasks.append((asyncio.create_task(work()), released))
+    def abandon(self) -> None:
+        """The clients of the slow requests go away: they are cancelled, and their events appended later."""
+        for task, _ in self._tasks:
+            task.cancel()
 
     async def release(self) -> None:
         """Let slow requests end, and append delayed events."""
-        for task, released in self._tasks:
+        for _, released in self._tasks:
             if not released.done():
                 released.set_result(None)
-            await task
+        works = [*(task for task, _ in self._tasks), *self.advertisements._open]
         self._tasks.clear()
+        outcomes = await asyncio.gather(*works, return_exceptions=True)
+        if any(isinstance(each, Killed) for each in outcomes):
+            raise Killed
         for id in sorted(self.disk.delayed):
             name, number = self.disk.delayed.pop(id)
             payload = json.dumps(event(1, {"id": name, "n": number})).encode() + b"\n"
@@ -245,7 +257,8 @@ class AdvertisedWorld(World):
         node = self.nodes.get(name)
         super().restart(name)
         if isinstance(node, AdvertisedNode):
-            for task, _ in node._tasks:
+            node.is_over = True
+            for task in (*(task for task, _ in node._tasks), *node.advertisements._open):
                 if task is not asyncio.current_task():
                     task.cancel()
             node._tasks.clear()
@@ -262,6 +275,11 @@ class AdvertisedWorld(World):
             await self.act(name, lambda node: node.offer(id, number))
         elif kind == "slow":
             node.offer_slowly(id, number)
+        elif kind == "abandoned":
+            node.offer_slowly(id, number)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            node.abandon()
         elif kind == "late":
             await self.act(name, lambda node: node.offer(id, number, is_late=True))
         elif kind == "release":

@@ -80,8 +80,8 @@ class MemoryBrokers:
         names = sorted(self._disk.sequences)
         return [StoredBroker(name, place + 1, self._disk.sequences[name]) for place, name in enumerate(names)]
 
-    def count_filters(self, number: int) -> int:
-        return 0
+    def count_filters(self) -> dict[int, int]:
+        return {}
 
     def apply_filters(
         self, name: str, sequence: int, filters: Any, theirs: int | None, *_: Any, is_all: bool
@@ -466,16 +466,16 @@ class World:
         await self.finish()
 
     async def finish(self) -> None:
-        """Heal all links, and go on until nothing is under way."""
+        """Heal all links, and go on until nothing is under way for some rounds: a row may still be."""
         self.cut.clear()
         self.kill_chance = self.sloth = 0.0
+        quiet = 0
         for _ in range(QUIET_ROUNDS_MAX):
             await self.round()
             await self.remove_gone()
-            if self.is_quiet():
+            quiet = quiet + 1 if self.is_quiet() else 0
+            if quiet > 5:
                 break
-        for _ in range(5):
-            await self.round()
 
     def is_quiet(self) -> bool:
         leaving = self.nodes[self.leaver].departure if self.leaver else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,17 @@ def test_advertisements_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert a.client.put(ADVERTISEMENT, json={"filter": "true", "dialect": "no"}).status_code == 400
         assert a.client.put("/v1/spaces/none/advertisement", json={"filter": None}).status_code == 404
         assert advertised(a)["filter"] is None
+
+
+def test_a_decimal_of_a_table_is_checked_as_the_index_has_it(tmp_path: Path) -> None:
+    """As a float it was 0.1: it was accepted, and matched filters that other sites had not sent."""
+    with sites(tmp_path, "ab", "ab") as (a, _):
+        advertise(a, "data.n <= 0.1")
+        arrow = {"Content-Type": "application/vnd.apache.arrow.stream"}
+        for text, status in (("0.1", 200), ("0.10000000000000000555", 400), ("0.09999999999999999999", 200)):
+            table = pa.RecordBatch.from_pylist([event(1, {"n": Decimal(text)})])
+            answer = a.client.post(EVENTS, content=bytes(write_events(table)), headers=arrow)
+            assert answer.status_code == status, (text, answer.text)
 
 
 @pytest.mark.parametrize("routing", ["fbr", "merc"])

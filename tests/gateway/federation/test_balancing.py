@@ -271,6 +271,8 @@ def test_a_window_is_read_from_the_logs_as_it_was_matched(tmp_path: Path) -> Non
         window = last_matches(a.gateway.log, a.gateway.match_log, 1 << 50)
         assert window.events == 0, "too old"
         now_ms = max(each.appended_ms for each in a.gateway.log.read(0, 100))
+        window = last_matches(a.gateway.log, a.gateway.match_log, now_ms - 3_600_000)
+        assert window.events == 0, "the clock was set back: they seemed to have come in one second"
         window = last_matches(a.gateway.log, a.gateway.match_log, now_ms)
         even, few = (a.gateway.registry.get("default", id).number for id in ("even", "few"))
         numbers, counts = window.matches()

@@ -18,6 +18,8 @@ from fieldfare.balancing.advice import Peer, advise, joint_target
 from fieldfare.balancing.claims import CAPACITY_MAX, believed, state_of
 from fieldfare.balancing.load import Load, MatchingCost, Metric
 from fieldfare.balancing.messages import State
+from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.gateway.federation.balancing.edge_runner import balancing_settings
 from fieldfare.gateway.federation.balancing.rows import peer_of, shown
 from fieldfare.gateway.federation.wire import LoadRow
 
@@ -41,11 +43,11 @@ def received(row: LoadRow) -> LoadRow | None:
     return found if found.is_finite else None
 
 
-def moved(rows: list[LoadRow]) -> tuple[str | None, int]:
+def moved(rows: list[LoadRow], settings: BalancingSettings = SERVICE) -> tuple[str | None, int]:
     """Where a broker with a hundred equal subscriptions would move some, and how many."""
-    peers = {row.name: peer_of(row, mine(), SERVICE) for row in rows}
+    peers = {row.name: peer_of(row, mine(), settings) for row in rows}
     movable = dict.fromkeys(range(100), 1)
-    found = advise(mine(), peers, lambda _: profile_of(100), movable, SERVICE)
+    found = advise(mine(), peers, lambda _: profile_of(100), movable, settings)
     made = [each for each in found if each.plan is not None]
     return (made[-1].action.broker, len(made[-1].plan.moved)) if made else (None, 0)  # type: ignore[union-attr]
 
@@ -99,6 +101,8 @@ def test_no_overload_of_a_third_broker_keeps_two_from_balancing(state: State) ->
     for figure, value in (("output_bytes_per_s", 1e15), ("input_per_s", 1e15), ("output_bytes_per_s", 2e6)):
         absurd = msgspec.structs.replace(HONEST, name="c", state=state.value, **{figure: value})
         assert moved([HONEST, absurd]) == ("b", 20)
+        only_cpu = balancing_settings(10.0, 30, ("cpu",))
+        assert moved([HONEST, absurd], only_cpu) == ("b", 20), "where no input or output is an overload, too"
 
 
 def test_a_broker_with_a_higher_ratio_than_it_may_have_is_not_ok() -> None:

@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from fieldfare.filters import compile_filter
+from fieldfare.filters.covering import region_of as real
 from fieldfare.gateway.federation import heeding as heeding_module
 from fieldfare.gateway.federation.heeding import (
     ADVERTISED,
     ADVERTISEMENT_MAX_BYTES,
     CONFIRMED,
+    LONG_REGIONS_MAX,
     SPACES_MAX,
     Heeding,
     confirmation_of,
@@ -195,6 +197,58 @@ def test_a_site_with_too_many_spaces_advertises_everything_in_the_others(heeding
     assert heeding.needs("a", late)
 
 
+def test_spaces_that_advertise_everything_again_make_room_once_all_their_filters_are_sent(
+    tmp_path: Path,
+) -> None:
+    """A site that creates and deletes spaces had used up its thousand for good."""
+    store = SqliteLinks(tmp_path / "links.db")
+    heeding = Heeding(store)
+    spaces = [f"s{number:04}" for number in range(SPACES_MAX)]
+    heeding.take([Advertisement("a", each, 1, "data.n = 1") for each in spaces])
+    heeding.take([Advertisement("a", each, 2, None) for each in spaces[:9]])
+    heeding.take([Advertisement("a", "t", 3, "data.n = 1")], 1)
+    assert len(heeding.texts("a")) == SPACES_MAX - 10, "their filters may be missing: it is everything"
+    heeding.take([Advertisement("a", "u", 4, "data.n = 1")], 2)
+    for each in (heeding, Heeding(store)):
+        assert each.texts("a")["u"] == "data.n = 1" and each.version("a") == 4
+        assert each.spaces_after("a", 0) == {*spaces[9:], "u"}
+
+
+def test_versions_that_go_back_take_no_room(tmp_path: Path) -> None:
+    """A hostile site states everything in new spaces, each with a version that was heeded long ago."""
+    store = SqliteLinks(tmp_path / "links.db")
+    heeding = Heeding(store)
+    heeding.take([Advertisement("a", f"s{each:04}", 9, "data.n = 1") for each in range(SPACES_MAX - 1)])
+    for first in (0, 10):
+        heeding.take([Advertisement("a", f"x{first + each}", 1, None) for each in range(9)], 9)
+    for each in (heeding, Heeding(store)):
+        assert len(each.texts("a")) == SPACES_MAX - 1 and each.version("a") == 9
+
+
+def test_advertisements_are_compiled_only_where_there_are_filters(
+    heeding: Heeding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand costly ones of one site took 100 s of all exchange, and of the next start."""
+    made = []
+    monkeypatch.setattr(heeding_module, "region_of", lambda filter: made.append(filter.text) or real(filter))
+    heeding.take([Advertisement("a", f"s{each}", each + 1, f"data.n = {each}") for each in range(100)])
+    assert made == []
+    assert not heeding.needs("a", Change(1, "s7", 1, "data.n = 8", "sql"))
+    assert made[:1] == ["data.n = 7"] and len(made) <= 2
+    heeding.take([Advertisement("a", "s7", 101, "data.n < 9")])
+    assert heeding.needs("a", Change(1, "s7", 1, "data.n = 8", "sql"))
+
+
+def test_a_message_with_many_statements_is_stored_in_one_transaction(tmp_path: Path) -> None:
+    """Each of them waited for the disk, and with it all that comes from others."""
+    store = SqliteLinks(tmp_path / "links.db")
+    calls, advertise = [], store.advertise
+    store.advertise = lambda *given: (calls.append(given), advertise(*given))  # type: ignore[method-assign]
+    heeding = Heeding(store)
+    heeding.take([Advertisement("a", f"s{number}", number + 1, "data.n = 1") for number in range(SPACES_MAX)])
+    assert len(calls) == 1 and len(Heeding(store).texts("a")) == SPACES_MAX
+
+
 def test_the_filters_that_are_held_back_are_counted_once_for_a_revision(
     heeding: Heeding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,3 +262,25 @@ def test_the_filters_that_are_held_back_are_counted_once_for_a_revision(
     monkeypatch.setattr(heeding_module.time, "monotonic", lambda: 1e12)
     assert heeding.count_held_back("a", 1, lambda: versions, ever) == 3
     assert heeding.count_held_back("b", 1, lambda: versions, ever) == 0
+
+
+def test_few_long_filters_are_kept_compiled(heeding: Heeding) -> None:
+    """One of 16 KB takes a megabyte: a space with many of them, 16 GB."""
+    advertise(heeding, "data.n = 1")
+    for start in range(LONG_REGIONS_MAX + 20):
+        values = ", ".join(str(start + number) for number in range(100))
+        assert heeding.needs("a", change(f"data.n IN ({values})")) is (start <= 1)
+    assert heeding_module._long_region.cache_info().currsize == LONG_REGIONS_MAX
+
+
+def test_one_request_at_a_time_counts_the_filters_that_are_held_back(heeding: Heeding) -> None:
+    """Of many filters, each look at the sites took a thread for minutes, until the links had none."""
+    advertise(heeding, "data.n < 5")
+    ever, inside = float("inf"), []
+
+    def versions() -> list[Change]:
+        inside.append(heeding.count_held_back("a", 1, list, ever))
+        return [change("data.n = 7")]
+
+    assert heeding.count_held_back("a", 1, versions, ever) == 1
+    assert inside == [None] and heeding.count_held_back("a", 2, versions, ever) is not None

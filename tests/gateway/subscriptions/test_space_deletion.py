@@ -314,3 +314,38 @@ def test_deleting_many_subscriptions_delays_no_other_space(tmp_path):
             assert open_registry(DataFolder(Path(tmp_path)).registry_url).count() == 1
 
     run(work)
+
+
+def test_what_a_space_advertises_is_forgotten_before_the_deletion_is_done():
+    """A kill in between left it to another space of the name; and it was forgotten after some time only."""
+    steps = []
+
+    class Space:
+        def unfinished_spaces(self):
+            return []
+
+        async def delete_space(self, name):
+            return name
+
+        async def cancel_some(self, key):
+            return 0
+
+        async def remove_some(self, key):
+            steps.append("removed")
+            return [1] if len(steps) < 4 else []
+
+        def end_space(self, name): ...
+
+        def deleted(self, number): ...
+
+    async def forget(key):
+        steps.append(f"{key} forgotten")
+
+    async def work():
+        space = Space()
+        space.changing = asyncio.Lock()
+        removal = space_removal.SpaceRemoval(space, space, space, space, space, forget)
+        await removal.delete("market")
+
+    asyncio.run(work())
+    assert steps == ["market forgotten", "removed", "removed", "removed"]

@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
 
+from fieldfare.arrow_events.stream import is_arrow
 from fieldfare.filters import Filter
 from fieldfare.filters.covering import covers, region_of
+from fieldfare.filters.evaluator import event_getter
+from fieldfare.filters.work import EVENT_STEPS_MIN, RECORD_STEPS_MAX, STEPS_MAX
 from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, SPACES_MAX, compiled
@@ -41,10 +46,30 @@ LOOK_S = 0.5
 RETRY_AFTER_S = 1
 """Seconds after which a publisher repeats a request that waits for a wider advertisement."""
 
+INLINE_WORK = 1 << 18
+"""Maximum bytes of events, times the cost of the advertisements, that are checked on the event loop: about
+10 ms."""
+
+SLICE_WORK = 10 * INLINE_WORK
+"""Work after which a check on the thread gives way to those of other spaces."""
+
+COUNTED_TIMES = 100
+"""Cost of an advertisement that iterates over arrays, as a multiple of its cost as a filter."""
+
 SHOWN_MAX = 1_000
 """Maximum characters of an advertisement in the answer to a publisher."""
 
+
+def _number(text: str) -> float | Decimal:
+    """Return a number of a table as the index has it: a decimal of many digits is no float."""
+    number, exact = float(text), Decimal(text)
+    return number if Decimal(repr(number)) == exact else exact
+
+
 _event = msgspec.json.Decoder(dict)
+_row = msgspec.json.Decoder(dict, float_hook=_number)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +106,13 @@ class Advertisements:
         self._delayed_ids = delayed_ids
         self._is_ddbr = is_ddbr
         self._lock = asyncio.Lock()
+        self._threads = FairExecutor(1, 1, "fieldfare-advertised")
         self._open = set[object]()
+        """The requests that publish: one of their events may still be appended."""
         self._stated: dict[str, tuple[Stated, ...]] = {}
-        self._before: dict[str, frozenset[object]] = {}
-        """By space with an advertisement that is not told: the requests that it waits for."""
+        self._before: dict[str, frozenset[object] | None] = {}
+        """By space with an advertisement that is not told: the requests that it waits for; None: it waits for
+        nothing, as all events that were accepted before match it."""
         self._delayed: dict[str, int] = {}
         """By space whose requests have ended: the greatest id of a delayed record that it waits for."""
         self._look_s = 0.0
@@ -95,7 +123,11 @@ class Advertisements:
         # One that is not told has version 0, and is the newest.
         for space, all_of in self._stated.items():
             self._stated[space] = tuple(sorted(all_of, key=lambda each: each.row.version or 1 << 63))
-        self._before = {space: frozenset() for space in self._stated if not self._is_told(space)}
+        self._before = {
+            space: None if _is_wider(stated) else frozenset()
+            for space, stated in self._stated.items()
+            if not stated[-1].row.version
+        }
         told = [correspondence.get(name).advertised for name in correspondence.names]
         self._version = max(
             [0, *told, *(each.row.version for some in self._stated.values() for each in some)]
@@ -104,13 +136,14 @@ class Advertisements:
         """The newest advertisement of each space that others may be told."""
         self._refresh()
 
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.close()
+
     @property
     def version(self) -> int:
         """The greatest version of those that others may be told."""
         return self._version
-
-    def _is_told(self, space: str) -> bool:
-        return self._stated[space][-1].row.version > 0
 
     def _refresh(self) -> None:
         newest = (
@@ -120,38 +153,50 @@ class Advertisements:
 
     # Publishers
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Count a request that publishes: one of its events may be appended until it has ended.
+    async def publish(self, space: str, events: DecodedEvents, append: Callable[[], Awaitable[T]]) -> T:
+        """Check the events of a request, and append them.
 
-        A cancelled one does not end here: its events may be appended all the same.
-        """
-        token = object()
-        self._open.add(token)
-        try:
-            yield
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self._open.discard(token)
-            raise
-        self._open.discard(token)
-
-    async def check(self, space: str, events: DecodedEvents) -> None:
-        """Check the events of a request, within `entered`.
+        If the request is cancelled, that goes on: until its end, an advertisement that is stated now waits.
 
         Raises
         ------
         HttpProblem
             400 for an event that is not advertised; 503 for one that is as soon as other sites know it.
         """
+        work = asyncio.ensure_future(self._publish(space, events, append))
+        self._open.add(work)
+        work.add_done_callback(self._open.discard)
+        return await asyncio.shield(work)
+
+    async def _publish(self, space: str, events: DecodedEvents, append: Callable[[], Awaitable[T]]) -> T:
         stated = self._stated.get(space)
-        if stated is None:
-            return
-        if len(events.payload) <= INLINE_BYTES:
-            _check(stated, events)
+        if stated is not None:
+            await self._check(space, stated, events)
+        return await append()
+
+    async def _check(self, space: str, stated: Sequence[Stated], events: DecodedEvents) -> None:
+        """Check events: few on the event loop, many in slices on a thread, in turn with other spaces."""
+        steps_max = min(STEPS_MAX, max(EVENT_STEPS_MIN, RECORD_STEPS_MAX // events.count))
+        decoder = _row if is_arrow(events.payload) else _event
+        work = len(events.payload) * max(1, sum(map(_cost_of, stated)))
+        if work <= INLINE_WORK and len(events.payload) <= INLINE_BYTES:
+            given = stated, events.accepted, all_lines(events.payload), decoder, steps_max
+            waits = _first_that_waits(*given)
         else:
-            await asyncio.to_thread(_check, stated, events)
+            lines, waits = await asyncio.to_thread(all_lines, events.payload), None
+            size = max(1, len(lines) * SLICE_WORK // work)
+            for first in range(0, len(lines), size):
+                some = slice(first, first + size)
+                given = stated, events.accepted[some], lines[some], decoder, steps_max
+                found = await self._threads.run(space, _first_that_waits, *given)
+                waits = found if waits is None else waits
+        if waits is not None:
+            detail = (
+                f"Event {waits} of the request matches an advertisement that not all other sites have"
+                " confirmed. Nothing was appended. Repeat the request."
+            )
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            raise HttpProblem(503, "advertisement-pending", detail, headers=headers, index=waits)
 
     # Operators
 
@@ -185,10 +230,12 @@ class Advertisements:
                 raise HttpProblem(409, "too-many-advertisements", detail)
             text, dialect = (None, "sql") if filter is None else (filter.text, filter.dialect)
             stated = (*told, Stated(Advertisement("", space, 0, text, dialect), filter))
+            is_wider = await asyncio.to_thread(_is_wider, stated)
+            await asyncio.to_thread(_cost_of, stated[-1])
             await self._put(space, stated)
             # From here on it counts for publishers.
             self._delayed.pop(space, None)
-            self._before[space] = frozenset(self._open)
+            self._before[space] = None if is_wider else frozenset(self._open)
 
     async def forget(self, space: str) -> None:
         """Forget the advertisement of a space that was deleted: another one of its name starts without."""
@@ -196,7 +243,7 @@ class Advertisements:
             await self.state(space, None)
 
     async def _put(self, space: str, stated: Sequence[Stated]) -> None:
-        await asyncio.to_thread(self._store.advertise, "", space, [each.row for each in stated])
+        await asyncio.to_thread(self._store.advertise, "", {space: [each.row for each in stated]})
         if stated:
             self._stated[space] = tuple(stated)
         else:
@@ -231,13 +278,10 @@ class Advertisements:
 
     async def _may_tell(self, space: str) -> bool:
         """Return whether all events that were accepted match the newest advertisement, or are stored."""
-        *earlier, last = self._stated[space]
-        if last.filter is None:
+        before = self._before[space]
+        if before is None:
             return True
-        region = region_of(last.filter)
-        if any(each.filter is not None and covers(region, region_of(each.filter)) for each in earlier):
-            return True
-        if not self._before[space].isdisjoint(self._open):
+        if not before.isdisjoint(self._open):
             return False
         self._look_s = time.monotonic() + LOOK_S
         ids = await asyncio.to_thread(self._delayed_ids, space)
@@ -285,6 +329,15 @@ def _still_needed(stated: tuple[Stated, ...], through: int) -> tuple[Stated, ...
     return () if is_over else left
 
 
+def _is_wider(stated: Sequence[Stated]) -> bool:
+    """Return whether the last advertisement provably allows all events that an earlier one does."""
+    *earlier, last = stated
+    if last.filter is None:
+        return True
+    region = region_of(last.filter)
+    return any(each.filter is not None and covers(region, region_of(each.filter)) for each in earlier)
+
+
 def _filter_of(row: Advertisement) -> Filter | None:
     if row.filter is None:
         return None
@@ -294,25 +347,46 @@ def _filter_of(row: Advertisement) -> Filter | None:
     return found
 
 
-def _check(stated: Sequence[Stated], events: DecodedEvents) -> None:
-    """Raise a problem for the first event that is not advertised, or else for the first that must wait."""
+@lru_cache(SPACES_MAX)
+def _cost(filter: Filter) -> int:
+    return filter.cost * (1 if filter.work is None else COUNTED_TIMES)
+
+
+def _cost_of(stated: Stated) -> int:
+    """Return the cost of checking an event."""
+    return 0 if stated.filter is None else _cost(stated.filter)
+
+
+def _matches(filter: Filter, event: dict[str, Any], steps_max: int) -> bool:
+    work = filter.work
+    if work is not None and work.steps(lambda path: event_getter(path)(event), steps_max) > steps_max:
+        return False
+    return filter.matches(event)
+
+
+def _first_that_waits(
+    stated: Sequence[Stated], indexes: Sequence[int], lines: Sequence[bytes], decoder: Any, steps_max: int
+) -> int | None:
+    """Return the index of the first event that is advertised, but not by what other sites go by.
+
+    An event that takes more than `steps_max` steps does not match, as in the pipeline.
+
+    Raises
+    ------
+    HttpProblem
+        400 for the first event that is not advertised.
+    """
     newest, waits = stated[-1].filter, None
     earlier = [each.filter for each in stated[:-1] if each.filter is not None]
-    for index, line in zip(events.accepted, all_lines(events.payload), strict=True):
-        event = _event.decode(line)
-        if newest is not None and not newest.matches(event):
+    for index, line in zip(indexes, lines, strict=True):
+        event = decoder.decode(line)
+        if newest is not None and not _matches(newest, event, steps_max):
             shown = newest.text[:SHOWN_MAX]
             detail = (
                 f"Event {index} of the request does not match what the space advertises at this site:"
                 f" {shown}. Nothing was appended."
             )
             raise HttpProblem(400, "not-advertised", detail, index=index, advertisement=shown)
-        if waits is None and not all(each.matches(event) for each in earlier):
+        if waits is None and not all(_matches(each, event, steps_max) for each in earlier):
             waits = index
-    if waits is not None:
-        detail = (
-            f"Event {waits} of the request matches an advertisement that not all other sites have confirmed."
-            " Nothing was appended. Repeat the request."
-        )
-        headers = {"Retry-After": str(RETRY_AFTER_S)}
-        raise HttpProblem(503, "advertisement-pending", detail, headers=headers, index=waits)
+    return waits

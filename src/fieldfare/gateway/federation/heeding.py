@@ -8,6 +8,7 @@ complex counts as everything; so does one that may or may not intersect a filter
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,11 @@ BOXES_MAX = 64
 everything."""
 
 REGIONS_MAX = 16_384
-"""Maximum filters that are kept compiled for comparisons, of some KB each."""
+LONG_REGIONS_MAX = 64
+"""Maximum filters that are kept compiled for comparisons, of some KB each, and of those with more than
+`LONG_CHARACTERS`, of which one takes up to 4 MB."""
+
+LONG_CHARACTERS = 256
 
 COUNTED_SHARE = 20
 """Pause between two counts of the filters that are held back, as a multiple of the time that one takes."""
@@ -98,14 +103,26 @@ def compiled(text: str, dialect: str) -> Filter | None:
     return found if isinstance(found, Filter) else None
 
 
-@lru_cache(REGIONS_MAX)
 def _region(text: str, dialect: str) -> FilterRegion | None:
     """Return a filter's region; None if it is not known."""
+    return (_short_region if len(text) <= LONG_CHARACTERS else _long_region)(text, dialect)
+
+
+def _compiled_region(text: str, dialect: str) -> FilterRegion | None:
     found = compile_checked(text, dialect, len(text.encode("utf-8", "surrogatepass")))
     try:
         return region_of(found) if isinstance(found, Filter) else None
     except RecursionError:
         return None
+
+
+def _is_over(row: Advertisement, heeded: int) -> bool:
+    """Return whether a row says no more than its absence, and all filters are sent."""
+    return row.filter is None and row.version <= heeded
+
+
+_short_region = lru_cache(REGIONS_MAX)(_compiled_region)
+_long_region = lru_cache(LONG_REGIONS_MAX)(_compiled_region)
 
 
 class _Count(NamedTuple):
@@ -123,8 +140,10 @@ class Heeding:
         self._store = store
         self._rows: dict[str, dict[str, Advertisement]] = {}
         self._versions: dict[str, int] = {}
-        self._regions: dict[str, dict[str, FilterRegion]] = {}
+        self._regions: dict[tuple[str, str], tuple[Advertisement, FilterRegion | None]] = {}
+        """By broker and space, once a filter is compared: many spaces of another site may not be here."""
         self._counts: dict[str, _Count] = {}
+        self._counting = threading.Lock()
         for row in store.advertisements():
             if row.broker:
                 self._note(row)
@@ -132,31 +151,46 @@ class Heeding:
     def _note(self, row: Advertisement) -> None:
         self._rows.setdefault(row.broker, {})[row.space] = row
         self._versions[row.broker] = max(row.version, self.version(row.broker))
-        region = None if row.filter is None else _region(row.filter, row.dialect)
-        regions = dict(self._regions.get(row.broker, {}))
-        if region is None or len(region.outer) > BOXES_MAX:
-            regions.pop(row.space, None)
-        else:
-            regions[row.space] = region
-        self._regions[row.broker] = regions
 
-    def take(self, stated: Sequence[Advertisement]) -> None:
-        """Store what another site states, durable on return; earlier versions change nothing."""
+    def take(self, stated: Sequence[Advertisement], heeded: int = 0) -> None:
+        """Store what a site states, durable on return; earlier versions change nothing.
+
+        Parameters
+        ----------
+        heeded
+            The version as of which filters are sent to it: spaces in which it publishes everything since
+            then make room for others.
+        """
+        if not stated:
+            return
+        broker = stated[0].broker
+        rows = dict(self._rows.get(broker, {}))
+        changed: dict[str, Sequence[Advertisement]] = {}
         for row in stated:
-            rows = self._rows.get(row.broker, {})
+            if row.space not in rows and len(rows) >= SPACES_MAX:
+                for space in [each.space for each in rows.values() if _is_over(each, heeded)]:
+                    del rows[space]
+                    changed[space] = ()
             if row.space not in rows and len(rows) >= SPACES_MAX:
                 # The version is confirmed all the same.
                 row = replace(row, space=max(rows), filter=None, dialect="sql")
             known = rows.get(row.space)
             if known is None or known.version < row.version:
-                self._store.advertise(row.broker, row.space, [row])
+                rows[row.space] = row
+                changed[row.space] = (row,)
+        if changed:
+            self._store.advertise(broker, changed)
+        for space, some in changed.items():
+            if not some:
+                self._rows.get(broker, {}).pop(space, None)
+            for row in some:
                 self._note(row)
 
     def forget(self, broker: str) -> None:
         """Forget what a removed broker has stated; the store forgets it with the broker."""
         self._rows.pop(broker, None)
         self._versions.pop(broker, None)
-        self._regions.pop(broker, None)
+        self._regions = {key: known for key, known in self._regions.items() if key[0] != broker}
 
     def version(self, broker: str) -> int:
         """Return the greatest version that a broker has stated; 0 for none."""
@@ -169,7 +203,7 @@ class Heeding:
 
     def needs(self, broker: str, change: Change) -> bool:
         """Return whether a broker needs a filter: an event that it publishes may match."""
-        region = self._regions.get(broker, {}).get(space_name(change.space))
+        region = None if change.filter is None else self._advertised(broker, space_name(change.space))
         if region is None or change.filter is None:
             return True
         mine = _region(change.filter, change.dialect or "sql")
@@ -177,6 +211,18 @@ class Heeding:
             return mine is None or intersects(region, mine)
         except RecursionError:
             return True
+
+    def _advertised(self, broker: str, space: str) -> FilterRegion | None:
+        """Return the region of an advertisement; None if it is, or counts as, everything."""
+        row = self._rows.get(broker, {}).get(space)
+        if row is None or row.filter is None:
+            return None
+        known = self._regions.get((broker, space))
+        if known is None or known[0] is not row:
+            region = _compiled_region(row.filter, row.dialect)
+            is_usable = region is not None and len(region.outer) <= BOXES_MAX
+            known = self._regions[broker, space] = row, region if is_usable else None
+        return known[1]
 
     def texts(self, broker: str) -> Mapping[str, str]:
         """Return what a broker publishes, by space, where that is not everything."""
@@ -188,14 +234,19 @@ class Heeding:
     ) -> int | None:
         """Return the number of current filters that are not sent to a broker; None if it is not known yet.
 
-        Counting takes long where filters are many, so it is repeated seldom, and not begun after `until_s`.
+        Counting takes long where filters are many, so it is repeated seldom, and not begun after `until_s`,
+        nor while another request counts.
         """
-        if not self._regions.get(broker):
+        if not self.texts(broker):
             return 0
         key, known, now_s = (revision, self.version(broker)), self._counts.get(broker), time.monotonic()
         is_due = known is None or (known.key != key and now_s >= known.next_s)
-        if is_due and now_s < until_s:
-            count = sum(not self.needs(broker, each) for each in versions())
+        # One at a time: each takes a thread, and those of the links are the same.
+        if is_due and now_s < until_s and self._counting.acquire(blocking=False):
+            try:
+                count = sum(not self.needs(broker, each) for each in versions())
+            finally:
+                self._counting.release()
             end_s = time.monotonic()
             known = self._counts[broker] = _Count(key, count, end_s + COUNTED_SHARE * (end_s - now_s))
         return None if known is None else known.filters

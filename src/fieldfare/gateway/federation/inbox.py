@@ -313,14 +313,14 @@ class Inbox:
         After a kill, the message is looked at again.
         """
         filters, stated, _ = parted(entry.source, entry.filters)
-        self._heeding.take(stated)
+        self._heeding.take(stated, self._correspondence.get(entry.source).heeded)
         return self._compiled(msgspec.structs.replace(entry, filters=tuple(filters)))
 
     def _compiled(self, entry: Interest) -> list[RemoteFilter]:
         """Return the changes of a message that can be applied, compiled."""
         if self._filters_held.get(entry.source, FILTERS_MAX) >= FILTERS_MAX:
             known = self._correspondence.brokers.get(entry.source)
-            count = 0 if known is None else self._brokers.count_filters(known.number)
+            count = 0 if known is None else self._brokers.count_filters().get(known.number, 0)
             self._filters_held[entry.source] = count
         found = []
         for each in entry.filters:

@@ -121,6 +121,7 @@ class Federation:
         self.wake()
         if self._moving is not None:
             await asyncio.gather(self._moving, return_exceptions=True)
+        self.advertisements.close()
         await asyncio.to_thread(self._store.close)
         await asyncio.to_thread(self._brokers.close)
         await asyncio.to_thread(self.moves.close)
@@ -307,6 +308,7 @@ class Federation:
         kept_entries, kept_bytes = self._store.kept_totals()
         rows = {row.name: row for row in self._clusters.rows}
         revision, until_s = self._filters.revision(), time.monotonic() + COUNTING_S
+        counts = self._brokers.count_filters()
         return {
             "broker": self._clusters.name,
             "routing": self.links.routing,
@@ -314,7 +316,7 @@ class Federation:
             "clusters": [name for name in self._clusters.names if name],
             "links": self.custody.links_document(outboxes),
             "brokers": [
-                self._broker(name, rows, revision, until_s)
+                self._broker(name, rows, counts, revision, until_s)
                 for name in sorted({*rows, *self._correspondence.names})
             ],
             "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
@@ -348,7 +350,9 @@ class Federation:
             name: self._correspondence.get(name).counts_through >= revision for name in self._clusters.brokers
         }
 
-    def _broker(self, name: str, rows: Mapping[str, Any], revision: int, until_s: float) -> dict[str, Any]:
+    def _broker(
+        self, name: str, rows: Mapping[str, Any], counts: Mapping[int, int], revision: int, until_s: float
+    ) -> dict[str, Any]:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
         found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
@@ -365,7 +369,7 @@ class Federation:
             "held_back_filters": self._heeding.count_held_back(
                 name, revision, lambda: self._filters.versions(revision, revision), until_s
             ),
-            "filters": 0 if known is None else self._brokers.count_filters(known.number),
+            "filters": 0 if known is None else counts.get(known.number, 0),
             "destination": None if known is None else known.number,
             "events_sent": state.events,
             "events_received": state.received,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,12 +164,15 @@ class EventRoutes:
         self, name: str, decoded: DecodedEvents, record: NewRecord, due_ms: int | None, marks: Marks | None
     ) -> Appended | StoredDelayed:
         """Append a record, or store it until its due time, if its space advertises its events."""
-        with nullcontext() if self.advertisements is None else self.advertisements.entered():
-            if self.advertisements is not None:
-                await self.advertisements.check(name, decoded)
+
+        async def append() -> Appended | StoredDelayed:
             if due_ms is None:
                 return await self.appender.append(record, marks=marks)
             return await self._store_delayed(record, due_ms)
+
+        return await (
+            append() if self.advertisements is None else self.advertisements.publish(name, decoded, append)
+        )
 
     async def _store_delayed(self, record: NewRecord, due_ms: int) -> StoredDelayed:
         """Store a record until its due time."""

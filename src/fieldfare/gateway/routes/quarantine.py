@@ -100,10 +100,9 @@ class QuarantineRoutes:
         """Append a record, if its space still advertises its events."""
         if self.advertisements is None:
             return await self.writer.append(record)
-        with self.advertisements.entered():
-            events = DecodedEvents(bytes(record.payload), range(record.count))
-            await self.advertisements.check(space_name(record.space), events)
-            return await self.writer.append(record)
+        events = DecodedEvents(bytes(record.payload), range(record.count))
+        name = space_name(record.space)
+        return await self.advertisements.publish(name, events, lambda: self.writer.append(record))
 
     def _may(self, caller: Caller, record: QuarantinedRecord) -> bool:
         """Whether a caller manages a record's space; only admins see the records of a deleted space."""

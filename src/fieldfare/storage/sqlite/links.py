@@ -370,9 +370,10 @@ class SqliteLinks:
             raise self._corrupt()
         return found
 
-    def advertise(self, broker: str, space: str, rows: Sequence[Advertisement]) -> None:
+    def advertise(self, broker: str, stated: Mapping[str, Sequence[Advertisement]]) -> None:
         with self._writing() as connection:
-            advertisements.put(connection, broker, space, rows)
+            for space, rows in stated.items():
+                advertisements.put(connection, broker, space, rows)
 
     def outboxes(self) -> Mapping[str, Outbox]:
         with self._reading() as connection:

@@ -34,6 +34,9 @@ MATCHES_MAX = 5_000_000
 SIZED_RECORDS = 50
 """Maximum records that are read for the mean size of their events."""
 
+CLOCK_SLACK_MS = 1_000
+"""Milliseconds by which a record may seem to be of a later time than now; of more, the clock was set back."""
+
 SAMPLES_MAX = 500
 """Maximum events whose matches are bits of a vector: N of the paper."""
 
@@ -128,7 +131,10 @@ class Window:
 def last_matches(
     log: EventReader, match_log: MatchLog, now_ms: int, since_ms: int = 0, window_s: float = WINDOW_S
 ) -> Window:
-    """Return the matches of the last `window_s` seconds, none from before ``since_ms``; it reads files."""
+    """Return the matches of the last `window_s` seconds, none from before ``since_ms``; it reads files.
+
+    Records of before the clock was set back are left out: they would seem to have come in no time.
+    """
     since_ms = max(since_ms, now_ms - int(1000 * window_s))
     window, oldest_ms, unspent = Window(), now_ms, 0
     sizes: list[tuple[int, int]] = []
@@ -144,7 +150,7 @@ def last_matches(
             matches += block.matches
             start = max(block.start, partition.start())
             first_ms = _read_sizes(partition, start, offset + 1, sizes)
-            if first_ms is not None and first_ms < since_ms:
+            if first_ms is not None and not since_ms <= first_ms <= now_ms + CLOCK_SLACK_MS:
                 break
             oldest_ms = min(oldest_ms, now_ms if first_ms is None else first_ms)
             events = int(block.counts[start - block.start : offset + 1 - block.start].sum())
