@@ -55,7 +55,7 @@ checked:
 	@$(MAKE) --no-print-directory --jobs 2 lint setup
 
 test: checked  ## lint, types, and every test but the slow ones, in a small dose
-	@DOSE=0.3 $(BIN)/python -m pytest -m "not slow" --numprocesses 3
+	@DOSE=0.3 $(BIN)/python -m pytest -m "not slow" --numprocesses 4
 
 test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes long
 	@DOSE=0.05 $(BIN)/python -m pytest -m "not slow and not long and not spark and not service" --numprocesses 2
