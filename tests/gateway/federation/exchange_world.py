@@ -190,7 +190,7 @@ class Node:
         self.advertisements = Advertisements(store, clusters, correspondence, self.delayed_ids)
         self.inbox = Inbox(
             clusters, store, brokers, correspondence, writer, lambda *_, **__: None, lambda name: name,
-            Limits(), 1 << 16, self.heeding,
+            Limits(), 1 << 16, self.heeding, self._next_revision,
         )  # fmt: skip
         self.receipts = Receipts(clusters, correspondence, lambda: world.now_s)
         self.links = Links(clusters, store, DDBR, {peer: peer for peer in peers}, None, TLS, self.receipts)
