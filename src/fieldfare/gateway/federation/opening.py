@@ -25,8 +25,8 @@ from fieldfare.gateway.federation.moving.book import MoveParts
 from fieldfare.gateway.federation.moving.leaving import NOTHING
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.service import Federation
+from fieldfare.gateway.federation.unions import Unions
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.peers import DDBR
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
@@ -104,9 +104,9 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
     move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
     links, moves = links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
     forwarder = _forwarder_of(parts, store, clusters, correspondence)
-    is_ddbr = settings.broker_settings.routing == DDBR
+    unions = Unions(store, clusters, correspondence, heeding)
     ids = partial(_delayed_ids, parts)
-    advertisements = Advertisements(store, clusters, correspondence, ids, is_ddbr=is_ddbr)
+    advertisements = Advertisements(store, clusters, correspondence, unions, ids)
     interest = InterestSender(registry, store, clusters, correspondence, advertisements, heeding)
     balancer = Balancer(move_parts, moves, links.board, settings, parts.metrics.balancing)
     departure = Departure(
