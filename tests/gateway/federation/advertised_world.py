@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import msgspec
 from exchange_world import Disk, Killed, MemoryBrokers, Node, World, play
 from gateway_support import event
 
-from fieldfare.filters import compile_filter
+from fieldfare.filters import Filter, compile_filter
 from fieldfare.filters.covering import intersects, region_of
 from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.interest import InterestSender
@@ -120,8 +121,9 @@ class AdvertisedNode(Node):
         """Whether its process was killed."""
         super().__init__(world, name)
         if name == self.world.old:
-            rows_for, [topology] = self.clusters.rows_for, self.clusters._topologies.values()
-            topology._heeding.discard(name)
+            rows_for = self.clusters.rows_for
+            for topology in self.clusters._topologies.values():
+                topology._heeding.discard(name)
             self.clusters.rows_for = lambda peer: tuple(  # type: ignore[method-assign]
                 msgspec.structs.replace(row, heeds_advertisements=False) for row in rows_for(peer)
             )
@@ -146,9 +148,13 @@ class AdvertisedNode(Node):
     def change_filters(self) -> None:
         disk, random = self.disk, self.world.random
         number = random.randint(1, 4)
-        disk.revision += 1
-        text = None if number in disk.at(disk.revision) and random.random() < 0.4 else self.world.range()
-        disk.changes.append(Change(disk.revision, SPACE, number, text, "sql"))
+        is_removed = number in disk.at(disk.revision) and random.random() < 0.4
+        self.subscribe(number, None if is_removed else self.world.range())
+
+    def subscribe(self, number: int, text: str | None) -> None:
+        """Store a subscription, or remove it."""
+        self.disk.revision += 1
+        self.disk.changes.append(Change(self.disk.revision, SPACE, number, text, "sql"))
 
     async def advertise(self, text: str | None) -> None:
         try:
@@ -237,6 +243,7 @@ class AdvertisedWorld(World):
     node_type = AdvertisedNode
     disk_type = AdvertisedDisk
     old = ""
+    everything_share = 0.3
 
     def __init__(self, *given: Any) -> None:
         self.old = type(self).old
@@ -248,6 +255,10 @@ class AdvertisedWorld(World):
     def next_delayed(self) -> int:
         self._delayed += 1
         return self._delayed
+
+    def number(self, _: AdvertisedNode) -> int:
+        """Draw a number to be published by a broker."""
+        return self.random.randrange(NUMBERS)
 
     def range(self) -> str:
         low = self.random.randrange(NUMBERS)
@@ -270,7 +281,7 @@ class AdvertisedWorld(World):
         if node.gate.refusal and kind not in ("release", "cut", "heal"):
             return
         self._offered += 1
-        id, number = f"{name}{self._offered}", self.random.randrange(NUMBERS)
+        id, number = f"{name}{self._offered}", self.number(node)
         if kind == "publish":
             await self.act(name, lambda node: node.offer(id, number))
         elif kind == "slow":
@@ -287,7 +298,7 @@ class AdvertisedWorld(World):
         elif kind == "filters":
             node.change_filters()
         elif kind == "advertise":
-            text = None if self.chance(0.3) else self.range()
+            text = None if self.chance(self.everything_share) else self.range()
             await self.act(name, lambda node: node.advertise(text))
         elif kind == "cut":
             self.cut.add(frozenset(self.random.choice(self.pairs)))
@@ -314,7 +325,7 @@ class AdvertisedWorld(World):
                 and known.heeded == node.heeding.version(known.name)
                 and (
                     known.name not in node.clusters.heeding
-                    or all(row.version <= known.advertised for row in node.advertisements.told)
+                    or all(row.version <= known.advertised for row in node.advertisements.told_to(known.name))
                 )
                 and not node.advertisements._before
             )
@@ -339,12 +350,17 @@ class AdvertisedWorld(World):
         return found
 
 
+@cache
+def compiled(text: str) -> Filter:
+    return compile_filter(text)
+
+
 def matches(text: str, event: dict[str, Any]) -> bool:
-    return compile_filter(text).matches(event)
+    return compiled(text).matches(event)
 
 
 def meet(one: str, other: str) -> bool:
-    return intersects(region_of(compile_filter(one)), region_of(compile_filter(other)))
+    return intersects(region_of(compiled(one)), region_of(compiled(other)))
 
 
 def run_advertised(

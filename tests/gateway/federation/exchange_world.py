@@ -33,6 +33,7 @@ from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.links import LinkError, Links, Peer, RemovedError
 from fieldfare.gateway.federation.receipts import Receipts
 from fieldfare.gateway.federation.service import Federation
+from fieldfare.gateway.federation.unions import Unions
 from fieldfare.gateway.federation.wire import (
     Counts,
     Destination,
@@ -45,7 +46,7 @@ from fieldfare.gateway.federation.wire import (
 from fieldfare.gateway.peers import DDBR
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import Limits
-from fieldfare.storage.brokers import StoredBroker
+from fieldfare.storage.brokers import Run, StoredBroker
 from fieldfare.storage.event_log import Appended, NewRecord
 from fieldfare.storage.sqlite.links import SqliteLinks
 
@@ -79,6 +80,9 @@ class MemoryBrokers:
     def brokers(self) -> list[StoredBroker]:
         names = sorted(self._disk.sequences)
         return [StoredBroker(name, place + 1, self._disk.sequences[name]) for place, name in enumerate(names)]
+
+    def runs(self) -> list[Run]:
+        return []
 
     def count_filters(self) -> dict[int, int]:
         return {}
@@ -178,19 +182,23 @@ class Node:
         self.store = store = SqliteLinks(world.root / f"{name}.db")
         self._guard(store)
         version, rows = store.row()
-        peers = dict.fromkeys(world.peers[name], "")
+        peers = world.clusters_of(name)
         world.version += 1
         self.clusters = clusters = Clusters(
-            name, store.identity, ("",), peers, max(version, world.version), decode_rows(rows)
-        )
+            name, store.identity, sorted(set(peers.values())), peers, max(version, world.version),
+            decode_rows(rows),
+        )  # fmt: skip
         brokers = cast(Any, self.make_brokers())
-        self.correspondence = correspondence = Correspondence(store.correspondents(), brokers.brokers(), ())
+        self.correspondence = correspondence = Correspondence(
+            store.correspondents(), brokers.brokers(), brokers.runs()
+        )
         writer = cast(Any, MemoryWriter(disk))
         self.heeding = Heeding(store)
-        self.advertisements = Advertisements(store, clusters, correspondence, self.delayed_ids)
+        unions = Unions(store, clusters, correspondence, self.heeding)
+        self.advertisements = Advertisements(store, clusters, correspondence, unions, self.delayed_ids)
         self.inbox = Inbox(
             clusters, store, brokers, correspondence, writer, lambda *_, **__: None, lambda name: name,
-            Limits(), 1 << 16, self.heeding,
+            Limits(), 1 << 16, self.heeding, self._next_revision,
         )  # fmt: skip
         self.receipts = Receipts(clusters, correspondence, lambda: world.now_s)
         self.links = Links(clusters, store, DDBR, {peer: peer for peer in peers}, None, TLS, self.receipts)
@@ -206,7 +214,7 @@ class Node:
         ))  # fmt: skip
         self.federation = Federation(
             clusters=clusters, store=store, brokers=brokers, correspondence=correspondence, links=self.links,
-            inbox=self.inbox, interest=interest, forwarder=cast(Any, MemoryForwarder(self)), writer=writer,
+            inbox=self.inbox, interest=interest, forwarder=cast(Any, self.make_forwarder()), writer=writer,
             moves=moves, balancer=cast(Any, None), departure=self.departure,
             advertisements=self.advertisements, heeding=self.heeding, filters=cast(Any, None),
         )  # fmt: skip
@@ -217,6 +225,9 @@ class Node:
 
     def make_interest(self) -> Any:
         return MemoryInterest(self)
+
+    def make_forwarder(self) -> Any:
+        return MemoryForwarder(self)
 
     def delayed_ids(self, _space: str) -> tuple[int, int] | None:
         return None
@@ -333,6 +344,10 @@ class World:
         self.published: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.nodes = {name: self.node_type(self, name) for name in names}
 
+    def clusters_of(self, name: str) -> dict[str, str]:
+        """Return the neighbours of a broker, each with the cluster of the link."""
+        return dict.fromkeys(self.peers[name], "")
+
     def chance(self, share: float) -> bool:
         return self.random.random() < share
 
@@ -417,6 +432,8 @@ class World:
         """Remove brokers that are gone, where they cannot be reached any more."""
         for node in list(self.nodes.values()):
             for name in self.gone - node.clusters.removed:
+                if node.clusters.cluster_of(name) is None:
+                    continue
                 if node.clusters.path(name) is None and self.chance(0.2):
                     try:
                         await node.links.remove(name)
@@ -489,7 +506,11 @@ class World:
             not node.store.outboxes()
             and not node.store.inbound(1)
             and not node.store.kept_totals()[0]
-            and self.gone <= {each for each in self.gone if node.correspondence.get(each).is_removed}
+            and all(
+                node.correspondence.get(each).is_removed
+                for each in self.gone
+                if each in node.clusters.removed or node.clusters.cluster_of(each) is not None
+            )
             for node in self.nodes.values()
         )
 

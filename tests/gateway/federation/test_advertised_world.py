@@ -18,7 +18,7 @@ from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.heeding import Heeding
 
 SEEDS = 12
-PLANTED_SEEDS_MAX = 40
+PLANTED_SEEDS_MAX = 64
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def send_only_what_is_covered(patch: pytest.MonkeyPatch) -> None:
 MISTAKES = {
     widen_at_once: 6,
     tell_at_once: 5,
-    forget_slow_requests: 39,
+    forget_slow_requests: 56,
     forget_cancelled_requests: 15,
     forget_delayed_events: 22,
     narrow_for_others_first: 19,

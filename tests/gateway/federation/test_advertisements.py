@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
-import pytest
-from federation_support import Site, free_port, sites
+from federation_support import Site, sites
 from gateway_support import BATCH, encode, event, until
 
 from fieldfare.arrow_events.stream import write_events
@@ -213,14 +212,26 @@ def test_a_decimal_of_a_table_is_checked_as_the_index_has_it(tmp_path: Path) -> 
             assert answer.status_code == status, (text, answer.text)
 
 
-@pytest.mark.parametrize("routing", ["fbr", "merc"])
-def test_other_routings_refuse_advertisements(tmp_path: Path, routing: str) -> None:
-    given: dict[str, Any] = {"routing": routing}
-    site = Site(tmp_path / "a", "a", free_port())
-    site.settings = given | ({"clusters": ("x",)} if routing == "merc" else {})
-    site.start()
-    try:
-        answer = site.client.put(ADVERTISEMENT, json={"filter": "data.n = 1"})
-        assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (409, "cannot-advertise")
-    finally:
-        site.stop()
+def test_an_edge_states_what_comes_through_it(tmp_path: Path) -> None:
+    """Filters are held back by the edge, too; a wider advertisement waits for the site behind it."""
+    with sites(tmp_path, "abc", "ab bc", routing="fbr") as (a, b, c):
+        c.subscribe("low", "data.n < 10")
+        c.subscribe("high", "data.n > 100")
+        until(lambda: known(b, "c") == 2 == known(a, "b"))
+        advertise(a, "data.n < 50")
+        until(lambda: known(a, "b") == 1 and b.of("a")["held_back_filters"] == 1)
+        assert known(b, "c") == 2, "the edge itself publishes everything"
+        advertise(b, "false")
+        until(lambda: known(b, "c") == 1 and confirmed(a) and confirmed(b))
+        assert c.of("b")["advertised"] == {"default": "data.n < 50"}
+        assert c.of("b")["held_back_filters"] == 1
+        a.publish(5)
+        assert c.take("low", 1) == [5]
+        c.stop()
+        advertise(a, None)
+        until(lambda: b.of("a")["advertised"] == {})
+        assert post(a, 200).status_code == 503 and not confirmed(a)
+        c.start()
+        until(lambda: confirmed(a) and known(a, "b") == 2 == known(b, "c"))
+        a.publish(200)
+        assert c.take("high", 1) == [200]

@@ -17,6 +17,8 @@ from fieldfare.gateway.federation import advertisements as module
 from fieldfare.gateway.federation.advertisements import Advertisements, Stated
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.heeding import Heeding
+from fieldfare.gateway.federation.unions import Unions
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents
 from fieldfare.storage.sqlite.links import SqliteLinks
@@ -30,7 +32,9 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "LOOK_S", 0.0)
     store = SqliteLinks(tmp_path / "links.db")
     clusters = Clusters("a", store.identity, ("",), {}, 1, ())
-    made = Advertisements(store, clusters, Correspondence({}, (), ()), lambda space: None)
+    correspondence = Correspondence({}, (), ())
+    unions = Unions(store, clusters, correspondence, Heeding(store))
+    made = Advertisements(store, clusters, correspondence, unions, lambda space: None)
     yield made
     made.close()
 

@@ -13,7 +13,9 @@ from federation_support import Site, free_port, sites
 from gateway_support import BATCH, EVENTS, encode, event, until
 from pydantic import ValidationError
 
+from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.origins import HOPS_MAX, Origin
+from fieldfare.gateway.federation.wire import Counts, Destination, Row
 from fieldfare.gateway.peers import BrokerSettings, Neighbour
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
@@ -184,6 +186,17 @@ def test_neighbours_with_another_routing_or_cluster_are_refused(tmp_path: Path) 
         d.peers = {"c": c.port}
         d.start()
         until(lambda: "cluster 'M' here" in (c.brokers()["links"][0]["trouble"] or ""))
+
+
+def test_entries_for_a_removed_broker_of_any_cluster_are_dropped() -> None:
+    members = {"a": "N", "c": "S"}
+    rows = [Row(name, f"id of {name}", 1, ("e",), its) for name, its in members.items()]
+    clusters = Clusters("e", "mine", "NS", members, 1, rows)
+    for name in members:
+        to = (Destination(name),)
+        assert [hop for hop, _ in clusters.split(Counts("e", to, 1, 1, 0), to)] == [""], "no link is up"
+        clusters.remove(name)
+        assert clusters.split(Counts("e", to, 1, 1, 0), to) == []
 
 
 def test_settings_of_a_broker_that_cannot_be_are_refused(tmp_path: Path) -> None:

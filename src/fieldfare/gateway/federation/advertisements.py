@@ -32,6 +32,7 @@ from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, SPACES_MAX, compiled
+from fieldfare.gateway.federation.unions import Unions, confirmed_through, is_union
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import INLINE_BYTES, DecodedEvents
 from fieldfare.storage.errors import StorageError
@@ -87,8 +88,6 @@ class Advertisements:
     ----------
     delayed_ids
         Returns the lowest and the greatest id of the delayed records of a space, by name; None without any.
-    is_ddbr
-        Whether the routing is `ddbr`; with another one, nothing can be advertised.
     """
 
     def __init__(
@@ -96,15 +95,14 @@ class Advertisements:
         store: LinkStore,
         clusters: Clusters,
         correspondence: Correspondence,
+        unions: Unions,
         delayed_ids: Callable[[str], tuple[int, int] | None],
-        *,
-        is_ddbr: bool = True,
     ) -> None:
         self._store = store
         self._clusters = clusters
         self._correspondence = correspondence
         self._delayed_ids = delayed_ids
-        self._is_ddbr = is_ddbr
+        self._unions = unions
         self._lock = asyncio.Lock()
         self._threads = FairExecutor(1, 1, "fieldfare-advertised")
         self._open = set[object]()
@@ -117,7 +115,7 @@ class Advertisements:
         """By space whose requests have ended: the greatest id of a delayed record that it waits for."""
         self._look_s = 0.0
         for row in store.advertisements():
-            if not row.broker:
+            if not row.broker and not is_union(row):
                 found = self._stated.get(row.space, ())
                 self._stated[row.space] = (*found, Stated(row, _filter_of(row)))
         # One that is not told has version 0, and is the newest.
@@ -143,13 +141,22 @@ class Advertisements:
     @property
     def version(self) -> int:
         """The greatest version of those that others may be told."""
-        return self._version
+        return max(self._version, self._unions.version)
+
+    def told_to(self, name: str) -> tuple[Advertisement, ...]:
+        """Return what another broker may be told: an edge states what comes through it, too."""
+        is_edge = self._clusters.is_edge
+        return self._unions.told(self._clusters.cluster_of(name)) if is_edge else self.told
+
+    def ready(self, name: str) -> int | None:
+        """Return the version of another broker's advertisements that may be confirmed: see `Unions.ready`."""
+        return self._unions.ready(name)
 
     def _refresh(self) -> None:
         newest = (
             max((each.row for each in some), key=lambda row: row.version) for some in self._stated.values()
         )
-        self.told = tuple(row for row in newest if row.version and self._is_ddbr)
+        self.told = tuple(row for row in newest if row.version)
 
     # Publishers
 
@@ -206,11 +213,8 @@ class Advertisements:
         Raises
         ------
         HttpProblem
-            400 for a filter that is too long, 409 for too many advertisements or changes, or another routing.
+            400 for a filter that is too long, 409 for too many advertisements or changes.
         """
-        if not self._is_ddbr and filter is not None:
-            detail = "Advertisements need the routing ddbr: an edge between clusters does not know them."
-            raise HttpProblem(409, "cannot-advertise", detail)
         if filter is not None and len(filter.text.encode("utf-8", "surrogatepass")) > ADVERTISEMENT_MAX_BYTES:
             detail = f"The advertisement has more than {ADVERTISEMENT_MAX_BYTES} bytes: state less exactly."
             raise HttpProblem(400, "bad-filter", detail)
@@ -262,12 +266,15 @@ class Advertisements:
             for space in list(self._before):
                 if await self._may_tell(space):
                     *told, last = self._stated[space]
-                    row = replace(last.row, version=self._version + 1)
+                    row = replace(last.row, version=self.version + 1)
                     await self._put(space, (*told, replace(last, row=row)))
-                    self._version += 1
+                    self._version = row.version
                     del self._before[space]
                     self._delayed.pop(space, None)
                     has_changed = True
+            if self._clusters.is_edge and self._unions.is_due(self.told):
+                # Before it is looked what all have confirmed: of a newer union, they have not.
+                await asyncio.to_thread(self._unions.refresh, self.told, self.version)
             through = self._confirmed()
             for space, stated in list(self._stated.items()):
                 left = _still_needed(stated, through)
@@ -291,8 +298,10 @@ class Advertisements:
 
     def _confirmed(self) -> int:
         """Return the version up to which all other sites have confirmed."""
-        known = map(self._correspondence.get, self._clusters.brokers)
-        return min((each.confirmed for each in known if each.advertised), default=self._version)
+        return min(map(self._through, self._clusters.brokers), default=self.version)
+
+    def _through(self, name: str) -> int:
+        return confirmed_through(self._correspondence.get(name), self.told_to(name), self.version)
 
     def document(self, space: str) -> dict[str, Any]:
         """Return the newest advertisement of a space, and whether it counts."""
@@ -304,9 +313,10 @@ class Advertisements:
             "dialect": row.dialect,
             "is_pending": len(stated) > 1,
             "sites": {
-                name: not known.advertised or 0 < row.version <= known.confirmed or not stated
+                name: not stated
+                or not self._correspondence.get(name).advertised
+                or 0 < row.version <= self._through(name)
                 for name in self._clusters.brokers
-                if (known := self._correspondence.get(name))
             },
         }
 

@@ -231,7 +231,9 @@ class Clusters:
         first = next(iter(self._topologies))
         by_cluster: dict[str, list[Destination]] = {}
         for each in destinations:
-            by_cluster.setdefault(self._of_name.get(each.name, first), []).append(each)
+            # Of a removed broker no cluster is known any more: another one's topology would let it wait.
+            if each.name in self._of_name or each.name not in self.removed:
+                by_cluster.setdefault(self._of_name.get(each.name, first), []).append(each)
         return [
             part
             for cluster, some in by_cluster.items()

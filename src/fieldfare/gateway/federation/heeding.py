@@ -21,7 +21,7 @@ from fieldfare.filters import Filter
 from fieldfare.filters.covering import FilterRegion, intersects, region_of
 from fieldfare.gateway.federation.wire import FilterChange
 from fieldfare.gateway.filter_texts import compile_checked
-from fieldfare.model import Change, space_name
+from fieldfare.model import INTEREST, Change, space_name
 from fieldfare.routing.messages import REVISION_MAX
 from fieldfare.storage.links import Advertisement, LinkStore
 
@@ -203,7 +203,8 @@ class Heeding:
 
     def needs(self, broker: str, change: Change) -> bool:
         """Return whether a broker needs a filter: an event that it publishes may match."""
-        region = None if change.filter is None else self._advertised(broker, space_name(change.space))
+        space = space_name(change.space.removeprefix(INTEREST))
+        region = None if change.filter is None else self._advertised(broker, space)
         if region is None or change.filter is None:
             return True
         mine = _region(change.filter, change.dialect or "sql")
@@ -211,6 +212,11 @@ class Heeding:
             return mine is None or intersects(region, mine)
         except RecursionError:
             return True
+
+    def stated(self, broker: str, space: str) -> tuple[str | None, str]:
+        """Return what a broker publishes in a space, and the dialect; None for everything."""
+        row = self._rows.get(broker, {}).get(space)
+        return (None, "sql") if row is None else (row.filter, row.dialect)
 
     def _advertised(self, broker: str, space: str) -> FilterRegion | None:
         """Return the region of an advertisement; None if it is, or counts as, everything."""

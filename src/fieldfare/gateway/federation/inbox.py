@@ -72,6 +72,8 @@ class Inbox:
         Charges the quotas of a space: see `Quotas.charge`.
     key_of_space
         Returns the key of a space that may get events of other brokers; None if there is none.
+    next_revision
+        Gives the registry a new revision.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Inbox:
         limits: Limits,
         filter_max_bytes: int,
         heeding: Heeding,
+        next_revision: Callable[[], Awaitable[object]],
     ) -> None:
         self._me = clusters.name
         self._clusters = clusters
@@ -98,6 +101,7 @@ class Inbox:
         self._limits = limits
         self._filter_max_bytes = filter_max_bytes
         self._heeding = heeding
+        self._next_revision = next_revision
         self._producer = f"link {store.identity}"
         self._filters_held: dict[str, int] = {}
         """At least the number of filters of each broker; it is counted again where it reaches the maximum."""
@@ -294,6 +298,12 @@ class Inbox:
         if theirs is not None and last is not None and theirs < last.theirs:
             logger.error("%s named revision %d after %d; ignored", entry.source, theirs, last.theirs)
             filters, theirs, is_all = [], None, False
+        may_hold_back = self._correspondence.get(entry.source).advertised > 0
+        is_first = last is None and theirs is not None
+        if may_hold_back and (is_first or any(each.filter is None for each in filters)):
+            # A filter that is held back changes nothing here. Without a revision of its own, events that were
+            # published before what is advertised now would count for it, and were not matched with it.
+            await self._next_revision()
         now_ms = time.time_ns() // 1_000_000
         revision = await self._appender.writer.change(
             lambda ends: self._brokers.apply_filters(

@@ -20,7 +20,7 @@ from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import Heeding, confirmation_of, statement_of
 from fieldfare.gateway.federation.wire import FILTERS_MAX, Destination, FilterChange, Interest
 from fieldfare.model import INTEREST, Change, space_name
-from fieldfare.storage.links import Correspondent, LinkStore, Part
+from fieldfare.storage.links import Advertisement, Correspondent, LinkStore, Part
 from fieldfare.storage.registry import SubscriptionHistory
 
 MESSAGE_BYTES = 512 << 10
@@ -55,7 +55,10 @@ class InterestSender:
         """Send what other brokers do not know up to a revision; return whether there was anything."""
         has_sent = False
         for name in self._clusters.brokers:
-            changes, known = self._changes(self._correspondence.get(name), revision)
+            known = self._correspondence.get(name)
+            if not known.messages and self._advertisements.ready(name) is None:
+                continue
+            changes, known = self._changes(known, revision)
             statements, known = self._statements(known, revision)
             pages = [*changes, *statements]
             if not pages:
@@ -90,36 +93,40 @@ class InterestSender:
         match nothing that is published there, and one that is added is already part of the current ones.
         """
         pages: list[Iterable[Page]] = []
-        heard, revision = self._heeding.version(known.name), max(revision, known.through)
+        heard, revision = self._advertisements.ready(known.name) or 0, max(revision, known.through)
         if heard > known.heeded:
             if known.messages and not (self.is_withdrawn or known.withdrawn):
                 spaces = self._heeding.spaces_after(known.name, known.heeded)
                 versions = self._registry.versions(revision, revision)
-                mine = (each for each in versions if space_name(each.space) in spaces)
+                mine = (each for each in versions if space_name(each.space.removeprefix(INTEREST)) in spaces)
                 pages.append((page, None) for page, _ in first_pages(self._for(known.name, mine), revision))
             pages.append([((confirmation_of(heard),), revision)])
             known = replace(known, heeded=heard)
-        told, version = self._advertisements.told, self._advertisements.version
-        if version > known.advertised and not self.is_withdrawn:
-            is_heeding = known.advertised > 0 or known.name in self._clusters.heeding
-            news = [row for row in told if row.version > known.advertised] if is_heeding else []
+        is_heeding = known.advertised > 0 or known.name in self._clusters.heeding
+        if is_heeding and not self.is_withdrawn:
+            told = self._advertisements.told_to(known.name)
+            # By version: the greatest one that has come is confirmed, with all before it.
+            news = sorted((row for row in told if row.version > known.advertised), key=_version)
             if news:
                 pages.append(_paged(map(statement_of, news)))
+                version = news[-1].version
                 # One that is told for the first time sends all filters until then.
                 confirmed = known.confirmed if known.advertised else version
                 known = replace(known, advertised=version, confirmed=confirmed)
         return chain.from_iterable(pages), known
 
     def _for(self, name: str, changes: Iterable[Change]) -> Iterator[Change]:
+        for change in self.concerning(name, changes):
+            yield change if self._heeding.needs(name, change) else replace(change, filter=None)
+
+    def concerning(self, name: str, changes: Iterable[Change]) -> Iterator[Change]:
         """Yield the changes that concern a broker: not those of its cluster, which it gets from there."""
         known = self._correspondence.brokers
         members = self._clusters.members(self._clusters.cluster_of(name))
         hidden = {known[each].number for each in members if each in known}
         for change in changes:
             is_of_others = change.space.startswith(INTEREST)
-            if not is_of_others:
-                yield change if self._heeding.needs(name, change) else replace(change, filter=None)
-            elif self._clusters.is_edge and change.destination not in hidden:
+            if not is_of_others or (self._clusters.is_edge and change.destination not in hidden):
                 yield change
 
     def _messages(self, known: Correspondent, pages: Iterable[Page]) -> tuple[list[Part], Correspondent]:
@@ -179,6 +186,10 @@ def _matched(changes: Iterable[Change]) -> Iterator[tuple[int, FilterChange]]:
                 change.revision,
                 FilterChange(name, change.number, change.filter, change.dialect or "sql"),
             )
+
+
+def _version(row: Advertisement) -> int:
+    return row.version
 
 
 def _is_full(page: list[FilterChange]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,8 +25,8 @@ from fieldfare.gateway.federation.moving.book import MoveParts
 from fieldfare.gateway.federation.moving.leaving import NOTHING
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.service import Federation
+from fieldfare.gateway.federation.unions import Unions
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.peers import DDBR
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.events import Limits
@@ -96,13 +96,17 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
     _check_revision(store, registry.revision(), settings.folder.root)
     correspondence = Correspondence(store.correspondents(), brokers.brokers(), brokers.runs())
     heeding = Heeding(store)
-    inbox = _inbox_of(settings, parts, clusters, store, brokers, correspondence, heeding)
+
+    async def next_revision() -> None:
+        await writer.change(partial(_next_revision, brokers))
+
+    inbox = _inbox_of(settings, parts, clusters, store, brokers, correspondence, heeding, next_revision)
     move_parts = _move_parts_of(settings, parts, clusters, store, correspondence)
     links, moves = links_of(settings, clusters, store, correspondence), Moves(move_parts, inbox, settings)
     forwarder = _forwarder_of(parts, store, clusters, correspondence)
-    is_ddbr = settings.broker_settings.routing == DDBR
+    unions = Unions(store, clusters, correspondence, heeding)
     ids = partial(_delayed_ids, parts)
-    advertisements = Advertisements(store, clusters, correspondence, ids, is_ddbr=is_ddbr)
+    advertisements = Advertisements(store, clusters, correspondence, unions, ids)
     interest = InterestSender(registry, store, clusters, correspondence, advertisements, heeding)
     balancer = Balancer(move_parts, moves, links.board, settings, parts.metrics.balancing)
     departure = Departure(
@@ -114,7 +118,7 @@ def open_federation(settings: GatewaySettings, parts: GatewayParts) -> Federatio
             interest=interest,
             moves=moves,
             gate=parts.subscriptions.gate,
-            next_revision=lambda: writer.change(partial(_next_revision, brokers)),
+            next_revision=next_revision,
             local=partial(_local_work, parts, forwarder),
             drained=balancer.edge.drained,
         )
@@ -160,6 +164,7 @@ def _inbox_of(
     brokers: BrokerStore,
     correspondence: Correspondence,
     heeding: Heeding,
+    next_revision: Callable[[], Awaitable[object]],
 ) -> Inbox:
     return Inbox(
         clusters=clusters,
@@ -172,6 +177,7 @@ def _inbox_of(
         limits=Limits(settings.event_max_bytes),  # Other bounds held where a request was accepted.
         filter_max_bytes=settings.filter_max_bytes,
         heeding=heeding,
+        next_revision=next_revision,
     )
 
 

@@ -193,6 +193,8 @@ class Federation:
             has_sent |= await self.departure.step()
         has_sent |= await self.advertisements.settle()
         has_sent |= await self.custody.reroute()
+        # Read after the inbox: filters that came with a confirmation go along with what it allows to confirm.
+        stamp = self._writer.stamp
         has_sent |= await asyncio.to_thread(self._publish_and_forward, stamp)
         self._published = stamp
         if has_sent:
@@ -367,7 +369,10 @@ class Federation:
             "cluster": self._clusters.cluster_of(name) or None,
             "advertised": self._heeding.texts(name),
             "held_back_filters": self._heeding.count_held_back(
-                name, revision, lambda: self._filters.versions(revision, revision), until_s
+                name,
+                revision,
+                lambda: self._interest.concerning(name, self._filters.versions(revision, revision)),
+                until_s,
             ),
             "filters": 0 if known is None else counts.get(known.number, 0),
             "destination": None if known is None else known.number,

@@ -325,9 +325,8 @@ _ADVERTISEMENT: Json = path(
             "200": answer("The advertisement.", _ADVERTISED, _ADVERTISED_EXAMPLE),
             "503": problem("This broker is leaving."),
             "409": problem(
-                "The routing is not ddbr or the space is encrypted (`cannot-advertise`); too many changes are"
-                " not confirmed (`advertisement-pending`), or too many spaces advertise"
-                " (`too-many-advertisements`)."
+                "The space is encrypted (`cannot-advertise`); too many changes are not confirmed"
+                " (`advertisement-pending`), or too many spaces advertise (`too-many-advertisements`)."
             ),
         },
         problems="400 404",
