@@ -287,8 +287,20 @@ ElasticCalm = Annotated[
         ),
     ),
 ]
+
+
+def _directory(text: str) -> Path:
+    """Return the path; an empty text, as of a variable that is not set, would be the current directory."""
+    if not text:
+        raise typer.BadParameter("it is empty: name a directory")
+    return Path(text)
+
+
 Data = Annotated[
-    Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="The data directory.")
+    Path,
+    typer.Option(
+        "--data", envvar="FIELDFARE_DATA", metavar="DIR", parser=_directory, help="The data directory."
+    ),
 ]
 Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen on.")]
 Port = Annotated[
@@ -345,7 +357,7 @@ def serve(
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
-    All data is in one directory. It needs the extra server (pip install 'fieldfare[server]') and Java 17.
+    All data is in one directory. It needs the extra server (pip install 'fieldfare[server]') and Java 17+.
 
     Example:
     ```
