@@ -88,6 +88,12 @@ def test_a_variable_s_name_is_corrected_to_that_of_the_setting(name: str, tmp_pa
         read_configuration(written(tmp_path, f"{name} = 7737\n"))
 
 
+def test_check_knows_the_rules_between_settings(tmp_path: Path) -> None:
+    written(tmp_path, 'broker = "oslo"\npeers = ["rome"]\n')
+    found = run(tmp_path, "config", "check")
+    assert found.returncode == 1 and "'rome' is no neighbour such as" in found.stderr
+
+
 def test_reasons_are_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is not valid: 'xml' is not one of"):
         read_configuration(written(tmp_path, 'log_format = "xml"\n'))

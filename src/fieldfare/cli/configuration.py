@@ -245,6 +245,12 @@ def check(config: ShownFile = None) -> None:
     found = load_configuration(config)
     if found.path is None:
         fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file with --config")
+    found.apply(os.environ)
+    settings = _gateway_settings()
+    try:
+        settings.GatewaySettings()
+    except settings.ValidationError as error:  # A rule between settings, which have several lines.
+        fail(f"{found.path}: {settings.wrong_setting(error)}")
     count = len(found.values)
     typer.echo(f"{found.path}: {count} {'setting' if count == 1 else 'settings'}, all valid")
 
