@@ -107,6 +107,7 @@ export class Publisher {
           await this.#sendBatch(batch.slice(half));
           return;
         }
+        if (error instanceof ApiError && error.problem.refused) return refuse(batch, error.problem.refused);
         const waitMs = pauseMs(attempt, error);
         if (!isTemporary(error)) return rejectAll(batch, error);
         if (performance.now() + waitMs > until) {
@@ -143,7 +144,11 @@ function settle(batch, answer) {
     return;
   }
   for (const { index, position } of answer.accepted) batch[index].resolve(position);
-  for (const refusal of answer.refused) batch[refusal.index].reject(new EventRefused(refusal));
+  refuse(batch, answer.refused);
+}
+
+function refuse(batch, refused) {
+  for (const refusal of refused) batch[refusal.index].reject(new EventRefused(refusal));
 }
 
 function rejectAll(batch, error) {

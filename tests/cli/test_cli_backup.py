@@ -32,9 +32,10 @@ def test_a_backup_is_made_checked_and_restored(data: Path, fieldfare: Fieldfare,
     shared = fieldfare("backup", again, "--data", str(data), "--base", to, "--json")
     assert 0 < json.loads(shared.stdout)["shared_bytes"] < json.loads(shared.stdout)["size_bytes"]
     assert fieldfare("verify", to).stdout == "all files are as they were copied\n"
-    restored = fieldfare("restore", to, "--data", str(tmp_path / "restored"))
-    assert "start it: fieldfare serve --data" in restored.stdout.replace("\n", " ")
-    with LocalService(tmp_path / "restored") as service, service.client() as client:
+    (tmp_path / "with a space").mkdir()
+    restored = fieldfare("restore", to, "--data", str(tmp_path / "with a space" / "restored"))
+    assert "start it: fieldfare serve --data '" in restored.stdout.replace("\n", " ")
+    with LocalService(tmp_path / "with a space" / "restored") as service, service.client() as client:
         assert len(client.pull("all")) == 1
 
 
@@ -55,6 +56,9 @@ def test_mistakes_are_said_in_a_sentence(data: Path, fieldfare: Fieldfare, tmp_p
         result = fieldfare(*words)
         assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (1, True), result.stderr
     (tmp_path / "backup" / "registry.db").write_bytes(b"other")
+    (tmp_path / "backup" / "log.db").unlink()
+    missing = fieldfare("restore", to, "--data", f"{to}3").stderr.replace("\n", " ")
+    assert "log.db: No such file or directory" in missing and "Errno" not in missing
     changed = fieldfare("verify", to)
     assert changed.exit_code == 1 and "registry.db has changed since the backup" in changed.stdout.replace(
         "\n", " "

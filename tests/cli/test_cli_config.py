@@ -82,6 +82,27 @@ def test_a_file_that_is_not_valid_names_the_file(text: str, tmp_path: Path) -> N
         read_configuration(path)
 
 
+@pytest.mark.parametrize("name", ["FIELDFARE_PORT", "Port"])
+def test_a_variable_s_name_is_corrected_to_that_of_the_setting(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="did you mean port"):
+        read_configuration(written(tmp_path, f"{name} = 7737\n"))
+
+
+def test_check_knows_the_rules_between_settings(tmp_path: Path) -> None:
+    written(tmp_path, 'broker = "oslo"\npeers = ["rome"]\n')
+    found = run(tmp_path, "config", "check")
+    assert found.returncode == 1 and "'rome' is no neighbour such as" in found.stderr
+
+
+def test_reasons_are_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not valid: 'xml' is not one of"):
+        read_configuration(written(tmp_path, 'log_format = "xml"\n'))
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match=r"binary.toml: it is not UTF-8$"):
+        read_configuration(path)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
     path = tmp_path / "fieldfare.toml"
     path.write_bytes(b"\xef\xbb\xbfport = 7\n")

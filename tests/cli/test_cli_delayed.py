@@ -27,7 +27,8 @@ def test_delayed_events_are_published_listed_and_cancelled(fieldfare: Fieldfare,
         assert fieldfare("delayed", "list", *url).stdout == "no delayed events\n"
         lines = "\n".join(json.dumps({"source": "/s", "type": "t", "data": {"n": n}}) for n in range(5))
         said = fieldfare("publish", "--deliver-after", "900", "--batch", "2", *url, input=f"{lines}\n{{oops")
-        assert said.exit_code == 1 and said.stdout.startswith("published 5 events, 1 not in ")
+        assert said.exit_code == 1 and said.stdout.startswith("published 5 events in ")
+        assert said.stdout.endswith(", 1 failed\n")
         assert "line 6" in said.stderr
         found = json.loads(fieldfare("delayed", "list", "--json", *url).stdout)
         assert [each["events"] for each in found] == [2, 2, 1]
@@ -35,7 +36,8 @@ def test_delayed_events_are_published_listed_and_cancelled(fieldfare: Fieldfare,
         assert fieldfare("delayed", "cancel", first, *url).stdout == f"canceled {first}\n"
         gone = fieldfare("delayed", "cancel", first, *url)
         assert gone.exit_code == 1 and "There are no delayed events" in gone.stderr
-        assert fieldfare("delayed", "list", *url).stdout.count(" events\n") == 2
+        assert fieldfare("delayed", "list", *url).stdout.split("\n")[0].endswith("  2 events")
+        assert fieldfare("delayed", "list", *url).stdout.endswith("  1 event\n")
         refused = fieldfare("publish", "--deliver-after", "99999999", *url, input=lines)
         assert refused.exit_code == 1 and "longer than 2592000 s" in refused.stderr
 

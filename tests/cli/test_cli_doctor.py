@@ -107,6 +107,12 @@ def test_a_missing_directory_is_an_error_message(tmp_path: Path) -> None:
     assert result.exit_code != 0 and "there is no directory" in result.output
 
 
+def test_a_directory_of_something_else_is_not_called_undamaged(tmp_path: Path) -> None:
+    (tmp_path / "readme").touch()
+    result = CliRunner().invoke(app, ["doctor", "--data", str(tmp_path)])
+    assert result.exit_code == 1 and "there is no data of a service in" in result.output
+
+
 def killed(data: Path, name: str) -> Path:
     """Commit two transactions, and leave them in the WAL as a kill does; return the WAL."""
     path, wal = data / name, data / f"{name}-wal"

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fieldfare.cli.app import app
-from fieldfare.cli.service import slice_arguments
+from fieldfare.cli.service import check_settings, slice_arguments
 from fieldfare.planning.cuts import CutRequest, CutSettings
 from fieldfare.runtimes.indexer.__main__ import parse as parse_indexer
 from fieldfare.runtimes.spark.driver import parse as parse_driver
@@ -45,6 +45,7 @@ from fieldfare.runtimes.spark.driver import parse as parse_driver
         (["--broker", "a", "--matchers", "2"], "a broker matches with one matcher"),
         (["--peer", "b=http://b:1"], "--peer needs --broker"),
         (["--broker", "a", "--peer", "b"], "'b' is no neighbour such as berlin=https://"),
+        (["--data", ""], "it is empty: name a directory"),
         (["--broker", "a", "--peer-key-file", "none"], "the key for neighbours cannot be read"),
     ],
 )
@@ -55,6 +56,16 @@ def test_invalid_options_are_reported_before_anything_starts(
     assert result.exit_code in (1, 2)
     assert said in " ".join(result.stderr.replace("│", "").split())
     assert not (tmp_path / "data").exists()
+
+
+def test_a_disk_with_too_little_room_is_named_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The console says ready then, and yet all publishers are refused."""
+    check_settings({"data": tmp_path / "not" / "yet", "disk_free_min_bytes": 0})
+    assert capsys.readouterr().err == ""
+    check_settings({"data": tmp_path / "not" / "yet", "disk_free_min_bytes": 1 << 60})
+    assert "publishers will get 429" in " ".join(capsys.readouterr().err.split())
 
 
 def test_sizes_and_times_of_the_command_line_may_have_units(

@@ -395,6 +395,22 @@ def test_sigterm_lets_what_is_being_handled_come_to_its_end(
     assert left(client, id) == [(n, 2) for n in range(1, COUNT)]
 
 
+def test_a_signal_that_the_system_gives_to_another_thread_is_heard(client: Client, id: str) -> None:
+    handled: list[int] = []
+
+    def handle(message: Message) -> None:
+        if not handled:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        handled.append(number(message))
+
+    with client.subscribe(id) as messages:
+        rescue = threading.Timer(10, messages.close)  # otherwise a failure would wait for ever
+        rescue.start()
+        messages.process(handle)
+        assert rescue.is_alive(), "the signal was not heard"
+        rescue.cancel()
+
+
 def test_signals_are_heard_before_the_first_message_is_begun(
     client: Client, id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

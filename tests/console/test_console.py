@@ -43,7 +43,7 @@ def shoot(page: Page, name: str) -> None:
             page.run(FRAMES)
             assert page.run("document.documentElement.scrollWidth <= innerWidth"), (name, kind, "is too wide")
             page.picture(Path(SHOTS) / f"{name}-{kind}.png")
-    page.view(390, 844)
+    page.view(320, 568)
     assert page.run("document.documentElement.scrollWidth <= innerWidth"), (name, "is too wide for a phone")
     page.view(1280, 800)
 

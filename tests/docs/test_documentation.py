@@ -16,6 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+
+from fieldfare.cli.app import COMMANDS, load_command
+from fieldfare.cli.app import app as cli
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_URL = "http://127.0.0.1:7737"
@@ -240,6 +244,39 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    """What follows the word fieldfare in a page's shell blocks and code spans, up to a pipe or a comment."""
+    text = page.read_text().replace("\\\n", " ")
+    spans = re.findall(r"`(fieldfare [^`\n]+)`", text)
+    code = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    shell = [each for language, each in code if language in ("", "sh")]
+    for line in (*spans, *"\n".join(shell).splitlines()):
+        for found in re.findall(r"(?:^|[ /$|(])fieldfare ([a-z-][^|;&#]*)", line):
+            yield re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_of_the_pages_exist(page: Path) -> None:
+    root = typer.main.get_command(cli)
+    for line in command_lines(page):
+        words = line.split()
+        options = {name for param in root.params for name in (*param.opts, *param.secondary_opts)} | {
+            "--help"
+        }
+        while words[0] in options:  # those before the command have a value each
+            words = words[2:]
+        assert words[0] in COMMANDS, f"{page.name}: fieldfare {line}"
+        command = load_command(words.pop(0))
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {
+            "--help"
+        }
+        for word in words:
+            name = word.split("=")[0].rstrip(".,)")
+            assert not name.startswith("--") or name in options, f"{page.name}: fieldfare {line}"
 
 
 def test_the_readme_stays_short_and_has_one_table_of_figures() -> None:

@@ -20,6 +20,8 @@ from stand_ins import DEADLINE_S, GATEWAY, INDEXER, PIPELINE, SERVE, alive, serv
 
 from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
+from fieldfare.runtimes.service.serve import CannotStart, take_directory
+from fieldfare.storage.folder import DataFolder
 
 pytestmark = pytest.mark.long
 
@@ -307,6 +309,19 @@ def test_a_child_that_cannot_open_its_storage_is_not_tried_again(tmp_path):
         assert running.wait() == 1
         assert running.console.count("gateway ended") == 1
         assert "  | broken log" in running.console
+
+
+def test_last_lines_are_announced_only_if_there_are_some(tmp_path):
+    with service(tmp_path / "data", gateway="raise SystemExit(4)") as running:
+        assert running.wait() == 1
+        assert "giving up\n" in running.console and "Its last lines" not in running.console
+
+
+def test_a_data_directory_that_cannot_be_used_is_named_in_words(tmp_path):
+    (tmp_path / "file").touch()
+    data = tmp_path / "file" / "data"
+    with pytest.raises(CannotStart, match=rf"cannot use the data directory {data}: .*: Not a directory$"):
+        take_directory(DataFolder(data))
 
 
 def test_a_second_service_on_the_same_directory_is_refused_with_the_holder(tmp_path):

@@ -117,6 +117,10 @@ test("an event that is refused rejects its own promise only", async () => {
   ]);
   assert.deepEqual(results.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
   assert.ok(results[1].reason instanceof EventRefused);
+  await assert.rejects(client.publish({ source: "/a" }), { name: "EventRefused", message: /type is missing/ });
+  const all = await Promise.allSettled([client.publish({ source: "/a" }), client.publish({ type: "t" })]);
+  assert.ok(all.every(({ reason }) => reason instanceof EventRefused));
+  assert.match(all[1].reason.message, /source is missing/);
   assert.match(results[1].reason.message, /type/);
 });
 

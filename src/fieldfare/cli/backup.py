@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -101,9 +102,8 @@ def restore(backup: BackupArgument, data: DataOption = Path("fieldfare-data")) -
         manifest = restore_backup(backup.absolute(), data.absolute())
     except StorageError as error:
         fail(str(error))
-    out().print(
-        Text(f"restored {len(manifest.files):,} files into {data}; start it: fieldfare serve --data {data}")
-    )
+    command = f"fieldfare serve --data {quote(str(data))}"
+    out().print(Text(f"restored {len(manifest.files):,} files into {data}; start it: {command}"))
 
 
 def verify(backup: BackupArgument, as_json: JsonOption = False) -> None:

@@ -87,7 +87,7 @@ class Known:
             try:
                 param.process_value(None, value if param.multiple else _as_variable(value, " "))
             except Exception as error:
-                wrong[name] = getattr(error, "message", str(error))
+                wrong[name] = getattr(error, "message", str(error)).removeprefix("Value error, ")
         return wrong
 
     def _wrong_settings(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -121,7 +121,9 @@ def read_configuration(path: Path) -> Configuration:
         ValueError,
         RecursionError,
     ) as error:  # ValueError: not TOML, or a number of 5,000 digits.
-        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        not_text = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else None
+        reason = getattr(error, "strerror", None) or not_text or error
+        raise ConfigurationError(f"{path}: {reason}") from None
     known = Known()
     wrong = {name: _unknown(name, known.names) for name in values if name not in known.names}
     wrong |= {
@@ -188,7 +190,7 @@ def _name_of(variable: str) -> str:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(_name_of(name.upper()), known, n=1)
     return f"there is no such setting; did you mean {near[0]}?" if near else "there is no such setting"
 
 
@@ -243,7 +245,14 @@ def check(config: ShownFile = None) -> None:
     found = load_configuration(config)
     if found.path is None:
         fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file with --config")
-    typer.echo(f"{found.path}: {len(found.values)} settings, all valid")
+    found.apply(os.environ)
+    settings = _gateway_settings()
+    try:
+        settings.GatewaySettings()
+    except settings.ValidationError as error:  # A rule between settings, which have several lines.
+        fail(f"{found.path}: {settings.wrong_setting(error)}")
+    count = len(found.values)
+    typer.echo(f"{found.path}: {count} {'setting' if count == 1 else 'settings'}, all valid")
 
 
 def effective(

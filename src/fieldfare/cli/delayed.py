@@ -25,7 +25,8 @@ def list_all(url: UrlOption = None, space: SpaceOption = None, as_json: JsonOpti
         print_json([{"id": each.id, "due": each.due.isoformat(), "events": each.count} for each in waiting])
         return
     for each in waiting:
-        out().print(Text(f"{each.id}  {each.due.isoformat()}  {each.count} events"))
+        events = "event" if each.count == 1 else "events"
+        out().print(Text(f"{each.id}  {each.due.isoformat()}  {each.count} {events}"))
     if not waiting:
         out().print("no delayed events")
 

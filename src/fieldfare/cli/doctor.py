@@ -13,6 +13,7 @@ from fieldfare.cli.service import find_missing
 
 PACKAGES = ("crc32c", "numpy", "numba", "pyarrow", "sqlalchemy")
 EXIT_DAMAGED = 1
+_HINT = "hint: --data is the data directory of `fieldfare serve`"
 
 
 def doctor(
@@ -39,12 +40,14 @@ def doctor(
     from fieldfare.storage.folder import DataFolder
 
     if not data.is_dir():
-        fail(f"there is no directory {data}\nhint: --data is the data directory of `fieldfare serve`")
+        fail(f"there is no directory {data}\n{_HINT}")
     try:
         folder = DataFolder.at(data.absolute())
         findings = list(examine(folder, is_running=is_locked(folder.lock_of("serve"))))
     except StorageError as error:
         fail(str(error))
+    if not findings and not any(path.exists() for path in folder.databases):
+        fail(f"there is no data of a service in {data}\n{_HINT}")
     if as_json:
         print_json([{"file": str(each.file), "what": each.what, "to_do": each.to_do} for each in findings])
     else:

@@ -24,7 +24,7 @@ def create(
         list[str],
         typer.Argument(
             metavar="RIGHT...",
-            help="publish, subscribe, manage (for a space); watch, admin (for the service).",
+            help="publish, subscribe, manage (for a space); watch, admin, broker (for the service).",
         ),
     ],
     space: Annotated[

@@ -460,6 +460,6 @@ def _summarise(tally: Tally, took_s: float, as_json: bool) -> None:
             }
         )
         return
-    failed = f", {tally.failed:,} not" if tally.failed else ""
+    failed = f", {tally.failed:,} failed" if tally.failed else ""
     events = "event" if tally.published == 1 else "events"
-    out().print(f"published {tally.published:,} {events}{failed} in {took_s:.2f} s ({rate:,.0f} events/s)")
+    out().print(f"published {tally.published:,} {events} in {took_s:.2f} s ({rate:,.0f} events/s){failed}")

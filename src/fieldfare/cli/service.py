@@ -6,6 +6,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import disk_usage
 from typing import Annotated, Any
 
 import typer
@@ -287,8 +288,20 @@ ElasticCalm = Annotated[
         ),
     ),
 ]
+
+
+def _directory(text: str) -> Path:
+    """Return the path; an empty text, as of a variable that is not set, would be the current directory."""
+    if not text:
+        raise typer.BadParameter("it is empty: name a directory")
+    return Path(text)
+
+
 Data = Annotated[
-    Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="The data directory.")
+    Path,
+    typer.Option(
+        "--data", envvar="FIELDFARE_DATA", metavar="DIR", parser=_directory, help="The data directory."
+    ),
 ]
 Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen on.")]
 Port = Annotated[
@@ -345,7 +358,7 @@ def serve(
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
-    All data is in one directory. It needs the extra server (pip install 'fieldfare[server]') and Java 17.
+    All data is in one directory. It needs the extra server (pip install 'fieldfare[server]') and Java 17+.
 
     Example:
     ```
@@ -362,7 +375,7 @@ def serve(
     given |= {"insecure": insecure or None, "balance": balance or None}
     several = matchers > 1 or bool(slices)
     given |= broker_settings(broker, peer, peer_key_file, routing, cluster, has_several=several)
-    stall_s = check_settings({"host": host, **(given := _set_values(given))})
+    stall_s = check_settings({"data": data, "host": host, **(given := _set_values(given))})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
     arguments["pipeline"] += check_spark(master, spark_properties) + elastic_arguments(
         elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
@@ -537,7 +550,18 @@ def check_settings(given: dict[str, Any]) -> float:
         fail(wrong_setting(error))
     except UnusableFile as error:
         fail(str(error))
+    _warn_of_full_disk(settings.data, settings.disk_free_min_bytes)
     return settings.pipeline_stall_s
+
+
+def _warn_of_full_disk(data: Path, least_bytes: int) -> None:
+    folder = next(each for each in (data.absolute(), *data.absolute().parents) if each.is_dir())
+    free_bytes = disk_usage(folder).free
+    if free_bytes < least_bytes:
+        report_warning(
+            f"{free_bytes >> 20} MiB are free on the disk of {data}, and {least_bytes >> 20} MiB are needed"
+            " (FIELDFARE_DISK_FREE_MIN_BYTES): publishers will get 429"
+        )
 
 
 def find_missing(packages: tuple[str, ...]) -> list[str]:

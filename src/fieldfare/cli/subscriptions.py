@@ -241,14 +241,15 @@ def _show(info: SubscriptionInfo, as_json: bool, backlog: Backlog | None = None)
     past = described.pop("past", None)
     if past is not None:
         described["past"] = f"matched from {past['kept_from']} to {past['matched_to']} of {past['to']}"
-    lines = [*described.items(), *delivery.items()]
-    width = 20 if "push" in delivery else 16
-    for name, value in lines:
+    lines = []
+    for name, value in (*described.items(), *delivery.items()):
         inner = value.items() if isinstance(value, dict) else (("", value),)
         for part, shown in inner:
-            label = f"{name} {part}".strip().replace("_", " ")
-            shown = tuple(shown) if isinstance(shown, list) else shown
-            out().print(Text(f"{label:<{width if name in delivery or part else 12}}{shown}"))
+            listed = ", ".join(map(str, shown)) if isinstance(shown, list | tuple) else shown
+            lines.append((f"{name} {part}".strip().replace("_", " "), listed))
+    width = max(len(label) for label, _ in lines) + 2
+    for label, shown in lines:
+        out().print(Text(f"{label:<{width}}{shown}"))
 
 
 def _backlog_text(backlog: Backlog) -> str:

@@ -54,7 +54,8 @@ HELD = ("subscriptions", "filter_cost")
 """The quotas that limit a space's subscriptions."""
 
 
-_EXISTS = "There is a subscription {!r} with another filter or other settings; PUT replaces them."
+_EXISTS = "There is a subscription {!r} with another filter or other settings."
+_EXISTS_HINT = "PUT replaces it, and so does `fieldfare subscriptions create --replace`."
 
 
 class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -233,8 +234,8 @@ def store(
                 stored.append((held, Outcome.REPLACED))
             else:
                 detail = _EXISTS.format(put.id)
-                problem = HttpProblem(409, "subscription-exists", detail)
-                request.refuse(index, put.id, {"detail": detail}, problem)
+                problem = HttpProblem(409, "subscription-exists", detail, hint=_EXISTS_HINT)
+                request.refuse(index, put.id, {"detail": detail, "hint": _EXISTS_HINT}, problem)
         else:
             assert isinstance(answer, Subscription)
             stored.append((answer, Outcome.CREATED))

@@ -127,7 +127,12 @@ def make_backup(folder: DataFolder, to: Path, base: Path | None = None) -> Copie
         with _new_folder(to) as partial:
             return _Backup(folder, partial, base, earlier).make()
     except OSError as error:
-        raise BackupError(f"the backup {to} cannot be made: {error}") from error
+        raise BackupError(f"the backup {to} cannot be made: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Return the file and what is wrong with it, without the error's number."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def read_manifest(backup: Path) -> Manifest:
@@ -189,7 +194,7 @@ def restore_backup(backup: Path, to: Path) -> Manifest:
             for folder in {(partial / name).parent for name in manifest.files}:
                 sync_folder(folder)
     except OSError as error:
-        raise BackupError(f"{to} cannot be restored from {backup}: {error}") from error
+        raise BackupError(f"{to} cannot be restored from {backup}: {_reason(error)}") from error
     return manifest
 
 

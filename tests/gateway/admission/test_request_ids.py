@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,16 @@ def admin_key(root: Path) -> Path:
     path.write_text(KEY)
     path.chmod(0o600)
     return path
+
+
+def test_requests_to_others_are_not_logged_one_by_one() -> None:
+    """A site sends several a second to each neighbour."""
+    program = (
+        "from fieldfare.runtimes.process.log_lines import configure_logging as c; import logging; c('x');"
+    )
+    program += " logging.getLogger('httpx').info('HTTP Request: POST'); logging.getLogger('x').info('a line')"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    assert "a line" in said and "HTTP Request" not in said
 
 
 def test_lines_of_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:

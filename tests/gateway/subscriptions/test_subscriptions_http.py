@@ -86,7 +86,8 @@ def test_a_post_makes_an_id_or_keeps_to_the_one_given(tmp_path):
             body = {"id": "a", "filter": "data.x = 1"}
             assert (await r.client.post(SUBSCRIPTIONS, json=body)).status_code == 201
             assert (await r.client.post(SUBSCRIPTIONS, json=body)).status_code == 200, "a retry is harmless"
-            problem(await r.client.post(SUBSCRIPTIONS, json=body | {"filter": "data.x = 2"}), 409)
+            other = problem(await r.client.post(SUBSCRIPTIONS, json=body | {"filter": "data.x = 2"}), 409)
+            assert "--replace" in other["hint"], "what a user of the command line can do"
 
     run(work)
 

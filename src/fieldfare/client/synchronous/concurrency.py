@@ -23,6 +23,10 @@ Value = TypeVar("Value")
 Lock = threading.Lock
 Guard = threading.RLock
 
+SIGNAL_POLL_S = 0.5
+"""Maximum seconds of one wait of the main thread. A signal that the system gives to another thread does
+not end the wait, and Python calls its handler in the main thread only."""
+
 
 class Cancelled(BaseException):
     """The exception that ends a worker early. Never raised: a thread cannot be cancelled."""
@@ -92,7 +96,9 @@ class Workers:
     def end(self, timeout_s: float | None, *, at_once: bool = False) -> None:
         """Wait up to ``timeout_s`` seconds for each thread to end. ``at_once`` has no effect on threads."""
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(SIGNAL_POLL_S if timeout_s is None else timeout_s)
+            while timeout_s is None and thread.is_alive():
+                thread.join(SIGNAL_POLL_S)
 
 
 def is_being_ended() -> bool:

@@ -100,6 +100,9 @@ def _check_rights(by: Caller, body: KeyBody, rights: list[Right]) -> None:
     if any((right in OF_SPACES) is not of_space for right in rights):
         names = ", ".join(right for right in Right if (right in OF_SPACES) is of_space)
         detail = f"A key for {'a space' if of_space else 'the service'} can have only these rights: {names}."
-        raise HttpProblem(400, "bad-request", detail, pointer="/rights" if of_space else "/space")
+        hint = "The other rights are " + (
+            "those of a key without a space." if of_space else "in a space: name it."
+        )
+        raise HttpProblem(400, "bad-request", detail, hint=hint, pointer="/rights" if of_space else "/space")
     # Last, so that a caller without the right to grant gets the same response for every space.
     by.check(Right.MANAGE if of_space else Right.ADMIN, body.space)

@@ -36,6 +36,7 @@ def configure_logging(process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(process) if is_json() else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs each request, to a neighbour for example.
 
 
 def process_line(process: str, text: str) -> str:

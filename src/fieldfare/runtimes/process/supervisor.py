@@ -245,10 +245,11 @@ class Supervisor:
             if not restarts.is_told:
                 self._say(f"{said}; {again}")
                 return True
-            self._say(f"{said}; {again}. Its last lines:")
         else:
-            self._say(f"{said}; giving up. Its last lines:")
-        for line in child.last_lines():
+            again = "giving up"
+        lines = child.last_lines()
+        self._say(f"{said}; {again}{'. Its last lines:' if lines else ''}")
+        for line in lines:
             self._say(f"  | {line}")
         self._say(f"its full log is {child.spec.log}")
         return code not in child.spec.fatal_codes

@@ -90,7 +90,8 @@ def take_directory(folder: DataFolder) -> FileLock:
             "stop it, or name another directory with --data"
         ) from None
     except OSError as error:
-        raise CannotStart(str(error)) from None
+        problem = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
+        raise CannotStart(f"cannot use the data directory {folder.root}: {problem}") from None
     return lock
 
 
