@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 		--no-build-isolation --editable '.[dev]' --editable lab
 	@touch $@
 
-$(READY): $(INSTALLED)
+$(READY): $(INSTALLED) src/fieldfare/runtimes/spark/class_archive.py
 	@echo "Compiling what every start needs (minutes the first time)"
 	@$(BIN)/python -m fieldfare.runtimes.spark.class_archive
 	@touch $@
