@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup docs demo checked test test-fast test-quick test-all console-test faults simulation fuzz client lint format bench experiments clean
+.PHONY: help setup docs demo checked test test-fast test-quick test-all console-test package-test backup-test faults simulation fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,12 @@ test-all: checked  ## everything: the slow ones, and all examples
 
 console-test: setup  ## the web console in a real browser (apt-get install chromium); SHOTS=FOLDER writes a picture of each page
 	@SHOTS=$(SHOTS) $(BIN)/python -m pytest tests/console
+
+package-test: setup  ## sdist and wheel, installed in an empty environment and run (minutes: the registry, and all kernels compiled)
+	@$(BIN)/python -m pytest tests/packaging
+
+backup-test: setup  ## backup, restore and verify, also while everything is killed
+	@$(BIN)/python -m pytest tests/storage/test_backup.py tests/cli/test_cli_backup.py tests/faults/test_backup_under_kills.py
 
 faults: setup  ## FAULTS_S seconds (600) of accidents to a service under load (FAULTS_OPTIONS=--kafka: with its logs there); needs root for disks of its own
 	@$(BIN)/python -m tests.faults --seconds $(or $(FAULTS_S),600) $(FAULTS_OPTIONS)
