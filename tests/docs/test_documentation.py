@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -257,26 +258,26 @@ def command_lines(page: Path) -> Iterator[str]:
             yield re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", found)
 
 
+def options_of(command: Any) -> set[str]:
+    return {"--help", *(name for param in command.params for name in (*param.opts, *param.secondary_opts))}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_options_of_the_pages_exist(page: Path) -> None:
     root = typer.main.get_command(cli)
     for line in command_lines(page):
         words = line.split()
-        options = {name for param in root.params for name in (*param.opts, *param.secondary_opts)} | {
-            "--help"
-        }
-        while words[0] in options:  # those before the command have a value each
+        while words and words[0] in options_of(root):  # those before the command have a value each
             words = words[2:]
+        if not words:
+            continue
         assert words[0] in COMMANDS, f"{page.name}: fieldfare {line}"
         command = load_command(words.pop(0))
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {
-            "--help"
-        }
         for word in words:
             name = word.split("=")[0].rstrip(".,)")
-            assert not name.startswith("--") or name in options, f"{page.name}: fieldfare {line}"
+            assert not name.startswith("--") or name in options_of(command), f"{page.name}: fieldfare {line}"
 
 
 def test_the_readme_stays_short_and_has_one_table_of_figures() -> None:
