@@ -67,7 +67,7 @@ def test_rows_that_are_refused_are_named(gateway: RealGateway, fieldfare: Fieldf
     pyarrow.parquet.write_table(events, tmp_path / "e.parquet")
     result = fieldfare("publish", str(tmp_path / "e.parquet"), "--url", gateway.url, "--batch", "2")
     assert result.exit_code == 1
-    assert result.stdout.startswith("published 2 events, 2 not in ")
+    assert result.stdout.startswith("published 2 events in ") and result.stdout.endswith(", 2 failed\n")
     assert "row 2: type must be a non-empty string" in result.stderr
     assert "row 4: the required attribute type is missing" in result.stderr
 
