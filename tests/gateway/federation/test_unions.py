@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,6 +13,8 @@ import pytest
 from test_heeding import some_event, some_filter
 
 from fieldfare.filters import compile_filter
+from fieldfare.gateway.federation import unions as unions_module
+from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, Heeding, parted
@@ -189,3 +192,64 @@ def test_a_change_does_not_wait_for_those_that_follow(edge: Edge) -> None:
         edge.confirm("c", version)
     assert edge.unions.ready("a") == 2
     assert (edge.unions.ready("b") or 0) >= 7
+
+
+def test_an_edge_accepts_events_once_the_union_of_their_space_is_confirmed(edge: Edge) -> None:
+    """The unions of a change go out in several messages: the first ones may be confirmed before the last."""
+    for name in "abc":
+        edge.heeding.take([Advertisement(name, space, 1, "false") for space in ("one", "two")])
+    given = edge.store, edge.clusters, edge.correspondence, edge.unions, lambda _: None
+    advertisements = Advertisements(*given)
+
+    def pending() -> list[bool]:
+        return [advertisements.document(space)["is_pending"] for space in ("one", "two")]
+
+    async def state(text: str) -> None:
+        for space in ("one", "two"):
+            await advertisements.state(space, compile_filter(text))
+        await advertisements.settle()
+
+    async def confirm(number: int) -> list[bool]:
+        """All confirm their union of one of the spaces, and are told both."""
+        for name in "abc":
+            versions = sorted(row.version for row in advertisements.told_to(name))
+            edge.correspondence.put(
+                [Correspondent(name, advertised=versions[-1], confirmed=versions[number])]
+            )
+        await advertisements.settle()
+        return pending()
+
+    async def course() -> None:
+        await state("data.n = 1")
+        assert await confirm(1) == [False, False]
+        await state("data.n > 0")
+        assert pending() == [True, True]
+        assert await confirm(0) == [True, True]
+        assert await confirm(1) == [False, False]
+
+    try:
+        asyncio.run(course())
+    finally:
+        advertisements.close()
+
+
+def test_unions_are_renewed_only_where_something_has_changed(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each statement of a neighbour costs as much as all spaces and brokers together."""
+    renewed: list[set[Any]] = []
+    monkeypatch.setattr(
+        unions_module, "union_of", lambda parts: renewed.append(set(parts)) or union_of(parts)
+    )
+    edge.own = tuple(Advertisement("", f"space {number}", number, "false") for number in (1, 2, 3))
+    for name in "abc":
+        edge.heeding.take([Advertisement(name, f"space {n}", n, f"data.n = {n}") for n in (1, 2, 3)])
+    edge.refresh()
+    assert len(renewed) == 6
+    renewed.clear()
+    edge.state("a", 4, "data.n = 1", "a space that does not exist")
+    edge.refresh()
+    assert renewed == []
+    edge.state("a", 5, "data.n = 7", "space 2")
+    edge.refresh()
+    assert renewed == [{("false", "sql"), ("data.n = 7", "sql"), ("data.n = 2", "sql")}]

@@ -113,6 +113,8 @@ class Advertisements:
         nothing, as all events that were accepted before match it."""
         self._delayed: dict[str, int] = {}
         """By space whose requests have ended: the greatest id of a delayed record that it waits for."""
+        self._needed: dict[int, int] = {}
+        """By version of an advertisement of an edge: the version through which others confirm its unions."""
         self._look_s = 0.0
         for row in store.advertisements():
             if not row.broker and not is_union(row):
@@ -275,9 +277,12 @@ class Advertisements:
             if self._clusters.is_edge and self._unions.is_due(self.told):
                 # Before it is looked what all have confirmed: of a newer union, they have not.
                 await asyncio.to_thread(self._unions.refresh, self.told, self.version)
+                # Of the unions that a change has renewed, the first ones may have come without the last.
+                versions = [each.row.version for some in self._stated.values() for each in some]
+                self._needed = {each: self._needed.get(each, self.version) for each in versions}
             through = self._confirmed()
             for space, stated in list(self._stated.items()):
-                left = _still_needed(stated, through)
+                left = self._still_needed(stated, through)
                 if len(left) < len(stated):
                     await self._put(space, left)
                     has_changed = True
@@ -303,6 +308,21 @@ class Advertisements:
     def _through(self, name: str) -> int:
         return confirmed_through(self._correspondence.get(name), self.told_to(name), self.version)
 
+    def _is_confirmed(self, row: Advertisement, through: int) -> bool:
+        return row.version > 0 and self._needed.get(row.version, row.version) <= through
+
+    def _still_needed(self, stated: tuple[Stated, ...], through: int) -> tuple[Stated, ...]:
+        """Return the advertisements of a space that another site may still go by, and the newest.
+
+        `through` is the version up to which all other sites send the filters that are needed.
+        """
+        first = 0
+        while first + 1 < len(stated) and self._is_confirmed(stated[first + 1].row, through):
+            first += 1
+        left = stated[first:]
+        is_over = len(left) == 1 and left[0].filter is None and self._is_confirmed(left[0].row, through)
+        return () if is_over else left
+
     def document(self, space: str) -> dict[str, Any]:
         """Return the newest advertisement of a space, and whether it counts."""
         stated = self._stated.get(space, ())
@@ -315,7 +335,7 @@ class Advertisements:
             "sites": {
                 name: not stated
                 or not self._correspondence.get(name).advertised
-                or 0 < row.version <= self._through(name)
+                or self._is_confirmed(row, self._through(name))
                 for name in self._clusters.brokers
             },
         }
@@ -324,19 +344,6 @@ class Advertisements:
         """Return the newest advertisement of each space that has one."""
         newest = {space: some[-1].row.filter for space, some in list(self._stated.items())}
         return {space: text for space, text in sorted(newest.items()) if text is not None}
-
-
-def _still_needed(stated: tuple[Stated, ...], through: int) -> tuple[Stated, ...]:
-    """Return the advertisements of a space that another site may still go by, and the newest.
-
-    `through` is the version up to which all other sites send the filters that are needed.
-    """
-    first = 0
-    while first + 1 < len(stated) and 0 < stated[first + 1].row.version <= through:
-        first += 1
-    left = stated[first:]
-    is_over = len(left) == 1 and left[0].filter is None and 0 < left[0].row.version <= through
-    return () if is_over else left
 
 
 def _is_wider(stated: Sequence[Stated]) -> bool:

@@ -103,7 +103,7 @@ def compiled(text: str, dialect: str) -> Filter | None:
     return found if isinstance(found, Filter) else None
 
 
-def _region(text: str, dialect: str) -> FilterRegion | None:
+def known_region(text: str, dialect: str) -> FilterRegion | None:
     """Return a filter's region; None if it is not known."""
     return (_short_region if len(text) <= LONG_CHARACTERS else _long_region)(text, dialect)
 
@@ -207,7 +207,7 @@ class Heeding:
         region = None if change.filter is None else self._advertised(broker, space)
         if region is None or change.filter is None:
             return True
-        mine = _region(change.filter, change.dialect or "sql")
+        mine = known_region(change.filter, change.dialect or "sql")
         try:
             return mine is None or intersects(region, mine)
         except RecursionError:

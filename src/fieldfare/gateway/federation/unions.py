@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fieldfare.filters import Filter
-from fieldfare.filters.covering import covers, region_of
+from fieldfare.filters.covering import FilterRegion, covers
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
-from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, Heeding, compiled
+from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, Heeding, known_region
 from fieldfare.model import INTEREST
 from fieldfare.storage.links import Advertisement, Correspondent, LinkStore
 
@@ -44,6 +43,8 @@ class Unions:
         self._rows: dict[str, dict[str, Advertisement]] = {}
         self.version = 0
         """The greatest version of a union."""
+        self._parts: dict[str, list[Text]] = {}
+        """The advertisements of which each stored union consists."""
         self._key: _Known | None = None
         self._ready: dict[str, int] = {}
         self._waits: dict[str, tuple[int, int]] = {}
@@ -90,14 +91,7 @@ class Unions:
         self.version = max(self.version, version)
         key = _, members, heard = self._known(own)
         if key != self._key:
-            mine = {row.space: row for row in own}
-            for cluster in self._clusters.names:
-                others = [name for name, its in members.items() if its != cluster]
-                for space in sorted(mine.keys() | self._rows.get(cluster, {}).keys()):
-                    parts = [self._heeding.stated(name, space) for name in others]
-                    row = mine.get(space)
-                    parts.append(EVERYTHING if row is None else (row.filter, row.dialect))
-                    self._renew(cluster, space, union_of(parts), is_over=row is None)
+            self._renew(own, members)
             self._key = key
         unready = [name for name in members if self._ready.get(name, -1) < heard[name]]
         through = {name: self._through(name) for name in members} if unready else {}
@@ -111,20 +105,31 @@ class Unions:
                 self._ready[name] = wanted
                 del self._waits[name]
 
-    def _renew(self, cluster: str, space: str, text: Text, *, is_over: bool) -> None:
-        rows, members = dict(self._rows.get(cluster, {})), self._clusters.members(cluster)
-        known = rows.get(space)
-        if known is None or (known.filter, known.dialect) != text:
-            known = rows[space] = Advertisement("", space, self.version + 1, *text)
-        elif is_over and known.version <= min(map(self._through, members), default=self.version):
-            del rows[space]
-        else:
-            return
-        key = f"{INTEREST}{cluster}{INTEREST}{space}"
-        stored = [replace(row, space=key) for row in (rows.get(space),) if row]
-        self._store.advertise("", {key: stored})
-        self._rows[cluster] = rows
-        self.version = max(self.version, known.version)
+    def _renew(self, own: Sequence[Advertisement], members: dict[str, str | None]) -> None:
+        mine: dict[str, Text] = {row.space: (row.filter, row.dialect) for row in own}
+        renewed, parts = dict[str, dict[str, Advertisement]](), dict[str, list[Text]]()
+        stored, version = dict[str, Sequence[Advertisement]](), self.version
+        for cluster in self._clusters.names:
+            others = [name for name, its in members.items() if its != cluster]
+            through = min(map(self._through, self._clusters.members(cluster)), default=self.version)
+            rows = renewed[cluster] = dict(self._rows.get(cluster, {}))
+            for space in sorted(mine.keys() | rows.keys()):
+                texts = [*(self._heeding.stated(name, space) for name in others), mine.get(space, EVERYTHING)]
+                known, key = rows.get(space), f"{INTEREST}{cluster}{INTEREST}{space}"
+                text = (known.filter, known.dialect) if known else None
+                if self._parts.get(key) != texts and (union := union_of(texts)) != text:
+                    version += 1
+                    rows[space] = Advertisement("", space, version, *union)
+                    stored[key] = [replace(rows[space], space=key)]
+                elif known and space not in mine and known.version <= through:
+                    del rows[space]
+                    stored[key] = ()
+                if space in rows:
+                    parts[key] = texts
+        if stored:
+            self._store.advertise("", stored)
+        self._rows.update(renewed)
+        self._parts, self.version = parts, version
 
     def _through(self, name: str) -> int:
         told = self.told(self._clusters.cluster_of(name))
@@ -148,17 +153,18 @@ def confirmed_through(known: Correspondent, told: Iterable[Advertisement], versi
 
 def union_of(parts: Iterable[Text]) -> Text:
     """Return an advertisement that matches all events that any of these match, or everything."""
-    kept: list[Filter] = []
-    for text, dialect in sorted(set(parts), key=str):
-        filter = None if text is None else compiled(text, dialect)
-        if filter is None:
+    kept: list[tuple[str, str, FilterRegion]] = []
+    parts = set(parts)
+    for text, dialect in () if EVERYTHING in parts else sorted(parts, key=str):
+        region = None if text is None else known_region(text, dialect)
+        if text is None or region is None:
             return EVERYTHING
-        region = region_of(filter)
-        if not any(covers(region_of(each), region) for each in kept):
-            kept = [each for each in kept if not covers(region, region_of(each))] + [filter]
+        if not any(covers(each, region) for _, _, each in kept):
+            kept = [each for each in kept if not covers(region, each[2])]
+            kept.append((text, dialect, region))
     if len(kept) == 1:
-        return kept[0].text, kept[0].dialect
+        return kept[0][:2]
     # A line feed ends a comment.
-    text = " OR ".join(f"({each.text}\n)" for each in kept)
-    is_sql = all(each.dialect == "sql" for each in kept)
-    return (text, "sql") if is_sql and len(text.encode()) <= ADVERTISEMENT_MAX_BYTES else EVERYTHING
+    text = " OR ".join(f"({each}\n)" for each, _, _ in kept)
+    is_sql = all(dialect == "sql" for _, dialect, _ in kept)
+    return (text, "sql") if kept and is_sql and len(text.encode()) <= ADVERTISEMENT_MAX_BYTES else EVERYTHING
