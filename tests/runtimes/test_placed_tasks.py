@@ -72,7 +72,7 @@ def test_each_event_meets_each_slice_once_however_matchers_are_placed(random: Ra
             life.run()
         finally:
             life.log.close()
-            tasks._caches.clear()
+            tasks._services.clear()
 
 
 def test_work_of_a_slice_is_measured_in_cpu_seconds(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_work_of_a_slice_is_measured_in_cpu_seconds(tmp_path: Path) -> None:
     assert {each["executor"] for each in work} <= {Path.cwd().name}
     assert 0 <= sum(each["cpu_s"] for each in work) <= most_s
     life.log.close()
-    tasks._caches.clear()
+    tasks._services.clear()
 
 
 def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, tmp_path: Path) -> None:

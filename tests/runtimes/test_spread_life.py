@@ -89,11 +89,11 @@ class Life:
             self.cut()
             if self.random.random() < 0.7:  # the previous manifest is no longer needed
                 self.store.collect(self.store.greatest_number())
-                tasks._caches.clear()
+                tasks._services.clear()
         elif what == "collect":
             self.store.collect(self.store.greatest_number())
         elif what == "another process":
-            tasks._caches.clear()
+            tasks._services.clear()
 
     def match(self, start: int, end: int) -> int:
         """Match a batch, in several attempts if necessary; return how often it was planned again."""
@@ -177,7 +177,7 @@ def test_matches_are_exact_whatever_happens_between_tasks(random: Random) -> Non
             life.run()
         finally:
             life.log.close()
-            tasks._caches.clear()
+            tasks._services.clear()
 
 
 def test_a_cut_while_events_are_in_flight_is_detected(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_cut_while_events_are_in_flight_is_detected(tmp_path: Path) -> None:
             again += life.match(start, len(life.records))
         life.check()
         life.log.close()
-        tasks._caches.clear()
+        tasks._services.clear()
     assert again > 0
     assert sum(life.cuts for life in lives) > 8
 

@@ -80,7 +80,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     yield Scene(tmp_path)
-    tasks._caches.clear()
+    tasks._services.clear()
 
 
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["another process", "the same process"])
@@ -89,7 +89,7 @@ def test_a_slice_that_goes_before_it_is_first_needed_is_a_newer_ones(scene: Scen
     sent = scene.sent()
     scene.index(HashPartitioning(2))
     if elsewhere:
-        tasks._caches.clear()
+        tasks._services.clear()
     assert scene.matched(sent) == ANY_CALLER
 
 
@@ -112,7 +112,7 @@ def test_slices_of_another_cut_are_never_searched_for_those_that_events_were_sen
     sent = scene.sent()
     scene.planned_with = scene.index(partitioning)
     if elsewhere:
-        tasks._caches.clear()
+        tasks._services.clear()
     with pytest.raises(IndexStoreError, match="partitioned again"):
         scene.matched(sent)
     assert scene.matched(scene.sent()) == ANY_CALLER
@@ -156,7 +156,7 @@ def test_an_index_that_goes_before_ap_first_searches_it_is_no_records_fault(
     """
     scene.planned_with = scene.index(HashPartitioning(1))
     routing = scene.routing()
-    tasks._cache_of(scene.folder).indexes(scene.planned_with, 0)
+    tasks._opened(scene.folder).cache.indexes(scene.planned_with, 0)
     newer = scene.index(again)
     if again == HashPartitioning(1):
         assert scene.matched(scene.sent(routing)) == ANY_CALLER
@@ -171,7 +171,7 @@ def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault
     """A user deleted it; the indexer builds another."""
     sent = scene.sent()
     shutil.rmtree(scene.folder.index)
-    tasks._caches.clear()
+    tasks._services.clear()
     with pytest.raises(IndexStoreError, match="no index that covers"):
         scene.matched(sent)
 
@@ -184,7 +184,7 @@ def test_a_late_matcher_without_its_manifest_adds_nothing_to_an_existing_block(
     assert scene.matched(sent) == ANY_CALLER
     scene.entries = scene.entries[:3]
     scene.index(HashPartitioning(2))
-    tasks._caches.clear()
+    tasks._services.clear()
     with pytest.raises(IndexStoreError, match="was removed, and record 0 is matched already"):
         scene.matched(sent)
     assert open_match_log(scene.folder.matches_url).partition(0).block_at(0).numbers().tolist() == ANY_CALLER
@@ -211,7 +211,7 @@ def test_events_are_forwarded_alike_whenever_the_task_that_does_so_runs(scene: S
     even = tuple(LoadReport(n, 1.0, 0.0, 5.0, 50.0, 50) for n in range(4))
     first = sent(slow)
     scene.index(cut)  # the manifest it was planned with is gone
-    tasks._caches.clear()
+    tasks._services.clear()
     assert sent(slow) == first
     if policy != "random":
         assert sent(even) != first, "it goes by the loads"

@@ -150,15 +150,32 @@ def spread_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread) -> Data
     )
 
 
-_caches: dict[Path, IndexCache] = {}
+class _Opened:
+    """What this process has opened of a service; a slice is mapped when it is first searched.
+
+    It stays open from task to task: a client of Kafka takes a large part of a second to connect.
+    """
+
+    def __init__(self, folder: DataFolder) -> None:
+        self.log, self.matches = open_event_log(folder.log_url), open_match_log(folder.matches_url)
+        self.cache = IndexCache(folder.open_index(), every_slice=False)
+
+    def check_unmatched(self, manifest: int, block: Mapping[str, Any]) -> None:
+        """Raise IndexStoreError if a block is already matched and its versions may have been removed."""
+        if not self.cache.has_opened(manifest):
+            matched = self.matches.partition(block["partition"])
+            self.cache.check_unmatched(manifest, matched, block["start"])
 
 
-def _cache_of(folder: DataFolder) -> IndexCache:
-    """Return this process's indexes of a service; a slice is mapped when it is first searched."""
-    cache = _caches.get(folder.root)
-    if cache is None:
-        cache = _caches[folder.root] = IndexCache(folder.open_index(), every_slice=False)
-    return cache
+_services: dict[Path, _Opened] = {}
+
+
+def _opened(folder: DataFolder) -> _Opened:
+    """Return what this process has opened of a service."""
+    opened = _services.get(folder.root)
+    if opened is None:
+        opened = _services[folder.root] = _Opened(folder)
+    return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +186,7 @@ class OpenSlices:
     manifest: int
 
     def __call__(self, rows: Iterator[int]) -> Iterator[int]:
-        _cache_of(self.folder).open_slices(self.manifest, lambda slices: range(len(slices.holders)))
+        _opened(self.folder).cache.open_slices(self.manifest, lambda slices: range(len(slices.holders)))
         yield from rows
 
 
@@ -180,7 +197,7 @@ def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], c
         held_here = [number for number, holder in enumerate(slices.holders) if holder % count in matchers]
         return held_here if len(slices.holders) > 1 else [0]
 
-    _cache_of(folder).open_slices(manifest, held)
+    _opened(folder).cache.open_slices(manifest, held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,29 +216,23 @@ class Dispatch:
     only: frozenset[int] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log = open_event_log(self.folder.log_url)
-        matches = open_match_log(self.folder.matches_url)
-        try:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    wanted = RecordRange(**row)
-                    partition = log.partitions[wanted.partition]
-                    match_log = matches.partition(wanted.partition)
-                    at = wanted.start
-                    if partition.end() < wanted.end:
-                        raise RuntimeError(f"the log ends before record {wanted.end}, the end of the batch")
-                    routing = decode_routing(wanted.routing)
-                    for records in grouped(
-                        partition.read(wanted.start, wanted.end), lambda: BLOCK_EVENTS_MAX
-                    ):
-                        if self._is_home(wanted.start):
-                            match_log.fill(at, records[0].offset)
-                        at = records[-1].offset + 1
-                        yield from self._block(wanted, routing, records)
+        opened = _opened(self.folder)
+        for batch in batches:
+            for row in batch.to_pylist():
+                wanted = RecordRange(**row)
+                partition = opened.log.partitions[wanted.partition]
+                match_log = opened.matches.partition(wanted.partition)
+                at = wanted.start
+                if partition.end() < wanted.end:
+                    raise RuntimeError(f"the log ends before record {wanted.end}, the end of the batch")
+                routing = decode_routing(wanted.routing)
+                for records in grouped(partition.read(wanted.start, wanted.end), lambda: BLOCK_EVENTS_MAX):
                     if self._is_home(wanted.start):
-                        match_log.fill(at, wanted.end)  # no reader may wait at a hole
-        finally:
-            log.close()
+                        match_log.fill(at, records[0].offset)
+                    at = records[-1].offset + 1
+                    yield from self._block(wanted, routing, records)
+                if self._is_home(wanted.start):
+                    match_log.fill(at, wanted.end)  # no reader may wait at a hole
 
     def _is_home(self, start: int) -> bool:
         """Return whether this task does what is done once per block, independent of matchers."""
@@ -251,7 +262,8 @@ class Dispatch:
             oldest_ms = min(record.appended_ms for record in records)
             spaces = msgspec.json.encode(space_runs(records))
             yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts, spaces=spaces)
-        cache, stamp = _cache_of(self.folder), max(each.stamp for each in records)
+        opened, stamp = _opened(self.folder), max(each.stamp for each in records)
+        cache = opened.cache
         slices_of = cache.indexes(wanted.manifest, stamp)
         present = {record.space for record in records}
         for space in present & (slices_of.keys() | routing.spaces.keys()):
@@ -259,11 +271,11 @@ class Dispatch:
         here: dict[str, Slices] = {}
         for name in present & slices_of.keys() - routing.spaces.keys() if self._is_home(start) else ():
             # Opened early: a file that was removed with an old manifest must not be blamed on a record.
-            opened = cache.slices(wanted.manifest, stamp, name, [0], slices_of[name].cut)
-            if opened is not None:
-                here[name] = opened
+            slices = cache.slices(wanted.manifest, stamp, name, [0], slices_of[name].cut)
+            if slices is not None:
+                here[name] = slices
         if here:
-            _check_unmatched(cache, self.folder, wanted.manifest, row)
+            opened.check_unmatched(wanted.manifest, row)
             found = _Finding(_CONSIGNMENTS, block)
             spent = SpentTime()
             yield from found.gather(_matched_here(wanted.partition, records, here, spent))
@@ -300,13 +312,6 @@ class Dispatch:
                     "positions": np.concatenate(part.positions).astype(np.uint16),
                     "payload": some.payload_of(part.events),
                 }
-
-
-def _check_unmatched(cache: IndexCache, folder: DataFolder, manifest: int, block: Mapping[str, Any]) -> None:
-    """Raise IndexStoreError if a block is already matched and its versions may have been removed."""
-    if not cache.has_opened(manifest):
-        log = open_match_log(folder.matches_url).partition(block["partition"])
-        cache.check_unmatched(manifest, log, block["start"])
 
 
 def _check_cut(space: str, slices: Slices | None, routed: SpaceRouting | None) -> None:
@@ -381,15 +386,15 @@ class MatchConsignments:
         started_s, searched_s, besides_cpu_s = time.perf_counter(), 0.0, 0.0
         matcher, space = row["matcher"].as_py(), row["space"].as_py()
         consignment, events = _received(row)
-        cache, manifest = _cache_of(self.folder), row["manifest"].as_py()
-        slices = cache.slices(
+        opened, manifest = _opened(self.folder), row["manifest"].as_py()
+        slices = opened.cache.slices(
             manifest,
             int(events.stamps.max()),
             space,
             consignment.slices,
             row["cut"].as_py(),
         )
-        _check_unmatched(cache, self.folder, manifest, block)
+        opened.check_unmatched(manifest, block)
         found, work = _Finding(FINDINGS, block), []
         holders = slices.holders if slices is not None else ()
         for visit in visits(events, slices, consignment) if slices is not None else ():
@@ -483,7 +488,7 @@ class WriteBlocks:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log = open_match_log(self.folder.matches_url)
+        log = _opened(self.folder).matches
         scratch, processor = self.folder.scratch, Processor()
         blocks: dict[tuple[int, int], Block] = {}
         work: dict[tuple[int, int], list[dict[str, Any]]] = {}
