@@ -23,6 +23,9 @@ from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 
 EXIT_GAVE_UP = 1
 LOOK_EVERY_S = 0.1
+"""Pause between two looks at the children, in seconds; a signal and a child's end are seen at once."""
+QUIET_LOOK_S = 0.5
+"""Pause while all children are ready and none is being replaced, in seconds."""
 LOGS_EVERY_S = 10.0
 
 
@@ -176,7 +179,8 @@ class Supervisor:
                 self._reload()
             elif self._reload_again and not self._restarter.is_under_way():
                 self._reload_children()
-            self._sleep(LOOK_EVERY_S)
+            is_quiet = self._are_ready() and not self._restarter.is_under_way()
+            self._sleep(QUIET_LOOK_S if is_quiet else LOOK_EVERY_S)
         self._say("stopping")
         self._manager.stopping()
         return 0
@@ -224,11 +228,13 @@ class Supervisor:
                 set_aside_large(log)
 
     def _announce(self) -> None:
-        ready = all(name in self._children and self._children[name].is_ready for name in self._specs)
-        if ready and not self._announced:
+        if self._are_ready() and not self._announced:
             self._announced = True
             self._say("ready")
             self._manager.ready()
+
+    def _are_ready(self) -> bool:
+        return all(name in self._children and self._children[name].is_ready for name in self._specs)
 
     def _survives(self, name: str, child: Child, code: int, now_s: float) -> bool:
         """Handle a child's death: schedule its restart and return True, or report why there is none."""
