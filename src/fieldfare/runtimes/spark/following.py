@@ -33,7 +33,7 @@ LOOK_MAX_S = 0.005
 """Where appends are not heard, the pause before the next look is this share of the time without a record,
 from `LOOK_S` to `LOOK_MAX_S` seconds: a record waits an eighth of the usual interval on average."""
 HEARING_S = 0.25
-"""Pause before the next look where appends are heard, in seconds; a writer that is killed may not be heard."""
+"""Pause before the next look where appends are heard, in seconds; a killed writer may not be heard."""
 
 OPEN_EVERY_S = 0.2
 """Minimum seconds between two looks for a newer manifest while no record waits."""
