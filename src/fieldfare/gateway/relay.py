@@ -113,9 +113,9 @@ class RelayGateway:
 
     def metrics_text(self) -> bytes:
         """Return all metrics in Prometheus' text format; it reads files: call it on a thread."""
-        for link in self.relay.document()["links"]:
-            self._up.labels(link["peer"]).set(link["is_up"])
-            self._waiting.labels(link["peer"]).set(link["outbox_entries"])
+        for link in self.relay.document().links:
+            self._up.labels(link.peer).set(link.is_up)
+            self._waiting.labels(link.peer).set(link.outbox_entries)
         return generate_latest(self.metrics.collection)
 
     def stop_requests(self) -> None:
