@@ -39,6 +39,7 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.request_metrics import RequestMetrics
 from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
 from fieldfare.gateway.routes.keys import KeyRoutes
+from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.server import SHUTDOWN_S, Server
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
@@ -160,7 +161,7 @@ class RelayRoutes:
 
     async def get_brokers(self, request: Request) -> Response:
         """Return the topology and the links."""
-        return JSONResponse(await asyncio.to_thread(self.gateway.relay.document))
+        return json_response(await asyncio.to_thread(self.gateway.relay.document))
 
     async def remove_broker(self, request: Request) -> Response:
         """Remove a broker that is gone for good."""
