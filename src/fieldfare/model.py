@@ -416,12 +416,14 @@ class Backlog:
         Events that are not matched yet are missing.
     is_exact
         Whether `pending` was counted; a large one is estimated.
-    in_flight, redeliveries
-        Messages that readers have and have not acked, and those that wait to be delivered again.
+    in_flight
+        Number of messages that readers have not acknowledged.
+    redeliveries
+        Number of messages that wait to be redelivered.
     dead_letters
-        Messages that were given up.
+        Number of dead letters.
     readers
-        Open streams, and pulls under way.
+        Number of open streams, and of pulls under way.
     cursor
         A position for each partition: everything before it is settled.
     oldest_s
@@ -440,18 +442,20 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionBacklog:
-    """The backlog of one subscription in a list; the attributes mean the same as those of `Backlog`.
+    """The backlog of one subscription in a list that is sorted by backlog.
 
     Attributes
     ----------
-    pending, is_exact
-        Messages that matched and are not acked, and whether they are counted; others are estimated.
+    pending
+        Number of messages that matched and are not acknowledged.
+    is_exact
+        Whether `pending` was counted; otherwise it is an estimate, after a seek or soon after a start.
     in_flight
-        Messages that readers have and have not acked.
+        Number of messages that readers have not acknowledged.
     dead_letters
-        Messages that were given up.
+        Number of dead letters.
     readers
-        Open streams, and pulls under way.
+        Number of open streams, and of pulls under way.
     oldest_s
         Seconds since the oldest pending event was published, or one soon before it; None if there is none.
     """
@@ -472,18 +476,24 @@ class SpaceBacklog:
     ----------
     space
         Name of the space.
-    subscriptions, behind
-        Number of its subscriptions, and of those with pending messages.
-    pending, is_exact
-        Messages that matched and are not acked, and whether all of them are counted; others are estimated.
+    subscriptions
+        Number of subscriptions.
+    behind
+        Number of subscriptions with pending messages.
+    pending
+        Number of messages that matched and are not acknowledged.
+    is_exact
+        Whether all of `pending` was counted; otherwise it is an estimate, after a seek or soon after a start.
     in_flight
-        Messages that readers have and have not acked.
+        Number of messages that readers have not acknowledged.
     dead_letters
-        Messages that were given up; dead letters that were acked late may be among them.
+        Number of dead letters; some may be settled already.
     oldest_s
         Seconds since the oldest pending event was published, or one soon before it; None if there is none.
-    stored_event_bytes, stored_match_bytes
-        Bytes of the space's events in the log, and of its matches on disk.
+    stored_event_bytes
+        Bytes of the events in the log.
+    stored_match_bytes
+        Bytes of the matches on disk.
     """
 
     space: str

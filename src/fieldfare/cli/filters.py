@@ -6,6 +6,7 @@ import itertools
 from enum import StrEnum
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -117,7 +118,7 @@ def explain(
         if events is not None:
             found = itertools.islice(read_events(events, as_data=as_data), SAMPLE_EVENTS_MAX)
             sample = [event for _, event in found]
-        document = explanation_document(explain_filter(compiled, sample))
+        document = msgspec.to_builtins(explanation_document(explain_filter(compiled, sample)))
     if as_json:
         print_json(document)
     else:
@@ -157,7 +158,7 @@ def test(
         found = trace(compiled, event)
         matched += found.matches
         if as_json:
-            document: dict[str, Any] = {"line": number, **trace_document(found)}
+            document: dict[str, Any] = {"line": number, **msgspec.to_builtins(trace_document(found))}
             if tree:
                 document["tree"] = step_document(found.root)
             print_json_line(document)

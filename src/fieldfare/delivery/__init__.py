@@ -32,6 +32,11 @@ A message is in one of five states. These methods of `Delivery` move it, and not
 dead letters: for such a subscription, the rows to *dead* lead to *settled*. A settled message is retried if
 its dead letter is from before a `seek`. `take` first does what `expire` does.
 
+The key of a message in flight is in several places, each of which answers another question without a search
+of all messages: the window has the order, from which the cursor and the runs of acks follow; `Leases` says
+who holds it; a lease with a deadline lists its keys for its expiry; and an automatic stream has the order of
+sending, as redelivered messages are sent after later ones.
+
 A runtime (`gateway/delivery/service.py`) owns the clock, the threads and the files; transports
 (`gateway/transports/`) only carry bytes.
 """

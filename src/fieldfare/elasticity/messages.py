@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 # From the manager to a host
 
@@ -113,10 +114,10 @@ class HostProbes:
 
 @dataclass(frozen=True, slots=True)
 class SliceMove:
-    """A slice's move to a host: an existing one by name, or a new one of the request by number."""
+    """A slice's move to a host."""
 
-    slice: str
-    to: str | int
+    slice: Annotated[str, "Name of the slice."]
+    to: Annotated[str | int, "Name of the new host; a number from 0 for one that is added."]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from fieldfare.filters import Filter, compile_filter
 from fieldfare.filters.encrypted import ENCRYPTED
 from fieldfare.filters.help import use_cautions
 from fieldfare.filters.help.column_types import ColumnType
+from fieldfare.filters.help.documents import WarningDocument, warning_documents
 from fieldfare.filters.help.names import KnownNames
 from fieldfare.filters.help.sampling import Sample
 from fieldfare.filters.sql.paths import format_path
@@ -63,10 +66,28 @@ class _Kept:
     events: list[dict[str, Any]]
     names: KnownNames
     read_s: float
-    attributes: list[dict[str, Any]] | None = None
+    attributes: list[AttributeDocument] | None = None
 
     def is_fresh(self, now_s: float) -> bool:
         return now_s - self.read_s < (SAMPLE_FRESH_S if self.events else EMPTY_SAMPLE_FRESH_S)
+
+
+class AttributeDocument(Struct, omit_defaults=True):
+    """An attribute of a space's newest events."""
+
+    name: Annotated[str, "Name of the attribute, as filters of the dialect `sql` write it."]
+    events: Annotated[int, "Number of these events that have the attribute."]
+    type: Annotated[
+        str | None,
+        Meta(extra_json_schema={"enum": sorted({*_TYPES.values()})}),
+        "Type of its values; missing if they have several, or are all null.",
+    ] = None
+
+
+class NamedWarningDocument(WarningDocument, omit_defaults=True):
+    """A warning about the filter of one of several subscriptions."""
+
+    id: Annotated[str, "Id of the subscription."]
 
 
 class FilterWarnings:
@@ -77,7 +98,7 @@ class FilterWarnings:
         self._samples: OrderedDict[str, _Kept] = OrderedDict()
         self._reading = threading.Lock()
 
-    def at_once(self, subscription: Subscription) -> list[dict[str, str]] | None:
+    def at_once(self, subscription: Subscription) -> list[WarningDocument] | None:
         """Return a stored subscription's warnings if that takes little time and no log is read; else None."""
         if not _is_checked(subscription):
             return []
@@ -91,8 +112,8 @@ class FilterWarnings:
             return None
         return _warnings(subscription, lambda: Sample(kept.events, kept.names))
 
-    def of(self, subscription: Subscription) -> list[dict[str, str]]:
-        """Return a stored subscription's warnings, as ``detail`` and ``hint``; none if the check fails.
+    def of(self, subscription: Subscription) -> list[WarningDocument]:
+        """Return a stored subscription's warnings; none if the check fails.
 
         It may read the log: call it on a thread.
         """
@@ -100,11 +121,15 @@ class FilterWarnings:
             return []
         return _warnings(subscription, lambda: self._sample(subscription.space))
 
-    def of_bulk(self, stored: list[Subscription]) -> list[dict[str, str]]:
+    def of_bulk(self, stored: list[Subscription]) -> list[NamedWarningDocument]:
         """Return the warnings of the first `WARNED_BULK_MAX` subscriptions, each with its ``id``."""
-        return [{"id": each.id, **warning} for each in stored[:WARNED_BULK_MAX] for warning in self.of(each)]
+        return [
+            NamedWarningDocument(each.id, detail=warning.detail, hint=warning.hint)
+            for each in stored[:WARNED_BULK_MAX]
+            for warning in self.of(each)
+        ]
 
-    def attributes(self, space: str) -> tuple[list[dict[str, Any]], int]:
+    def attributes(self, space: str) -> tuple[list[AttributeDocument], int]:
         """Return the attributes of a space's newest events, sorted by name, and the number of these events.
 
         Each has its ``name``, as in filters of the dialect ``sql``, its ``type`` if all its values have one,
@@ -133,16 +158,13 @@ class FilterWarnings:
             return kept
 
 
-def _attributes(sample: Sample) -> list[dict[str, Any]]:
+def _attributes(sample: Sample) -> list[AttributeDocument]:
     found = []
     for path in sample.names():
         kind = sample.type_of(path)
         count = sum(value is not ABSENT for value in sample.column(path))
-        named: dict[str, Any] = {"name": format_path(path), "events": count}
-        if kind in _TYPES:
-            named["type"] = _TYPES[kind]
-        found.append(named)
-    return sorted(found, key=itemgetter("name"))
+        found.append(AttributeDocument(format_path(path), count, None if kind is None else _TYPES.get(kind)))
+    return sorted(found, key=attrgetter("name"))
 
 
 def _is_checked(subscription: Subscription) -> bool:
@@ -153,7 +175,7 @@ def _compiled(subscription: Subscription) -> Filter:
     return compile_filter(subscription.filter, subscription.dialect)
 
 
-def _warnings(subscription: Subscription, sample: Callable[[], Sample]) -> list[dict[str, str]]:
+def _warnings(subscription: Subscription, sample: Callable[[], Sample]) -> list[WarningDocument]:
     try:
         found = use_cautions(_compiled(subscription), sample())
     except Exception:
@@ -161,4 +183,4 @@ def _warnings(subscription: Subscription, sample: Callable[[], Sample]) -> list[
             "warnings about the filter of subscription %s could not be computed", subscription.id
         )
         return []
-    return [{"detail": each.message, **({"hint": each.hint} if each.hint else {})} for each in found]
+    return warning_documents(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -37,6 +37,41 @@ TITLES = {
     503: "Not available",
     505: "HTTP version not supported",
 }
+
+
+class PlaceDocument(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Where in a request something is wrong; members are missing where there is no such place."""
+
+    pointer: Annotated[
+        str | None, "JSON pointer to the wrong value in the request's body or in the event."
+    ] = None
+    byte: Annotated[int | None, "Offset in the request's body, in bytes from 0."] = None
+    line: Annotated[int | None, "Line of the body or of the filter, from 1."] = None
+    column: Annotated[int | None, "Character in the line, from 1."] = None
+    hint: Annotated[str | None, "How to correct the request."] = None
+    display: Annotated[str | None, "The text with carets below the wrong place, as text for people."] = None
+
+
+class RefusedDocument(PlaceDocument, omit_defaults=True):
+    """A refused item of a request with several."""
+
+    index: Annotated[int, "Index of the item in the request, from 0."]
+    detail: Annotated[str, "What is wrong with the item, as a phrase."]
+
+
+class _WithRefused(PlaceDocument, omit_defaults=True, kw_only=True):
+    refused: Annotated[
+        list[RefusedDocument] | None, "The refused items; only for requests with several items."
+    ] = None
+
+
+class ProblemDocument(_WithRefused, omit_defaults=True):
+    """An error (RFC 9457). Members that name a place are missing where there is none."""
+
+    type: Annotated[str, "Kind of the problem: `urn:fieldfare:problem:` and a name."]
+    title: Annotated[str, "Short description of the kind."]
+    status: Annotated[int, "HTTP status of the response."]
+    detail: Annotated[str, "What is wrong and what is allowed, as sentences."]
 
 
 class HttpProblem(Exception):

@@ -39,6 +39,7 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.request_metrics import RequestMetrics
 from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
 from fieldfare.gateway.routes.keys import KeyRoutes
+from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.server import SHUTDOWN_S, Server
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
@@ -113,9 +114,9 @@ class RelayGateway:
 
     def metrics_text(self) -> bytes:
         """Return all metrics in Prometheus' text format; it reads files: call it on a thread."""
-        for link in self.relay.document()["links"]:
-            self._up.labels(link["peer"]).set(link["is_up"])
-            self._waiting.labels(link["peer"]).set(link["outbox_entries"])
+        for link in self.relay.document().links:
+            self._up.labels(link.peer).set(link.is_up)
+            self._waiting.labels(link.peer).set(link.outbox_entries)
         return generate_latest(self.metrics.collection)
 
     def stop_requests(self) -> None:
@@ -160,7 +161,7 @@ class RelayRoutes:
 
     async def get_brokers(self, request: Request) -> Response:
         """Return the topology and the links."""
-        return JSONResponse(await asyncio.to_thread(self.gateway.relay.document))
+        return json_response(await asyncio.to_thread(self.gateway.relay.document))
 
     async def remove_broker(self, request: Request) -> Response:
         """Remove a broker that is gone for good."""

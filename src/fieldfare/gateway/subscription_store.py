@@ -11,21 +11,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from fieldfare.filters.help.documents import WarningDocument
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.barriers import Barriers
+from fieldfare.gateway.delivery.replays import ReplayDocument
 from fieldfare.gateway.delivery_settings import BadSetting
 from fieldfare.gateway.labels import changed_labels, checked_owner
+from fieldfare.gateway.member_types import CursorText
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.push.gate import PushStateDocument
 from fieldfare.model import (
     DeliverySettings,
     Offsets,
     Position,
     Subscription,
+    SubscriptionBacklog,
     positions_text,
     space_name,
 )
@@ -407,21 +412,78 @@ def _with_kept_secrets(put: Put, held: Subscription) -> Put:
     return replace_fields(put, delivery=replace_fields(put.delivery, push=push))
 
 
-def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
+class SubscriptionDocument(msgspec.Struct, omit_defaults=True):
+    """A subscription as shown to clients.
+
+    Attributes
+    ----------
+    revision
+        Revision of the registry that stored this filter. It applies to events with this stamp or a higher
+        one.
+    valid_from
+        Place in the log from which on this filter applies: one position for each partition, separated by
+        commas.
+    start
+        Place in the log where the subscription began; missing if it was created without `start`.
+    sites
+        By name of each other site whether the subscription counts for all events that it publishes from now
+        on; missing without other sites, and in lists.
+    warnings
+        What is probably not intended in the filter; only in responses to requests that store it.
+    given_up_events
+        Number of events since the gateway's start that were not matched, because evaluating the filter for
+        them takes too much work; only when one subscription is read, and if not 0.
+    unused_s
+        Seconds since the last use; only when one subscription with `expires_unused_s` is read.
+    past
+        Progress in matching the events from before the subscription's creation; only when one subscription
+        with a `start` is read.
+    push
+        State of the push; only when one subscription with a push URL is read.
+    backlog
+        Backlog of the subscription; only in lists that are sorted by backlog.
+    """
+
+    id: Annotated[str, "Id of the subscription."]
+    space: Annotated[str, "Name of its space."]
+    filter: Annotated[str, "Text of the filter."]
+    dialect: Annotated[str, "Language of the filter."]
+    revision: int
+    valid_from: CursorText
+    owner: Annotated[str | None, "The team or person that is responsible; missing without an owner."] = None
+    labels: Annotated[dict[str, str] | None, "The labels, by key; missing if there are none."] = None
+    delivery: Annotated[
+        Any,
+        msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/DeliveryShown"}),
+        "The delivery settings that differ from their defaults; missing if none does.",
+    ] = None
+    start: CursorText | None = None
+    paused_because: Annotated[
+        str | None, "Why the service has paused the subscription; missing if it has not."
+    ] = None
+    sites: dict[str, bool] | None = None
+    warnings: list[WarningDocument] | None = None
+    given_up_events: int | None = None
+    unused_s: float | None = None
+    past: ReplayDocument | None = None
+    push: PushStateDocument | None = None
+    backlog: SubscriptionBacklog | None = None
+
+
+def subscription_document(subscription: Subscription) -> SubscriptionDocument:
     """Return a subscription's document for clients, with the delivery settings that were set."""
-    delivery, because = subscription.delivery.to_public(), subscription.delivery.paused_because
-    return {
-        "id": subscription.id,
-        "space": space_name(subscription.space),
-        "filter": subscription.filter,
-        "dialect": subscription.dialect,
-        "revision": subscription.revision,
-        "valid_from": positions_text(
+    return SubscriptionDocument(
+        id=subscription.id,
+        space=space_name(subscription.space),
+        filter=subscription.filter,
+        dialect=subscription.dialect,
+        revision=subscription.revision,
+        valid_from=positions_text(
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
-        **({"owner": subscription.owner} if subscription.owner else {}),
-        **({"labels": dict(subscription.labels)} if subscription.labels else {}),
-        **({"delivery": delivery} if delivery else {}),
-        **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
-        **({"paused_because": because} if because else {}),
-    }
+        owner=subscription.owner or None,
+        labels=dict(subscription.labels) or None,
+        delivery=subscription.delivery.to_public() or None,
+        start=None if subscription.start is None else positions_text(subscription.start),
+        paused_because=subscription.delivery.paused_because or None,
+    )

@@ -18,7 +18,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from fieldfare.delivery.keys import INDEX_BITS, place_of, position_of
 from fieldfare.gateway.delivery.match_log_follower import ReadResult
@@ -28,17 +30,42 @@ from fieldfare.storage.event_log import Appended, NewRecord
 if TYPE_CHECKING:
     from fieldfare.gateway.telemetry.spans import Spans
 
-STEPS = {
-    "received": "The request has come.",
-    "decoded": "It was read, and its events checked.",
-    "appended": "The events are durable in the event log.",
-    "seen": "A matching task has seen them.",
-    "matched": "Their matches were found.",
-    "noticed": "The gateway has read the matches.",
-    "fetched": "The first subscriber's message was composed.",
-    "sent": "It was handed to the connection, or accepted by the push address.",
-}
-"""The steps in order; see docs/metrics.md."""
+
+class StepsDocument(Struct, omit_defaults=True):
+    """When a record passed each step, in milliseconds since its request came; see docs/metrics.md.
+
+    Steps that it has not reached are missing. `fetched` and `sent` are of its first delivery.
+    """
+
+    received: Annotated[float, "The request has come."]
+    decoded: Annotated[float, "It was read, and its events checked."]
+    appended: Annotated[float, "The events are durable in the event log."]
+    seen: Annotated[float | None, "A matching task has seen them."] = None
+    matched: Annotated[float | None, "Their matches were found."] = None
+    noticed: Annotated[float | None, "The gateway has read the matches."] = None
+    fetched: Annotated[float | None, "The first subscriber's message was composed."] = None
+    sent: Annotated[float | None, "It was handed to the connection, or accepted by the push address."] = None
+
+
+class TracedDocument(Struct):
+    """A traced record.
+
+    Attributes
+    ----------
+    steps
+        When it passed each step, in milliseconds since its request came; without the steps that it has not
+        reached. `fetched` and `sent` are of its first delivery.
+    """
+
+    position: Annotated[str, "The position of the record's first event."]
+    space: Annotated[str, "Its space."]
+    events: Annotated[int, "Number of its events."]
+    received_ms: Annotated[float, "When its request came, in milliseconds since 1970."]
+    steps: StepsDocument
+
+
+STEPS = StepsDocument.__struct_fields__
+"""The steps in order."""
 
 RECORDS_PER_S_MAX = 200.0
 """Maximum records traced per second; of more, the first after each interval."""
@@ -88,7 +115,7 @@ class Tracer:
         if self._stopping is not None:
             self._stopping.set()
 
-    async def trace(self, seconds: float, space: str | None) -> list[dict[str, Any]]:
+    async def trace(self, seconds: float, space: str | None) -> list[TracedDocument]:
         """Trace records that are published in the next seconds; return their documents, oldest first.
 
         Parameters
@@ -226,13 +253,13 @@ class Tracer:
         return now_ms
 
 
-def _document(place: int, space: str, events: int, marks: Marks) -> dict[str, Any]:
+def _document(place: int, space: str, events: int, marks: Marks) -> TracedDocument:
     began_ms = marks["received"]
     steps = {step: round(marks[step] - began_ms, 3) for step in STEPS if step in marks}
-    return {
-        "position": str(position_of(place << INDEX_BITS)),
-        "space": space_name(space),
-        "events": events,
-        "received_ms": round(began_ms, 3),
-        "steps": steps,
-    }
+    return TracedDocument(
+        position=str(position_of(place << INDEX_BITS)),
+        space=space_name(space),
+        events=events,
+        received_ms=round(began_ms, 3),
+        steps=StepsDocument(**steps),
+    )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -36,23 +36,23 @@ STALE_S = 10.0
 class Decision(msgspec.Struct):
     """A request of the enforcer or of a user; `is_done` is false after a dry run, which only logs it."""
 
-    time_ms: int
-    reason: str
-    moves: list[SliceMove]
-    new_hosts: int
-    released: list[str]
-    is_done: bool
+    time_ms: Annotated[int, "Time of the decision, in milliseconds since 1970."]
+    reason: Annotated[str, "Why it was made."]
+    moves: Annotated[list[SliceMove], "The slices that move."]
+    new_hosts: Annotated[int, "Number of hosts that are added."]
+    released: Annotated[list[str], "The hosts that are released."]
+    is_done: Annotated[bool, "Whether it was carried out; false in a dry run."]
 
 
 class Move(msgspec.Struct):
     """A slice's move: when it was requested, mapped by the new host, and used by its tasks."""
 
-    slice: str
-    from_host: str
-    to_host: str
-    asked_ms: float
-    mapped_ms: float
-    placed_ms: float
+    slice: Annotated[str, "Name of the slice."]
+    from_host: Annotated[str, "Name of its previous host."]
+    to_host: Annotated[str, "Name of its new host."]
+    asked_ms: Annotated[float, "Time of the request, in milliseconds since 1970."]
+    mapped_ms: Annotated[float, "Time from which the new host had it mapped, in milliseconds since 1970."]
+    placed_ms: Annotated[float, "Time from which its tasks ran there, in milliseconds since 1970."]
 
 
 class ElasticRecord(msgspec.Struct):
@@ -97,39 +97,35 @@ class ElasticRecord(msgspec.Struct):
 
 
 class HostLoad(msgspec.Struct):
-    """The present state of a host; `executor` is empty until the cluster provides one.
+    """The present state of a host."""
 
-    `cores` is the number of tasks that it runs at once, or the number of CPUs that it may use if that is
-    less.
-    """
-
-    host: str
-    executor: str
-    cores: float
-    is_warm: bool
-    cpu: float
+    host: Annotated[str, "Name of the host."]
+    executor: Annotated[str, "Id of its executor; empty until the cluster provides one."]
+    cores: Annotated[float, "Number of tasks that it runs at once, or of CPUs that it may use if less."]
+    is_warm: Annotated[bool, "Whether its workers are ready to match."]
+    cpu: Annotated[float, "Share of its processor time that is used."]
 
 
 class SliceLoadNow(msgspec.Struct):
-    """The present state of a slice; `host` is empty while it is mapped nowhere and its tasks run anywhere."""
+    """The present state of a slice."""
 
-    slice: str
-    host: str
-    cpu: float
-    memory_bytes: int
+    slice: Annotated[str, "Name of the slice, such as `M:1`."]
+    host: Annotated[str, "Its host; empty while it is mapped nowhere and its tasks run anywhere."]
+    cpu: Annotated[float, "Share of a host's processor time that it uses."]
+    memory_bytes: Annotated[int, "Bytes of memory that it uses."]
 
 
 class ElasticLoads(msgspec.Struct):
-    """The present loads; `asked` tasks had a preferred location, and `granted` of them ran there."""
+    """The last measured loads."""
 
-    time_ms: int
-    dry_run: bool
-    least: int
-    most: int
-    hosts: list[HostLoad]
-    slices: list[SliceLoadNow]
-    asked: int = 0
-    granted: int = 0
+    time_ms: Annotated[int, "Time of the measurement, in milliseconds since 1970."]
+    dry_run: Annotated[bool, "Whether decisions are not carried out."]
+    least: Annotated[int, "Minimum number of hosts at present."]
+    most: Annotated[int, "Maximum number of hosts at present."]
+    hosts: Annotated[list[HostLoad], "The hosts of the service."]
+    slices: Annotated[list[SliceLoadNow], "The slices of the service."]
+    asked: Annotated[int, "Number of tasks with a preferred host."] = 0
+    granted: Annotated[int, "Number of those that ran there."] = 0
 
     @classmethod
     def read(cls, path: Path) -> ElasticLoads | None:
@@ -153,9 +149,21 @@ class ElasticLoads(msgspec.Struct):
             temporary.unlink(missing_ok=True)
 
 
+class ElasticDocument(msgspec.Struct):
+    """The state of an elastic service."""
+
+    configuration: Annotated[
+        dict[str, Any] | None, "Hosts and places of slices, as `fieldfare scale --json` prints them."
+    ]
+    decisions: Annotated[list[Decision], "The last decisions, newest last."]
+    moves: Annotated[list[Move], "The last moves, newest last."]
+    loads: Annotated[ElasticLoads | None, "The last measured loads; null before the first."]
+    is_running: Annotated[bool, "Whether the loads are recent."]
+
+
 def describe_elastic(
     record: ElasticRecord, loads: ElasticLoads | None, now_s: float, *, newest: int = KEPT_MOVES
-) -> dict[str, Any]:
+) -> ElasticDocument:
     """Return the document of an elastic service's state, for ``scale --json`` and ``GET /v1/pipeline``.
 
     Parameters
@@ -167,12 +175,13 @@ def describe_elastic(
     newest
         Maximum decisions and moves in the document; the oldest are left out.
     """
-    document: dict[str, Any] = msgspec.to_builtins(record)
-    for name in ("decisions", "moves"):
-        document[name] = document[name][-newest:]
-    document["loads"] = msgspec.to_builtins(loads)
-    document["is_running"] = loads is not None and loads.is_fresh(now_s)
-    return document
+    return ElasticDocument(
+        configuration=msgspec.to_builtins(record.configuration),
+        decisions=record.decisions[-newest:],
+        moves=record.moves[-newest:],
+        loads=loads,
+        is_running=loads is not None and loads.is_fresh(now_s),
+    )
 
 
 def wish(folder: DataFolder, move: SliceMove) -> None:

@@ -340,7 +340,7 @@ class AdvertisedWorld(World):
             assert isinstance(node, AdvertisedNode)
             if name == self.leaver and self.has_left:
                 continue
-            if node.advertisements.document(SPACE)["is_pending"]:
+            if node.advertisements.document(SPACE).is_pending:
                 found.append(f"the advertisement of {name} waits without end")
             text = node.advertisements.texts().get(SPACE)
             for other in () if text is None else self.nodes:

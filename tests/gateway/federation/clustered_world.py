@@ -298,7 +298,7 @@ class ClusteredWorld(AdvertisedWorld):
     def faults_of(self, name: str) -> list[str]:
         node: Any = self.nodes[name]
         found = []
-        if node.advertisements.document(SPACE)["is_pending"]:
+        if node.advertisements.document(SPACE).is_pending:
             found.append(f"the advertisement of {name} waits without end")
         for other in node.clusters.brokers:
             [text] = [row.filter for row in node.advertisements.told_to(other)] or [None]

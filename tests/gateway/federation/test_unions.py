@@ -202,7 +202,7 @@ def test_an_edge_accepts_events_once_the_union_of_their_space_is_confirmed(edge:
     advertisements = Advertisements(*given)
 
     def pending() -> list[bool]:
-        return [advertisements.document(space)["is_pending"] for space in ("one", "two")]
+        return [advertisements.document(space).is_pending for space in ("one", "two")]
 
     async def state(text: str) -> None:
         for space in ("one", "two"):

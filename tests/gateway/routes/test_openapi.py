@@ -85,9 +85,9 @@ def test_a_delivery_setting_is_described_with_the_bounds_that_check_it(name: str
 
 BODIES = {
     "Filter": (SubscriptionBody, [{"filter": "a = 1"}, {"filter": 5}, {"filter": ["a"], "id": None}]),
-    "NewSpace": (SpaceBody, [{"name": "a"}, {"name": "a", "encryption": None}, {"name": None}]),
-    "NewKey": (KeyBody, [{"rights": ["watch"]}, {"rights": []}, {"rights": ["watch"], "note": "x" * 201}]),
-    "SetQuotas": (QuotasBody, [{}, {"connections": None}, {"connections": -1}, {"connections": 1 << 54}]),
+    "SpaceBody": (SpaceBody, [{"name": "a"}, {"name": "a", "encryption": None}, {"name": None}]),
+    "KeyBody": (KeyBody, [{"rights": ["watch"]}, {"rights": []}, {"rights": ["watch"], "note": "x" * 201}]),
+    "QuotasBody": (QuotasBody, [{}, {"connections": None}, {"connections": -1}, {"connections": 1 << 54}]),
 }
 
 

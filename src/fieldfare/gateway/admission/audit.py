@@ -11,7 +11,7 @@ import queue
 from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,21 @@ FILES_KEPT = 10
 READ_MAX_BYTES = 1 << 20
 """Maximum bytes read for a list of the last changes; older ones are left out."""
 
-_line_decoder = msgspec.json.Decoder(dict[str, Any])
+
+class ChangeDocument(msgspec.Struct, omit_defaults=True):
+    """A change: a line of the audit log."""
+
+    time_ms: Annotated[int, "Time of the change, in milliseconds since 1970."]
+    key: Annotated[str, "Id of the caller's key; empty if none is required, or the service made the change."]
+    method: Annotated[str, "Method of the request."]
+    path: Annotated[str, "Path of the request."]
+    status: Annotated[int, "Status of the response."]
+    made: Annotated[str | None, "Path of what was created."] = None
+    because: Annotated[str | None, "Why the service made the change by itself."] = None
+    request: Annotated[str | None, "Id of the request."] = None
+
+
+_line_decoder = msgspec.json.Decoder(ChangeDocument)
 
 
 class Audit:
@@ -77,23 +91,11 @@ class Audit:
         request
             The request's id.
         """
-        line: dict[str, Any] = {
-            "time_ms": time_ms,
-            "key": by,
-            "method": method,
-            "path": path,
-            "status": status,
-        }
-        if made is not None:
-            line["made"] = made
-        if because is not None:
-            line["because"] = because
-        if request:
-            line["request"] = request
+        line = ChangeDocument(time_ms, by, method, path, status, made, because, request or None)
         text = msgspec.json.encode(line).decode()
         self._to_thread.emit(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
 
-    def newest(self, limit: int) -> list[dict[str, Any]]:
+    def newest(self, limit: int) -> list[ChangeDocument]:
         """Read the last lines of the file, at most `READ_MAX_BYTES`, newest first; call this on a thread."""
         try:
             with self._path.open("rb") as file:
@@ -102,7 +104,7 @@ class Audit:
                 lines = file.read(READ_MAX_BYTES).split(b"\n")
         except FileNotFoundError:
             return []
-        found: list[dict[str, Any]] = []
+        found: list[ChangeDocument] = []
         for line in reversed(lines):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # the first line may be cut off
                 found.append(_line_decoder.decode(line))

@@ -15,7 +15,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+from msgspec import Meta, Struct
 
 from fieldfare.gateway.admission.callers import ANONYMOUS, ANY_CALLER, Caller, Right, invalid_key
 from fieldfare.gateway.problems import HttpProblem
@@ -72,6 +74,29 @@ def read_peer_key(path: Path) -> str:
     if not _SECRET.fullmatch(text) or len(text) > _LONGEST_BYTES:
         raise AdminKeyError(f"{path} holds no API key, which is one line of visible characters")
     return text.decode()
+
+
+_RightName = Annotated[str, Meta(extra_json_schema={"enum": [right.value for right in Right]})]
+Rights = Annotated[
+    list[_RightName],
+    Meta(min_length=1, max_length=len(Right)),
+    "What the key permits. A key of a space can have publish, subscribe and manage; a key of the service can"
+    " have watch, admin and broker (another site).",
+]
+SpaceOfKey = Annotated[
+    str | None, "The space that the rights apply to; null: the rights apply to the whole service."
+]
+
+
+class KeyDocument(Struct, kw_only=True):
+    """An API key as shown to clients."""
+
+    id: Annotated[str, "Id of the key, which is also how the secret key begins."]
+    space: SpaceOfKey
+    rights: Rights
+    note: Annotated[str, "The note that was given when the key was created."]
+    created_ms: Annotated[int, "Time of creation, in milliseconds since 1970."]
+    created_by: Annotated[str, "Id of the key that created this one."]
 
 
 class Keyring:
@@ -212,16 +237,16 @@ class Keyring:
             self._tokens.end_space(name, _now_ms())
 
 
-def key_document(key: StoredKey) -> dict[str, Any]:
+def key_document(key: StoredKey) -> KeyDocument:
     """Return a key as shown to clients."""
-    return {
-        "id": key.id,
-        "space": key.space,
-        "rights": list(key.rights),
-        "note": key.note,
-        "created_ms": key.created_ms,
-        "created_by": key.created_by,
-    }
+    return KeyDocument(
+        id=key.id,
+        space=key.space,
+        rights=list(key.rights),
+        note=key.note,
+        created_ms=key.created_ms,
+        created_by=key.created_by,
+    )
 
 
 def _caller_of(key: StoredKey) -> Caller:

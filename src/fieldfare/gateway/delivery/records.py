@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from typing import Annotated
 
 import msgspec
 
@@ -17,6 +18,7 @@ from fieldfare.gateway.delivery.expiry import is_over
 from fieldfare.gateway.delivery.names import name_of
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
 from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.member_types import EventJson, PositionText
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventReader
 
@@ -261,6 +263,18 @@ def write_sse(parts: list[bytes], place: int, index: int, attempt: int, line: by
     """Write one message as a server-sent event, with an ``attempt`` field unless it is the first attempt."""
     start = b"id: %d-%d-%d\ndata: " % (place >> OFFSET_BITS, place & OFFSET_MASK, index)
     parts += (start if attempt == 1 else b"attempt: %d\n" % attempt + start, line, b"\n\n")
+
+
+class MessageDocument(msgspec.Struct):
+    """A message of a pull's response, as `write_pulled` writes it."""
+
+    position: PositionText
+    attempt: Annotated[int, msgspec.Meta(ge=1), "Number of this delivery of the message, from 1."]
+    event: Annotated[EventJson, "The event of the message."]
+
+
+class PulledDocument(msgspec.Struct):
+    messages: Annotated[list[MessageDocument], "The messages."]
 
 
 def write_pulled(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from msgspec import Struct
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
 from fieldfare.delivery.replay_boundary import ReplayBoundary
 from fieldfare.gateway.delivery.match_log_follower import ReadResult, keys_in
 from fieldfare.gateway.fair_limiter import FairExecutor
+from fieldfare.gateway.member_types import CursorText
 from fieldfare.model import Position, Subscription, positions_text
 from fieldfare.storage import EventReader, LogPartition, MatchLog, open_match_log
 from fieldfare.storage import registry as stored
@@ -49,6 +51,21 @@ class OwnReplay(ReplayBoundary):
         super().__init__()
         self.row = row
         self.match_log = match_log
+
+
+class ReplayDocument(Struct):
+    """Progress in matching the events from before a subscription's creation.
+
+    Attributes
+    ----------
+    kept_from
+        Where the replay begins: at its start, or later if retention has removed events.
+    """
+
+    kept_from: CursorText
+    matched_to: Annotated[CursorText, "Where the part ends that is matched so far."]
+    to: Annotated[CursorText, "Where the replay ends: live matching begins there."]
+    is_matched: Annotated[bool, "Whether the whole replay is matched."]
 
 
 class Replays:
@@ -158,7 +175,7 @@ class Replays:
                 replay.known[partition.number] = seam
         return seam
 
-    def state(self, subscription: Subscription) -> dict[str, Any] | None:
+    def state(self, subscription: Subscription) -> ReplayDocument | None:
         """Return how far a subscription's replay is matched, as clients see it; None if it has no replay.
 
         It reads files: call it on a thread.
@@ -173,12 +190,12 @@ class Replays:
             ends.append(max(replay.known.get(number, partition.end()), kept[-1]))
             reached = replay.match_log.partition(number).end(kept[-1])
             matched.append(min(reached, ends[-1]))
-        return {
-            "kept_from": _text(kept),
-            "matched_to": _text(matched),
-            "to": _text(ends),
-            "is_matched": matched == ends and len(replay.known) == len(ends),
-        }
+        return ReplayDocument(
+            kept_from=_text(kept),
+            matched_to=_text(matched),
+            to=_text(ends),
+            is_matched=matched == ends and len(replay.known) == len(ends),
+        )
 
 
 def _text(offsets: list[int]) -> str:

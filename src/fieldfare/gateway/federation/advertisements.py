@@ -31,6 +31,7 @@ from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.documents import AdvertisementDocument
 from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, SPACES_MAX, compiled
 from fieldfare.gateway.federation.unions import Unions, confirmed_through, is_union
 from fieldfare.gateway.problems import HttpProblem
@@ -323,22 +324,22 @@ class Advertisements:
         is_over = len(left) == 1 and left[0].filter is None and self._is_confirmed(left[0].row, through)
         return () if is_over else left
 
-    def document(self, space: str) -> dict[str, Any]:
+    def document(self, space: str) -> AdvertisementDocument:
         """Return the newest advertisement of a space, and whether it counts."""
         stated = self._stated.get(space, ())
         row = stated[-1].row if stated else Advertisement("", space, self._confirmed(), None)
-        return {
-            "space": space,
-            "filter": row.filter,
-            "dialect": row.dialect,
-            "is_pending": len(stated) > 1,
-            "sites": {
+        return AdvertisementDocument(
+            space=space,
+            filter=row.filter,
+            dialect=row.dialect,
+            is_pending=len(stated) > 1,
+            sites={
                 name: not stated
                 or not self._correspondence.get(name).advertised
                 or self._is_confirmed(row, self._through(name))
                 for name in self._clusters.brokers
             },
-        }
+        )
 
     def texts(self) -> dict[str, str]:
         """Return the newest advertisement of each space that has one."""

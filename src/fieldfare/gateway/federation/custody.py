@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from fieldfare.gateway.federation.clusters import Clusters
+from fieldfare.gateway.federation.documents import LinkDocument
 from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.receipts import marked_again
 from fieldfare.gateway.federation.topology import NO_PATH
@@ -96,27 +96,27 @@ class Custody:
         await self._links.remove(name)
         logger.warning("the broker %s was removed", name)
 
-    def links_document(self, outboxes: Mapping[str, Outbox]) -> list[dict[str, Any]]:
+    def links_document(self, outboxes: Mapping[str, Outbox]) -> list[LinkDocument]:
         """Return the states of the links, for operators."""
         return [self._link(name, outboxes) for name in self._links.peers]
 
-    def _link(self, name: str, outboxes: Mapping[str, Outbox]) -> dict[str, Any]:
+    def _link(self, name: str, outboxes: Mapping[str, Outbox]) -> LinkDocument:
         peer, fill = self._links.peers[name], outboxes.get(name, Outbox(0, 0, 0))
-        return {
-            "peer": name,
-            "url": peer.url,
-            "cluster": self._clusters.cluster_of_peer(name) or None,
-            "is_up": self._clusters.is_up(name),
-            "trouble": peer.trouble or None,
-            "outbox_entries": fill.entries,
-            "outbox_bytes": fill.bytes,
-            "unacknowledged": fill.sent,
-            "received_to": self._store.watermark(name),
-            "sent_requests": peer.requests,
-            "sent_entries": peer.entries,
-            "sent_bytes": peer.bytes,
-            "withheld_events": peer.withheld,
-        }
+        return LinkDocument(
+            peer=name,
+            url=peer.url,
+            cluster=self._clusters.cluster_of_peer(name) or None,
+            is_up=self._clusters.is_up(name),
+            trouble=peer.trouble or None,
+            outbox_entries=fill.entries,
+            outbox_bytes=fill.bytes,
+            unacknowledged=fill.sent,
+            received_to=self._store.watermark(name),
+            sent_requests=peer.requests,
+            sent_entries=peer.entries,
+            sent_bytes=peer.bytes,
+            withheld_events=peer.withheld,
+        )
 
 
 def again(data: bytes) -> bytes:

@@ -19,11 +19,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from fieldfare.gateway.change_gate import ChangeGate
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
+from fieldfare.gateway.federation.documents import DepartureDocument
 from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.moving.sessions import Moves
@@ -109,7 +110,7 @@ class Departure:
         """Whether the broker is leaving, and what it waits for was not looked at for `STEP_S` seconds."""
         return self._clusters.is_leaving and not self._clusters.has_left and time.monotonic() >= self._next_s
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> DepartureDocument:
         """Return how far the departure is, and what it waits for."""
         links = self._parts.links
         untold = (
@@ -117,13 +118,13 @@ class Departure:
         )
         untold = [name for name in untold if name not in self._clusters.removed]
         is_under_way = self.state in ("closing", "withdrawn")
-        return {
-            "broker": self._clusters.name,
-            "state": self.state,
-            "waits_for": dict(self._counts) if is_under_way else {},
-            "sites": list(self._sites) if is_under_way else [],
-            "untold": untold,
-        }
+        return DepartureDocument(
+            broker=self._clusters.name,
+            state=self.state,
+            waits_for=dict(self._counts) if is_under_way else {},
+            sites=list(self._sites) if is_under_way else [],
+            untold=untold,
+        )
 
     # For operators
 

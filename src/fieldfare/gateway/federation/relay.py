@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.custody import Custody, again
+from fieldfare.gateway.federation.documents import BrokerDocument, RelayDocument
 from fieldfare.gateway.federation.links import Links
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Correspondent, LinkStore
@@ -89,27 +89,27 @@ class Relay:
         """Whether the link to each neighbour is up."""
         return {name: self._clusters.is_up(name) for name in self.links.peers}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> RelayDocument:
         """Return the state of this relay for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()
         waiting = outboxes.get("")
         rows, removed = self._clusters.rows, self._clusters.removed
-        return {
-            "broker": self._clusters.name,
-            "routing": self.links.routing,
-            "state": "relay",
-            "clusters": [],
-            "links": self.custody.links_document(outboxes),
-            "brokers": [
-                {
-                    "name": row.name,
-                    "links": list(row.links),
-                    "is_removed": row.name in removed,
-                    "is_leaving": row.is_leaving,
-                    "is_relay": row.is_relay,
-                    "next_hop": self._clusters.path(row.name),
-                }
+        return RelayDocument(
+            broker=self._clusters.name,
+            routing=self.links.routing,
+            state="relay",
+            clusters=[],
+            links=self.custody.links_document(outboxes),
+            brokers=[
+                BrokerDocument(
+                    name=row.name,
+                    links=list(row.links),
+                    is_removed=row.name in removed,
+                    is_leaving=row.is_leaving,
+                    is_relay=row.is_relay,
+                    next_hop=self._clusters.path(row.name),
+                )
                 for row in rows
             ],
-            "without_path": waiting.entries if waiting else 0,
-        }
+            without_path=waiting.entries if waiting else 0,
+        )

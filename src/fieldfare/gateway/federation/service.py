@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace as replace_members
+
 from fieldfare.filters import Filter
 from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.federation.balancing.balancer import Balancer
@@ -19,6 +21,14 @@ from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.custody import REROUTED_BATCH_SIZE, Custody, again
 from fieldfare.gateway.federation.departure import Departure
+from fieldfare.gateway.federation.documents import (
+    AdvertisementDocument,
+    BalancingDocument,
+    BrokerDocument,
+    BrokersDocument,
+    DepartureDocument,
+    SubscriptionMoveDocument,
+)
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.inbox import Inbox, missing
@@ -270,30 +280,30 @@ class Federation:
 
     # For operators
 
-    async def balance(self, *, is_drain: bool) -> dict[str, Any]:
+    async def balance(self, *, is_drain: bool) -> BalancingDocument:
         """Begin to balance this broker's load, or to drain it: see `Balancer.begin`."""
         begun = await self.balancer.begin(is_drain=is_drain)
         self.links.poke()
         return begun
 
-    async def move(self, subscription: Subscription, to: str) -> dict[str, Any]:
+    async def move(self, subscription: Subscription, to: str) -> SubscriptionMoveDocument:
         """Begin to move a subscription to another broker: see `Moves.begin`."""
         state = await self.moves.begin(subscription, to)
         self.links.poke()
         return state
 
-    async def leave(self, *, is_forced: bool) -> dict[str, Any]:
+    async def leave(self, *, is_forced: bool) -> DepartureDocument:
         """Begin to leave the sites: see `Departure.begin`."""
         await self.departure.begin(is_forced=is_forced)
         return self.departure.document()
 
-    async def stay(self) -> dict[str, Any]:
+    async def stay(self) -> DepartureDocument:
         """Cancel leaving: see `Departure.cancel`."""
         await self.departure.cancel()
         self.wake()
         return self.departure.document()
 
-    async def advertise(self, space: str, filter: Filter | None) -> dict[str, Any]:
+    async def advertise(self, space: str, filter: Filter | None) -> AdvertisementDocument:
         """State what is published here in a space: see `Advertisements.state`."""
         await self.advertisements.state(space, filter)
         self.wake()
@@ -304,34 +314,34 @@ class Federation:
         await self.moves.space_removed(key)
         await self.advertisements.forget(space_name(key))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> BrokersDocument:
         """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
         outboxes = self._store.outboxes()
         kept_entries, kept_bytes = self._store.kept_totals()
         rows = {row.name: row for row in self._clusters.rows}
         revision, until_s = self._filters.revision(), time.monotonic() + COUNTING_S
         counts = self._brokers.count_filters()
-        return {
-            "broker": self._clusters.name,
-            "routing": self.links.routing,
-            "state": self.departure.state,
-            "clusters": [name for name in self._clusters.names if name],
-            "links": self.custody.links_document(outboxes),
-            "brokers": [
+        return BrokersDocument(
+            broker=self._clusters.name,
+            routing=self.links.routing,
+            state=self.departure.state,
+            clusters=[name for name in self._clusters.names if name],
+            links=self.custody.links_document(outboxes),
+            brokers=[
                 self._broker(name, rows, counts, revision, until_s)
                 for name in sorted({*rows, *self._correspondence.names})
             ],
-            "without_path": outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
-            "kept_entries": kept_entries,
-            "kept_bytes": kept_bytes,
-            "not_kept_entries": self.links.not_kept,
-            "inbox_bytes": self._store.inbound_bytes(),
-            "dropped_events": self._inbox.dropped_events,
-            "refused_filters": self._inbox.refused_filters,
-            "failed_moves": self._inbox.failed_moves,
-            "forwarded_to": list(self._forwarder.cursors),
-            "moves": self.moves.counts(),
-        }
+            without_path=outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
+            kept_entries=kept_entries,
+            kept_bytes=kept_bytes,
+            not_kept_entries=self.links.not_kept,
+            inbox_bytes=self._store.inbound_bytes(),
+            dropped_events=self._inbox.dropped_events,
+            refused_filters=self._inbox.refused_filters,
+            failed_moves=self._inbox.failed_moves,
+            forwarded_to=list(self._forwarder.cursors),
+            moves=self.moves.counts(),
+        )
 
     async def wait_for_counting(self, revision: int, wait_s: float) -> dict[str, bool]:
         """Return `counts_at` once the revision counts everywhere, or `wait_s` or all requests are over."""
@@ -354,33 +364,38 @@ class Federation:
 
     def _broker(
         self, name: str, rows: Mapping[str, Any], counts: Mapping[int, int], revision: int, until_s: float
-    ) -> dict[str, Any]:
+    ) -> BrokerDocument:
         known, state = self._correspondence.brokers.get(name), self._correspondence.get(name)
         row = rows.get(name)
-        found: dict[str, Any] = {"name": name, "links": list(row.links) if row else []}
-        found["is_removed"] = name in self._clusters.removed
-        found["is_leaving"], found["is_relay"] = bool(row and row.is_leaving), bool(row and row.is_relay)
-        found["next_hop"] = self._clusters.path(name)
+        found = BrokerDocument(
+            name=name,
+            links=list(row.links) if row else [],
+            is_removed=name in self._clusters.removed,
+            is_leaving=bool(row and row.is_leaving),
+            is_relay=bool(row and row.is_relay),
+            next_hop=self._clusters.path(name),
+        )
         if name == self._clusters.name:
-            return found | {"advertised": self.advertisements.texts()}
-        if found["is_relay"]:
+            found.advertised = self.advertisements.texts()
+        if name == self._clusters.name or found.is_relay:
             return found
-        return found | {
-            "cluster": self._clusters.cluster_of(name) or None,
-            "advertised": self._heeding.texts(name),
-            "held_back_filters": self._heeding.count_held_back(
+        return replace_members(
+            found,
+            cluster=self._clusters.cluster_of(name) or None,
+            advertised=self._heeding.texts(name),
+            held_back_filters=self._heeding.count_held_back(
                 name,
                 revision,
                 lambda: self._interest.concerning(name, self._filters.versions(revision, revision)),
                 until_s,
             ),
-            "filters": 0 if known is None else counts.get(known.number, 0),
-            "destination": None if known is None else known.number,
-            "events_sent": state.events,
-            "events_received": state.received,
-            "told_revision": state.through,
-            "counts_through": state.counts_through,
-            "missing_entries": 0 if state.is_removed else missing(state),
-            "waits_for_filters": name in self._inbox.without_filters and not state.is_removed,
-            "sent_twice": state.repeats,
-        }
+            filters=0 if known is None else counts.get(known.number, 0),
+            destination=None if known is None else known.number,
+            events_sent=state.events,
+            events_received=state.received,
+            told_revision=state.through,
+            counts_through=state.counts_through,
+            missing_entries=0 if state.is_removed else missing(state),
+            waits_for_filters=name in self._inbox.without_filters and not state.is_removed,
+            sent_twice=state.repeats,
+        )

@@ -7,7 +7,9 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from msgspec import Struct
 
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.backlogs import Backlogs
@@ -33,6 +35,35 @@ from fieldfare.storage.quarantine import Quarantine
 
 WORST_SPACES, WORST_SUBSCRIPTIONS = 100, 10
 """Spaces and subscriptions with the greatest backlogs that have metrics of their own; others have none."""
+
+
+class LatencyDocument(Struct):
+    """Milliseconds from an event's append until it was matched, over the last minute."""
+
+    p50: Annotated[float | None, "Median; null if nothing was matched in the last minute."]
+    p99: Annotated[float | None, "99th percentile; null if nothing was matched in the last minute."]
+
+
+class StatsDocument(Struct):
+    """Current figures of the service."""
+
+    log_end: Annotated[int, "Number of records that were ever appended to the log."]
+    matched_end: Annotated[int, "Number of those records that are matched."]
+    lag_events: Annotated[int, "Number of events appended and not matched yet."]
+    lag_s: Annotated[float, "Age of the oldest event that is not matched yet, in seconds; 0 if all are."]
+    events_total: Annotated[int, "Events appended since the gateway's start."]
+    matches_total: Annotated[int, "Matches found since the gateway's start."]
+    delivered_total: Annotated[int, "Messages delivered to subscribers since the gateway's start."]
+    subscriptions: Annotated[int, "Number of subscriptions of all spaces."]
+    connected: Annotated[int, "Number of open streams and WebSockets."]
+    events_per_s: Annotated[float, "Events appended per second, over the last 5 s or so."]
+    matches_per_s: Annotated[float, "Matches found per second, over the last 5 s or so."]
+    match_latency_ms: Annotated[LatencyDocument, "Milliseconds from an event's append until it was matched."]
+    log_bytes: Annotated[int, "Bytes of the event log on disk."]
+    disk_free_bytes: Annotated[int, "Free bytes on the disk of the data directory."]
+    notices: Annotated[list[str], "What an operator should look at, as sentences."]
+    quarantined_records: Annotated[int, "Number of records set aside because matching them failed."]
+    pid: Annotated[int, "Id of the gateway's process."]
 
 
 @dataclass
@@ -165,29 +196,29 @@ class Figures:
             )
         return checks
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self) -> StatsDocument:
         """Return the document of ``/v1/stats``."""
         await self.observe()
         log_bytes = await asyncio.to_thread(self.log.size_bytes)
         quarantined = await asyncio.to_thread(self.quarantine.places)
         metrics = self.metrics
         events_per_s, matches_per_s = metrics.rates()
-        return {
-            "log_end": self._log_end,
-            "matched_end": self.tail.tip,
-            "lag_events": self.load.lag_events,
-            "lag_s": round(await asyncio.to_thread(self._lag_s), 3),
-            "events_total": metrics.events_total,
-            "matches_total": metrics.matches_total,
-            "delivered_total": metrics.delivered_total,
-            "subscriptions": self.subscriptions.count,
-            "connected": self.deliveries.connected,
-            "events_per_s": round(events_per_s, 1),
-            "matches_per_s": round(matches_per_s, 1),
-            "match_latency_ms": metrics.match_latency_ms(),
-            "log_bytes": log_bytes,
-            "disk_free_bytes": self.load.disk_free_bytes,
-            "notices": list(self.maintenance.notices),
-            "quarantined_records": len(quarantined),
-            "pid": os.getpid(),
-        }
+        return StatsDocument(
+            log_end=self._log_end,
+            matched_end=self.tail.tip,
+            lag_events=self.load.lag_events,
+            lag_s=round(await asyncio.to_thread(self._lag_s), 3),
+            events_total=metrics.events_total,
+            matches_total=metrics.matches_total,
+            delivered_total=metrics.delivered_total,
+            subscriptions=self.subscriptions.count,
+            connected=self.deliveries.connected,
+            events_per_s=round(events_per_s, 1),
+            matches_per_s=round(matches_per_s, 1),
+            match_latency_ms=LatencyDocument(**metrics.match_latency_ms()),
+            log_bytes=log_bytes,
+            disk_free_bytes=self.load.disk_free_bytes,
+            notices=list(self.maintenance.notices),
+            quarantined_records=len(quarantined),
+            pid=os.getpid(),
+        )

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
+from fieldfare.gateway.openapi.from_types import described
 from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,
-    boolean,
     integer,
-    number,
     operation,
-    or_null,
     parameter,
     path,
     problem,
     record,
-    ref,
     string,
 )
 from fieldfare.gateway.routes.backlogs import WORST_MAX
+from fieldfare.model import SpaceBacklog, SubscriptionBacklog
 
-_COUNTS: Json = {
-    "pending": integer("Number of messages that matched and are not acknowledged.", minimum=0),
-    "is_exact": boolean(
-        "Whether `pending` was counted; otherwise it is an estimate, after a seek or soon after a start."
-    ),
-    "in_flight": integer("Number of messages that readers have not acknowledged.", minimum=0),
-    "dead_letters": integer("Number of dead letters; as a sum, some may be settled already.", minimum=0),
-    "oldest_s": or_null(
-        number("Seconds since the oldest pending event was published, or one soon before it; else null.")
-    ),
-}
-_MEMBERS: Json = {
-    "subscriptions": integer("Number of subscriptions.", minimum=0),
-    "behind": integer("Number of subscriptions with pending messages.", minimum=0),
-    **_COUNTS,
-    "stored_event_bytes": integer("Bytes of the events in the log.", minimum=0),
-    "stored_match_bytes": integer("Bytes of the matches on disk.", minimum=0),
-}
-
-BACKLOG_SCHEMAS: Json = {
-    "SubscriptionBacklog": record(
-        {**_COUNTS, "readers": integer("Number of open streams, and of pulls under way.", minimum=0)},
-        description="Backlog of one subscription; only in lists that are sorted by backlog.",
-    ),
-    "SpaceBacklog": record(
-        {"space": string("Name of the space."), **_MEMBERS},
-        description="Backlogs of all subscriptions of a space together.",
-    ),
+_SUMS: Json = {
+    name: {key: value for key, value in each.items() if key != "default"}
+    for name, each in described(SpaceBacklog)["properties"].items()
+    if name != "space"
 }
 
 STARTING = problem(
@@ -61,7 +35,7 @@ BACKLOGS: Json = {
             "get_space_backlog",
             "Read the sums of all backlogs of a space",
             "They are at most a second old.",
-            answers={"200": answer("The sums.", ref("SpaceBacklog")), "503": STARTING},
+            answers={"200": answer("The sums.", SpaceBacklog), "503": STARTING},
             problems="404",
         ),
     ),
@@ -84,11 +58,11 @@ BACKLOGS: Json = {
                     "The greatest backlogs.",
                     record(
                         {
-                            "total": record(_MEMBERS, description="The sums of all spaces."),
-                            "spaces": array(ref("SpaceBacklog"), "The spaces, most pending messages first."),
+                            "total": record(_SUMS, description="The sums of all spaces."),
+                            "spaces": array(SpaceBacklog, "The spaces, most pending messages first."),
                             "subscriptions": array(
                                 {
-                                    "allOf": [ref("SubscriptionBacklog")],
+                                    "allOf": [SubscriptionBacklog],
                                     "properties": {
                                         "space": string("Name of the space."),
                                         "id": string("Id of the subscription."),

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from fieldfare.gateway.openapi.words import (
-    Json,
     answer,
-    array,
-    boolean,
     integer,
     operation,
-    or_null,
     parameter,
     path,
     problem,
-    record,
-    ref,
     string,
 )
+from fieldfare.gateway.routes.delayed import DelayedPageDocument, KeptDocument
 
-_DUE: Json = {
-    "id": string("Id of the delayed events, for cancelling them."),
-    "due": string("Time at which the events are appended to the log and matched.", format="date-time"),
-    "due_ms": integer("`due` in milliseconds since 1970."),
-    "count": integer("Number of events."),
-}
-_REFUSED: Json = {
-    "accepted": array(
-        record({"index": integer("Index of an accepted event in the request, from 0.")}),
-        "The accepted events; missing if all were accepted.",
-    ),
-    "refused": array(ref("Refused"), "The refused events; missing if none was."),
-}
 LATER = [
     parameter(
         "Fieldfare-Deliver-After",
@@ -51,16 +33,7 @@ LATER = [
 
 KEPT = answer(
     "The events are stored and are appended to the log at their time. Refused events are listed.",
-    record(
-        {
-            **_DUE,
-            "duplicate": boolean(
-                "Whether this repeats an earlier request, whose events are not stored again."
-            ),
-            **_REFUSED,
-        },
-        [*_DUE, "duplicate"],
-    ),
+    KeptDocument,
     {
         "id": "12",
         "due": "2030-01-01T12:00:00.000Z",
@@ -86,19 +59,7 @@ DELAYED = path(
         ],
         answers=answer(
             "A page of the delayed events.",
-            record(
-                {
-                    "delayed": array(
-                        record({**_DUE, "bytes": integer("Bytes that the events take.")}),
-                        "The delayed events; those of one publish request are one entry.",
-                    ),
-                    "next": or_null(
-                        string("Value of `after` for the next page; null if this is the last page.")
-                    ),
-                    "total": integer("Number of entries of all pages."),
-                    "total_bytes": integer("Bytes that the events of all pages take."),
-                }
-            ),
+            DelayedPageDocument,
         ),
         problems="400 404",
     ),

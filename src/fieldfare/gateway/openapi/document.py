@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from fieldfare import __version__
+from fieldfare.gateway.maintenance.figures import StatsDocument
+from fieldfare.gateway.maintenance.pipeline_figures import PipelineDocument
 from fieldfare.gateway.openapi.backlogs import BACKLOGS
 from fieldfare.gateway.openapi.brokers import BROKERS
 from fieldfare.gateway.openapi.delayed import DELAYED
-from fieldfare.gateway.openapi.events import EVENTS
+from fieldfare.gateway.openapi.events import EVENT_SCHEMAS, EVENTS
 from fieldfare.gateway.openapi.filters import FILTERS
+from fieldfare.gateway.openapi.from_types import resolve_types
 from fieldfare.gateway.openapi.messages import MESSAGES
-from fieldfare.gateway.openapi.schemas import SCHEMAS
-from fieldfare.gateway.openapi.subscriptions import SUBSCRIPTIONS
+from fieldfare.gateway.openapi.subscriptions import SUBSCRIPTION_SCHEMAS, SUBSCRIPTIONS
 from fieldfare.gateway.openapi.tenants import KEYS, SPACES
 from fieldfare.gateway.openapi.words import (
     Json,
     answer,
-    array,
     content,
     integer,
     number,
@@ -23,12 +24,18 @@ from fieldfare.gateway.openapi.words import (
     parameter,
     path,
     problem,
-    record,
-    ref,
     string,
 )
-from fieldfare.gateway.routes.service import AUDIT_MAX
-from fieldfare.gateway.routes.trace import TRACE_MAX_S, TRACE_S
+from fieldfare.gateway.routes.events import AppendedDocument
+from fieldfare.gateway.routes.quarantine import QuarantineDocument
+from fieldfare.gateway.routes.service import (
+    AUDIT_MAX,
+    AuditDocument,
+    CallerDocument,
+    LivenessDocument,
+    ReadinessDocument,
+)
+from fieldfare.gateway.routes.trace import TRACE_MAX_S, TRACE_S, TraceDocument
 
 _QUARANTINE: Json = {
     **path(
@@ -38,7 +45,7 @@ _QUARANTINE: Json = {
             "List the quarantined records, which were set aside because matching them failed",
             answers=answer(
                 "The oldest 1,000 records of the spaces that the caller manages.",
-                record({"quarantine": array(ref("Quarantined"), "The records, oldest first.")}),
+                QuarantineDocument,
             ),
         ),
     ),
@@ -51,7 +58,7 @@ _QUARANTINE: Json = {
             " repeated"
             " retry appends nothing more.",
             answers={
-                "200": answer("The events were appended at this place.", ref("Appended")),
+                "200": answer("The events were appended at this place.", AppendedDocument),
                 "404": problem(
                     "There is no quarantined record at this position, or retention has removed it."
                 ),
@@ -62,10 +69,10 @@ _QUARANTINE: Json = {
     ),
 }
 
-_ALIVE = answer("The gateway is alive.", record({"status": string("Always `alive`.")}), {"status": "alive"})
+_ALIVE = answer("The gateway is alive.", LivenessDocument, {"status": "alive"})
 _READY = {
-    "200": answer("Events are accepted and matched.", ref("Readiness")),
-    "503": answer("A component is not ready; `checks` names it and the reason.", ref("Readiness")),
+    "200": answer("Events are accepted and matched.", ReadinessDocument),
+    "503": answer("A component is not ready; `checks` names it and the reason.", ReadinessDocument),
 }
 _METRICS = {
     "200": {
@@ -80,7 +87,7 @@ _SERVICE: Json = {
     **path(
         "/v1/stats",
         get=operation(
-            "stats", "Read current figures of the service", answers=answer("The figures.", ref("Stats"))
+            "stats", "Read current figures of the service", answers=answer("The figures.", StatsDocument)
         ),
     ),
     **path(
@@ -89,7 +96,7 @@ _SERVICE: Json = {
             "pipeline",
             "Read the state of the pipeline and of the service's processes",
             "Lag and rates are in `/v1/stats`.",
-            answers=answer("The state.", ref("Pipeline")),
+            answers=answer("The state.", PipelineDocument),
         ),
     ),
     **path(
@@ -108,7 +115,7 @@ _SERVICE: Json = {
                 parameter("space", "query", string(), "Trace only events of this space."),
             ],
             answers={
-                "200": answer("The traced records.", ref("Trace")),
+                "200": answer("The traced records.", TraceDocument),
                 "404": problem("There is no such space."),
                 "429": problem("The maximum number of traces is under way."),
             },
@@ -120,7 +127,7 @@ _SERVICE: Json = {
         get=operation(
             "caller",
             "Read what the caller may do",
-            answers=answer("The caller's rights.", ref("Caller"), _CALLER),
+            answers=answer("The caller's rights.", CallerDocument, _CALLER),
         ),
     ),
     **path(
@@ -138,9 +145,7 @@ _SERVICE: Json = {
                     "Maximum number of changes.",
                 )
             ],
-            answers=answer(
-                "The changes.", record({"audit": array(ref("Change"), "The changes, newest first.")})
-            ),
+            answers=answer("The changes.", AuditDocument),
             problems="400",
         ),
     ),
@@ -157,7 +162,7 @@ _SERVICE: Json = {
     ),
 }
 
-DOCUMENT: Json = {
+_DESCRIPTION: Json = {
     "openapi": "3.1.0",
     "info": {
         "title": "fieldfare",
@@ -179,7 +184,7 @@ DOCUMENT: Json = {
     | KEYS
     | _SERVICE,
     "components": {
-        "schemas": SCHEMAS,
+        "schemas": EVENT_SCHEMAS | SUBSCRIPTION_SCHEMAS,
         "securitySchemes": {
             "key": {
                 "type": "http",
@@ -190,3 +195,5 @@ DOCUMENT: Json = {
     },
     "security": [{"key": []}, {}],
 }
+
+DOCUMENT = resolve_types(_DESCRIPTION)

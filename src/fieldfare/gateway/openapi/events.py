@@ -8,24 +8,18 @@ from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,
-    boolean,
     content,
     integer,
     operation,
     parameter,
     path,
     problem,
-    record,
     ref,
     string,
 )
 from fieldfare.gateway.publishing.events import UsualEvent
+from fieldfare.gateway.routes.events import AppendedDocument, PartlyAppendedDocument
 
-POSITION = string("Position of an event: partition-offset-index.", pattern=r"^\d+-\d+-\d+$")
-CURSOR = string(
-    "One position for each partition of the log, separated by commas.",
-    pattern=r"^\d+-\d+-\d+(,\d+-\d+-\d+)*$",
-)
 EVENT: Json = {
     "specversion": "1.0",
     "id": "1",
@@ -36,18 +30,7 @@ EVENT: Json = {
 }
 _APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
 
-_EVENT_WORDS = {
-    "specversion": "Version of CloudEvents.",
-    "id": "Id of the event; unique among the events of its source.",
-    "source": "What the event comes from, as a URI reference.",
-    "type": "Kind of the event.",
-    "subject": "What the event is about, within its source.",
-    "time": "Time of the event (RFC 3339, with a time zone).",
-    "datacontenttype": "Media type of the data; default: application/json.",
-    "dataschema": "URI of the schema of the data.",
-    "data": "Payload of the event: any JSON value.",
-}
-_EVENT = described(UsualEvent, **{name: {"description": words} for name, words in _EVENT_WORDS.items()})
+_EVENT = described(UsualEvent)
 _EVENT["description"] = "A CloudEvent; members that are not listed are extension attributes."
 _EVENT["properties"]["data_base64"] = {
     "type": ["string", "null"],
@@ -55,53 +38,7 @@ _EVENT["properties"]["data_base64"] = {
 }
 _EVENT["additionalProperties"] = {"type": ["string", "integer", "boolean", "null"]}
 
-_FOLLOWS = integer("The request's Fieldfare-Follows; missing if it had none.")
-
-EVENT_SCHEMAS: Json = {
-    "Event": _EVENT,
-    "Appended": record(
-        {
-            "partition": integer("Partition of the log."),
-            "offset": {
-                "type": ["integer", "null"],
-                "description": "Offset of the record in the partition: event i of the request is at the"
-                " position"
-                " partition-offset-i. null if the request was an empty batch, which appends nothing.",
-            },
-            "count": integer("Number of events of the record."),
-            "stamp": {
-                "type": ["integer", "null"],
-                "description": "Revision of the registry whose subscriptions the events are matched against;"
-                " null for an empty batch.",
-            },
-            "duplicate": boolean(
-                "Whether this repeats an earlier request: nothing was appended, and the response names the"
-                " record of that request."
-            ),
-            "follows": _FOLLOWS,
-        },
-        ["partition", "offset", "count", "stamp", "duplicate"],
-    ),
-    "PartlyAppended": record(
-        {
-            "title": string("Short description, the same for all responses of this kind."),
-            "partition": integer("Partition of the log."),
-            "offset": integer("Offset of the record of the accepted events in the partition."),
-            "count": integer("Number of accepted events."),
-            "stamp": integer("Revision of the registry whose subscriptions the events are matched against."),
-            "duplicate": boolean("Whether this repeats an earlier request, whose record is named."),
-            "follows": _FOLLOWS,
-            "accepted": array(
-                record(
-                    {"index": integer("Index of the event in the request, from 0."), "position": POSITION}
-                ),
-                "The accepted events.",
-            ),
-            "refused": array(ref("Refused"), "The refused events."),
-        },
-        ["title", "partition", "offset", "count", "stamp", "duplicate", "accepted", "refused"],
-    ),
-}
+EVENT_SCHEMAS: Json = {"Event": _EVENT}
 
 _PUBLISHED: Json = {
     "required": True,
@@ -163,9 +100,9 @@ EVENTS = path(
         ],
         takes=_PUBLISHED,
         answers={
-            "200": answer("All events were appended.", ref("Appended"), _APPENDED),
+            "200": answer("All events were appended.", AppendedDocument, _APPENDED),
             "202": KEPT,
-            "207": answer("Some events were refused; the others were appended.", ref("PartlyAppended")),
+            "207": answer("Some events were refused; the others were appended.", PartlyAppendedDocument),
             "400": problem("The request or all of its events are invalid. Nothing was appended."),
             "409": problem(
                 "The sequence number does not fit, and nothing was appended: the producer has used it for"

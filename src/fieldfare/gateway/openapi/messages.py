@@ -2,79 +2,74 @@
 
 from __future__ import annotations
 
+from typing import Annotated, get_type_hints
+
+from msgspec import Meta
+
 from fieldfare.delivery.attempts import RETRIED_MAX
-from fieldfare.gateway.openapi.events import CURSOR, EVENT, POSITION
+from fieldfare.gateway.delivery.records import PulledDocument
+from fieldfare.gateway.member_types import CursorText, PositionText
+from fieldfare.gateway.openapi.events import EVENT
 from fieldfare.gateway.openapi.from_types import described
 from fieldfare.gateway.openapi.words import (
     Json,
     answer,
-    array,
     body,
-    boolean,
     content,
     integer,
     number,
     operation,
-    or_null,
     parameter,
     path,
     problem,
-    record,
-    ref,
     string,
     taken,
 )
-from fieldfare.gateway.routes.acks import ExtendBody, NackBody, TerminateBody
-from fieldfare.gateway.routes.delivery import RetryBody, SeekBody
+from fieldfare.gateway.routes.acks import (
+    CursorDocument,
+    ExtendBody,
+    ExtendedDocument,
+    NackBody,
+    NackedDocument,
+    SomePositions,
+    TerminateBody,
+    TerminatedDocument,
+)
+from fieldfare.gateway.routes.delivery import (
+    DeadLettersDocument,
+    RemovedDocument,
+    RetriedDocument,
+    RetryBody,
+    SeekBody,
+)
 from fieldfare.gateway.routes.messages import PullBody
-from fieldfare.gateway.routes.positions import POSITIONS_MAX
-from fieldfare.gateway.routes.tickets import TicketBody
-from fieldfare.model import DEADLINE_MAX_S
+from fieldfare.gateway.routes.tickets import TicketBody, TicketDocument
+from fieldfare.model import DEADLINE_MAX_S, Backlog
 
-MESSAGE_SCHEMAS: Json = {
-    "Message": record(
-        {
-            "position": POSITION,
-            "attempt": integer("Number of this delivery of the message, from 1.", minimum=1),
-            "event": ref("Event"),
-        }
-    ),
-    "DeadLetter": record(
-        {
-            "position": POSITION,
-            "attempts": integer("Number of times that the message was delivered.", minimum=0),
-            "reason": string("Why it became a dead letter, as a phrase."),
-            "dead_ms": integer("Time at which it became a dead letter, in milliseconds since 1970."),
-            "event": {
-                "oneOf": [{"type": "null"}, ref("Event")],
-                "description": "The event; null if retention has removed it.",
-            },
-        }
-    ),
-}
-
-_POSITIONS: Json = {
-    "items": POSITION,
-    "description": f"Positions of the messages, at most {POSITIONS_MAX:,}.",
-}
-_SETTLED = taken({"positions": {"type": "array", **_POSITIONS}})
-_CURSOR_AFTER = record({"cursor": {**CURSOR, "description": "The subscription's cursor after the change."}})
+_SETTLED = taken({"positions": SomePositions})
 
 
-def _verb(
-    name: str, summary: str, request: type, counted: tuple[str, str], problems: str = "400 404"
-) -> Json:
+_UP_TO = (
+    "Acknowledge all messages of the partition up to and including this position: partition-offset-index."
+)
+_BACKLOG = described(Backlog)
+_BACKLOG["properties"]["cursor"] = Annotated[
+    CursorText, Meta(description="Everything before this cursor is settled.")
+]
+
+
+def _verb(name: str, summary: str, request: type, counted: type, problems: str = "400 404") -> Json:
     """Describe an operation on some messages, and its answer: how many it changed."""
     return path(
         f"/v1/spaces/{{space}}/subscriptions/{{id}}/{name}",
         post=operation(
             name,
             summary,
-            takes=body(described(request, positions=_POSITIONS), {"positions": []}),
+            takes=body(request, {"positions": []}),
             answers=answer(
                 "The number of messages changed; messages in another state are ignored.",
-                record({counted[0]: integer(counted[1])}),
-                {counted[0]: 0},
+                counted,
+                dict.fromkeys(get_type_hints(counted), 0),
             ),
             problems=problems,
         ),
@@ -87,11 +82,11 @@ _MESSAGES: Json = {
         post=operation(
             "pull",
             "Receive messages",
-            takes=body(described(PullBody), {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
+            takes=body(PullBody, {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
             answers={
                 "200": answer(
                     "The messages, in order of delivery; none if there were none until `wait_s` was over.",
-                    record({"messages": array(ref("Message"), "The messages.")}),
+                    PulledDocument,
                     {"messages": [{"position": "0-5-0", "attempt": 1, "event": EVENT}]},
                 ),
                 "429": problem(
@@ -112,23 +107,14 @@ _MESSAGES: Json = {
                 {
                     "oneOf": [
                         _SETTLED,
-                        taken(
-                            {
-                                "up_to": {
-                                    **POSITION,
-                                    "description": "Acknowledge all messages of the partition up to and"
-                                    " including"
-                                    " this position: partition-offset-index.",
-                                }
-                            }
-                        ),
+                        taken({"up_to": Annotated[PositionText, Meta(description=_UP_TO)]}),
                     ]
                 },
                 {"positions": []},
             ),
             answers=answer(
                 "The acknowledgements are on disk: none of these messages is delivered again.",
-                _CURSOR_AFTER,
+                CursorDocument,
                 {"cursor": "0-6-0"},
             ),
             problems="400 404",
@@ -138,22 +124,19 @@ _MESSAGES: Json = {
         "nack",
         "Request redelivery of messages",
         NackBody,
-        ("returned", "Number of messages that were in flight and will be redelivered."),
+        NackedDocument,
     ),
     **_verb(
         "extend",
         "Extend the ack deadline of messages",
         ExtendBody,
-        ("extended", "Number of messages that were in flight and have a new deadline."),
+        ExtendedDocument,
     ),
     **_verb(
         "terminate",
         "Turn messages into dead letters, which are not redelivered",
         TerminateBody,
-        (
-            "terminated",
-            "Number of messages that were delivered, were not acknowledged, and are dead letters now.",
-        ),
+        TerminatedDocument,
         "400 404 409",
     ),
     **path(
@@ -163,16 +146,11 @@ _MESSAGES: Json = {
             "Create a ticket for the stream and the WebSocket of a subscription",
             "A browser sends no key with an EventSource or a WebSocket. It can pass a ticket in the address,"
             " as `ticket`. A ticket has the rights of its caller, and ends with the caller's key.",
-            takes=body(described(TicketBody), {"valid_s": 60}),
+            takes=body(TicketBody, {"valid_s": 60}),
             answers={
                 "201": answer(
                     "The ticket.",
-                    record(
-                        {
-                            "ticket": string("The ticket, which is shown only here."),
-                            "valid_s": number("Seconds for which streams may be opened with it."),
-                        }
-                    ),
+                    TicketDocument,
                     {"ticket": "ft_Cq3...", "valid_s": 60},
                 ),
                 "429": problem("Too many tickets are valid. Retry after the seconds in Retry-After."),
@@ -188,27 +166,7 @@ _MESSAGES: Json = {
             "Events that are not matched yet are not counted: see `lag_events` in `/v1/stats`.",
             answers=answer(
                 "The backlog.",
-                record(
-                    {
-                        "pending": integer(
-                            "Number of messages that matched and are not acknowledged.", minimum=0
-                        ),
-                        "is_exact": boolean("Whether `pending` was counted; a large one is estimated."),
-                        "in_flight": integer(
-                            "Number of messages that readers have not acknowledged.", minimum=0
-                        ),
-                        "redeliveries": integer("Number of messages that wait to be redelivered.", minimum=0),
-                        "dead_letters": integer("Number of dead letters.", minimum=0),
-                        "readers": integer("Number of open streams, and of pulls under way.", minimum=0),
-                        "cursor": {**CURSOR, "description": "Everything before this cursor is settled."},
-                        "oldest_s": or_null(
-                            number(
-                                "Seconds since the oldest pending event was published; null: none is.",
-                                minimum=0,
-                            )
-                        ),
-                    }
-                ),
+                _BACKLOG,
                 {
                     "pending": 1204,
                     "is_exact": True,
@@ -231,8 +189,8 @@ _MESSAGES: Json = {
             "Matches before the place are settled. Matches from the place on are delivered, also those that"
             " were"
             " acknowledged before.",
-            takes=body(described(SeekBody), {"to": "latest"}),
-            answers=answer("The new cursor, which is on disk.", _CURSOR_AFTER, {"cursor": "0-6-0"}),
+            takes=body(SeekBody, {"to": "latest"}),
+            answers=answer("The new cursor, which is on disk.", CursorDocument, {"cursor": "0-6-0"}),
             problems="400 404",
         ),
     ),
@@ -246,7 +204,10 @@ _DEAD_LETTERS: Json = {
             "List the dead letters, sorted by position",
             parameters=[
                 parameter(
-                    "after", "query", POSITION, "Return only dead letters after this position; default: all."
+                    "after",
+                    "query",
+                    PositionText,
+                    "Return only dead letters after this position; default: all.",
                 ),
                 parameter(
                     "limit",
@@ -257,15 +218,7 @@ _DEAD_LETTERS: Json = {
             ],
             answers=answer(
                 "A page of the dead letters.",
-                record(
-                    {
-                        "dead_letters": array(ref("DeadLetter"), "The dead letters of the page."),
-                        "next": or_null(
-                            string("Value of `after` for the next page; null if this is the last page.")
-                        ),
-                        "total": integer("Number of dead letters of all pages."),
-                    }
-                ),
+                DeadLettersDocument,
             ),
             problems="400 404",
         ),
@@ -274,7 +227,7 @@ _DEAD_LETTERS: Json = {
             "Delete all dead letters of the subscription",
             answers=answer(
                 "The dead letters were deleted.",
-                record({"removed": integer("Number of dead letters deleted.")}),
+                RemovedDocument,
                 {"removed": 0},
             ),
             problems="404",
@@ -285,19 +238,11 @@ _DEAD_LETTERS: Json = {
         post=operation(
             "retry_dead_letters",
             "Redeliver dead letters, with attempts counted from 1",
-            takes=body(described(RetryBody, positions={"items": POSITION}), {}, required=False),
+            takes=body(RetryBody, {}, required=False),
             answers={
                 "200": answer(
                     "The dead letters are redelivered.",
-                    record(
-                        {
-                            "retried": integer("Number of dead letters that are redelivered."),
-                            "gone": integer(
-                                "Number of named dead letters whose events retention has removed."
-                            ),
-                            "left": integer("Number of dead letters that remain in the list."),
-                        }
-                    ),
+                    RetriedDocument,
                     {"retried": 0, "gone": 0, "left": 0},
                 ),
                 "429": problem(
@@ -339,13 +284,13 @@ _LAST_EVENT = [
     parameter(
         "last_event_id",
         "query",
-        POSITION,
+        PositionText,
         "With ack=auto: acknowledge all messages up to this position first.",
     ),
     parameter(
         "Last-Event-ID",
         "header",
-        POSITION,
+        PositionText,
         "Like `last_event_id`, as EventSource sends it; takes precedence over it.",
     ),
 ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fieldfare.gateway.delivery_settings import AUTHORIZATION_MAX, PATH_MAX, SECRETS_MAX
 from fieldfare.gateway.labels import LABEL_KEY
-from fieldfare.gateway.openapi.events import CURSOR
-from fieldfare.gateway.openapi.filters import DIALECT, WARNING
+from fieldfare.gateway.openapi.filters import DIALECT
 from fieldfare.gateway.openapi.from_types import described, nullable
 from fieldfare.gateway.openapi.words import (
     Json,
@@ -26,10 +25,16 @@ from fieldfare.gateway.openapi.words import (
     taken,
 )
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
-from fieldfare.gateway.routes.backlogs import PAGE_MAX
+from fieldfare.gateway.routes.backlogs import PAGE_MAX, PageDocument
 from fieldfare.gateway.routes.criteria import SEARCH_MAX_CHARS, WANTED_MAX
-from fieldfare.gateway.routes.subscriptions import SITES_WAIT_MAX_S
-from fieldfare.gateway.subscription_store import FOUND_MAX, SEARCHED_MAX, ChangesBody, SubscriptionBody
+from fieldfare.gateway.routes.subscriptions import SITES_WAIT_MAX_S, BulkAnswerDocument
+from fieldfare.gateway.subscription_store import (
+    FOUND_MAX,
+    SEARCHED_MAX,
+    ChangesBody,
+    SubscriptionBody,
+    SubscriptionDocument,
+)
 from fieldfare.model import LABEL_VALUE_MAX, LABELS_MAX, OWNER_MAX, DeliverySettings, PushSettings
 
 _EXAMPLE: Json = {
@@ -54,23 +59,6 @@ _PUSH_TOLD: Json = {
     "signed": integer("Number of secrets that are set.", minimum=0),
     "authorized": boolean("Whether a value of the header Authorization is set."),
 }
-
-_PUSH_STATE = record(
-    {
-        "state": {
-            "enum": ["working", "trying", "broken", "paused", "off"],
-            "description": "`working`: messages are sent. `broken`: requests failed, and the next one waits."
-            " `trying`: one request is sent as a trial. `paused`: the subscription is paused. `off`: this"
-            " service sends no pushes.",
-        },
-        "failures": integer("Number of requests in a row that failed.", minimum=0),
-        "next_try_s": number("Seconds until the next trial; only while `broken`.", minimum=0),
-        "last": string("Result of the last request, as a sentence; missing before the first one."),
-        "requests": integer("Number of requests in flight.", minimum=0),
-    },
-    ["state"],
-    description="State of the push; only when one subscription with a push URL is read.",
-)
 
 _OWNER: Json = {"minLength": 1, "maxLength": OWNER_MAX}
 _LABELS: Json = {
@@ -106,87 +94,6 @@ SUBSCRIPTION_SCHEMAS: Json = {
         },
         "description": "The delivery settings that differ from their defaults.",
     },
-    "Subscription": record(
-        {
-            "id": string("Id of the subscription."),
-            "space": string("Name of its space."),
-            "filter": string("Text of the filter."),
-            "dialect": string("Language of the filter."),
-            "revision": integer(
-                "Revision of the registry that stored this filter. It applies to events with this stamp or a"
-                " higher one."
-            ),
-            "valid_from": {
-                **CURSOR,
-                "description": "Place in the log from which on this filter applies: one position for each"
-                " partition, separated by commas.",
-            },
-            "given_up_events": integer(
-                "Number of events since the gateway's start that were not matched, because evaluating the"
-                " filter"
-                " for them takes too much work; only when one subscription is read, and if not 0."
-            ),
-            "start": {
-                **CURSOR,
-                "description": "Place in the log where the subscription began; missing if it was created"
-                " without"
-                " `start`.",
-            },
-            "past": ref("Replay"),
-            "owner": string("The team or person that is responsible; missing without an owner."),
-            "labels": {
-                "type": "object",
-                "additionalProperties": string(),
-                "description": "The labels, by key; missing if there are none.",
-            },
-            "delivery": ref("DeliveryShown"),
-            "paused_because": string("Why the service has paused the subscription; missing if it has not."),
-            "warnings": array(
-                WARNING,
-                "What is probably not intended in the filter; only in responses to requests that store it.",
-            ),
-            "sites": {
-                "type": "object",
-                "additionalProperties": boolean("Whether it counts."),
-                "description": "By name of each other site whether the subscription counts for all events"
-                " that it publishes from now on; missing without other sites, and in lists.",
-            },
-            "unused_s": number(
-                "Seconds since the last use; only when one subscription with `expires_unused_s` is read.",
-                minimum=0,
-            ),
-            "push": _PUSH_STATE,
-            "backlog": ref("SubscriptionBacklog"),
-        },
-        ["id", "space", "filter", "dialect", "revision", "valid_from"],
-    ),
-    "Replay": record(
-        {
-            "kept_from": {
-                **CURSOR,
-                "description": "Where the replay begins: at its start, or later if retention has removed"
-                " events.",
-            },
-            "matched_to": {**CURSOR, "description": "Where the part ends that is matched so far."},
-            "to": {**CURSOR, "description": "Where the replay ends: live matching begins there."},
-            "is_matched": boolean("Whether the whole replay is matched."),
-        },
-        description="Progress in matching the events from before the subscription's creation. Only when one"
-        " subscription with a `start` is read.",
-    ),
-    "BulkAnswer": record(
-        {
-            "created": integer("Number of subscriptions that were created."),
-            "replaced": integer("Number of subscriptions that were replaced."),
-            "unchanged": integer("Number of subscriptions that existed with the same filter and settings."),
-            "refused": array(ref("Refused"), "The subscriptions that were refused."),
-            "warnings": array(
-                record({"id": string("Id of the subscription."), **WARNING["properties"]}, ["id", "detail"]),
-                "What is probably not intended in the first filters of the request; missing if nothing.",
-            ),
-        },
-        ["created", "replaced", "unchanged", "refused"],
-    ),
 }
 
 _NO_REPLAY = problem(
@@ -255,14 +162,7 @@ _LIST = path(
         ],
         answers=answer(
             "A page of the subscriptions. Sorted by backlog, it can be refused with 503 soon after a start.",
-            record(
-                {
-                    "subscriptions": array(ref("Subscription"), "The subscriptions of the page."),
-                    "next": or_null(
-                        string("Value of `after` for the next page; null if this is the last page.")
-                    ),
-                }
-            ),
+            PageDocument,
             {"subscriptions": [_EXAMPLE], "next": None},
         ),
         problems="400 404",
@@ -281,10 +181,10 @@ _LIST = path(
             "200": answer(
                 "For many: the number of subscriptions by result. For one: it exists with the same filter and"
                 " settings.",
-                {"oneOf": [ref("BulkAnswer"), ref("Subscription")]},
+                {"oneOf": [BulkAnswerDocument, SubscriptionDocument]},
                 {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
             ),
-            "201": answer("The subscription was created.", ref("Subscription"), _EXAMPLE),
+            "201": answer("The subscription was created.", SubscriptionDocument, _EXAMPLE),
             "409": problem(
                 "A subscription with this id has another filter or other settings; or the space has reached"
                 " its"
@@ -309,7 +209,7 @@ _ONE = path(
                 "Maximum seconds to wait until the subscription counts at all sites.",
             )
         ],
-        answers=answer("The subscription.", ref("Subscription"), _EXAMPLE),
+        answers=answer("The subscription.", SubscriptionDocument, _EXAMPLE),
         problems="400 404",
     ),
     put=operation(
@@ -320,8 +220,10 @@ _ONE = path(
         " and so do delivery settings that the request does not name.",
         takes=body(ref("Filter"), {"filter": _EXAMPLE["filter"], "dialect": "sql"}),
         answers={
-            "200": answer("The filter was replaced, or was the same already.", ref("Subscription"), _EXAMPLE),
-            "201": answer("The subscription was created.", ref("Subscription"), _EXAMPLE),
+            "200": answer(
+                "The filter was replaced, or was the same already.", SubscriptionDocument, _EXAMPLE
+            ),
+            "201": answer("The subscription was created.", SubscriptionDocument, _EXAMPLE),
             "409": problem(
                 "The subscription exists, and only new ones can have a `start`; or the space has reached its"
                 " quota of subscriptions or filter cost."
@@ -338,7 +240,7 @@ _ONE = path(
             described(ChangesBody, delivery=ref("Delivery"), owner=_OWNER, labels=_LABELS),
             {"delivery": {"max_attempts": 5}, "labels": {"env": "prod"}},
         ),
-        answers=answer("The subscription after the change.", ref("Subscription"), _EXAMPLE),
+        answers=answer("The subscription after the change.", SubscriptionDocument, _EXAMPLE),
         problems="400 404 429",
     ),
     delete=operation(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fieldfare.gateway.problems import MEDIA_TYPE, ProblemDocument
+
 Json = dict[str, Any]
 
 
@@ -38,7 +40,7 @@ def boolean(description: str) -> Json:
     return {"type": "boolean", "description": description}
 
 
-def array(items: Json, description: str = "", **more: Any) -> Json:
+def array(items: Any, description: str = "", **more: Any) -> Json:
     described = {"description": description} if description else {}
     return {"type": "array", "items": items, **described, **more}
 
@@ -52,14 +54,15 @@ def ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def content(schema: Json, example: Any = None, media: str = "application/json") -> Json:
+def content(schema: Any, example: Any = None, media: str = "application/json") -> Json:
     described: Json = {"schema": schema}
     if example is not None:
         described["example"] = example
     return {media: described}
 
 
-def answer(description: str, schema: Json | None = None, example: Any = None) -> Json:
+def answer(description: str, schema: Any = None, example: Any = None) -> Json:
+    """Describe a response whose content has a schema: JSON, or the type that is encoded."""
     described: Json = {"description": description}
     if schema is not None:
         described["content"] = content(schema, example)
@@ -69,15 +72,15 @@ def answer(description: str, schema: Json | None = None, example: Any = None) ->
 def problem(description: str) -> Json:
     return {
         "description": description,
-        "content": content(ref("Problem"), None, "application/problem+json"),
+        "content": content(ProblemDocument, None, MEDIA_TYPE),
     }
 
 
-def body(schema: Json, example: Any, *, required: bool = True) -> Json:
+def body(schema: Any, example: Any, *, required: bool = True) -> Json:
     return {"required": required, "content": content(schema, example)}
 
 
-def parameter(name: str, place: str, schema: Json, description: str) -> Json:
+def parameter(name: str, place: str, schema: Any, description: str) -> Json:
     required = place == "path"
     return {"name": name, "in": place, "required": required, "description": description, "schema": schema}
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
 from fieldfare.arrow_events.stream import is_arrow
+from fieldfare.filters.encrypted import DIMENSIONS_MAX
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import INLINE_BYTES, DecodedEvents, EventRefusal, Text
 from fieldfare.storage.registry import SpaceEncryption
@@ -19,6 +21,12 @@ PROTECTION = (
     " See docs/encrypted-spaces.md."
 )
 """Notice in every document of an encrypted space."""
+
+Dimensions = Annotated[
+    int,
+    Meta(ge=1, le=DIMENSIONS_MAX),
+    "Length of the vectors that events and filters are encrypted as; the key file gives it.",
+]
 
 
 class _Data(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,12 +48,30 @@ class _EncryptedEvent(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(_EncryptedEvent)
 
 
-def space_document(name: str, encryption: SpaceEncryption | None) -> dict[str, Any]:
+class EncryptionDocument(Struct):
+    """How a space is encrypted."""
+
+    library: Annotated[
+        str, Meta(extra_json_schema={"enum": ["aspe"]}), "Name of the library of encrypted filters."
+    ]
+    dimensions: Dimensions
+    protection: Annotated[str, "What the encryption protects from, and what it does not."]
+
+
+class SpaceDocument(Struct, omit_defaults=True):
+    """A space as shown to clients."""
+
+    name: Annotated[str, "Name of the space."]
+    encryption: Annotated[EncryptionDocument | None, "How the space is encrypted; missing if it is not."] = (
+        None
+    )
+
+
+def space_document(name: str, encryption: SpaceEncryption | None) -> SpaceDocument:
     """Return a space as shown to clients."""
     if encryption is None:
-        return {"name": name}
-    said = {"library": encryption.library, "dimensions": encryption.dimensions, "protection": PROTECTION}
-    return {"name": name, "encryption": said}
+        return SpaceDocument(name)
+    return SpaceDocument(name, EncryptionDocument(encryption.library, encryption.dimensions, PROTECTION))
 
 
 async def encrypted_only(decoded: DecodedEvents, encryption: SpaceEncryption) -> DecodedEvents:

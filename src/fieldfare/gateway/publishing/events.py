@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from fieldfare.gateway.problems import RefusedDocument
 from fieldfare.gateway.publishing.json_array import split_array
 from fieldfare.gateway.publishing.large_numbers import may_have_large_number
 from fieldfare.gateway.text import Places, count_bytes
@@ -53,15 +54,18 @@ class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     The syntax of its data is checked, which is faster than decoding it; `_check_values` checks the rest.
     """
 
-    specversion: Literal["1.0"]
-    id: Text
-    source: Text
-    type: Text
-    subject: Text | None = None
-    time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    datacontenttype: Text | None = None
-    dataschema: Text | None = None
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    specversion: Annotated[Literal["1.0"], "Version of CloudEvents."]
+    id: Annotated[Text, "Id of the event; unique among the events of its source."]
+    source: Annotated[Text, "What the event comes from, as a URI reference."]
+    type: Annotated[Text, "Kind of the event."]
+    subject: Annotated[Text | None, "What the event is about, within its source."] = None
+    time: Annotated[
+        Annotated[datetime, msgspec.Meta(tz=True)] | None,
+        "Time of the event (RFC 3339, with a time zone).",
+    ] = None
+    datacontenttype: Annotated[Text | None, "Media type of the data; default: application/json."] = None
+    dataschema: Annotated[Text | None, "URI of the schema of the data."] = None
+    data: Annotated[msgspec.Raw | msgspec.UnsetType, "Payload of the event: any JSON value."] = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +95,17 @@ class EventRefusal:
     column: int | None = None
     too_large: bool = False
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON members that describe the refusal to a client."""
-        place = {
-            "pointer": self.pointer,
-            "byte": self.byte,
-            "line": self.line,
-            "column": self.column,
-            "hint": CLAIM_CHECK if self.too_large else None,
-        }
-        return {
-            "index": self.index,
-            "detail": self.detail,
-            **{key: value for key, value in place.items() if value is not None},
-        }
+    def document(self) -> RefusedDocument:
+        """Return the refusal as a client sees it."""
+        return RefusedDocument(
+            self.index,
+            self.detail,
+            pointer=self.pointer,
+            byte=self.byte,
+            line=self.line,
+            column=self.column,
+            hint=CLAIM_CHECK if self.too_large else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ import random
 import time
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from fieldfare.delivery.breaker import (
     FAILURES_MAX,
@@ -38,6 +41,27 @@ STATES = (BreakerState.OPEN, BreakerState.TRYING, BreakerState.CLOSED)
 """The breaker's states, those that delay requests most first."""
 
 WORDS = {BreakerState.CLOSED: "working", BreakerState.OPEN: "broken", BreakerState.TRYING: "trying"}
+
+
+class PushStateDocument(Struct, omit_defaults=True):
+    """State of a subscription's push.
+
+    Attributes
+    ----------
+    state
+        `working`: messages are sent. `broken`: requests failed, and the next one waits. `trying`: one request
+        is sent as a trial. `paused`: the subscription is paused. `off`: this service sends no pushes.
+    """
+
+    state: Annotated[str, Meta(extra_json_schema={"enum": [*WORDS.values(), "paused", "off"]})]
+    failures: Annotated[int | None, "Number of requests in a row that failed."] = None
+    next_try_s: Annotated[float | None, "Seconds until the next trial; only while `broken`."] = None
+    last: Annotated[
+        str | None, "Result of the last request, as a sentence; missing before the first one."
+    ] = None
+    requests: Annotated[int | None, "Number of requests in flight."] = None
+
+
 """The breaker's states in documents for subscribers."""
 
 BREAKER = "breaker"
@@ -187,17 +211,14 @@ class Gate(Guard):
             self.server.report(Succeeded(who))
             self.report(Succeeded(who) if answer.meaning is Meaning.ACCEPTED else failed)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> PushStateDocument:
         """Return the state of the subscription's requests as shown to subscribers."""
         breakers = (self.breaker, self.server.breaker)
         state = next(each for each in STATES if each in [breaker.state for breaker in breakers])
-        document: dict[str, object] = {
-            "state": WORDS[state],
-            "failures": max(breaker.failures for breaker in breakers),
-        }
+        document = PushStateDocument(WORDS[state], max(breaker.failures for breaker in breakers))
         if state is BreakerState.OPEN:
             until_s = max(breaker.until_s for breaker in breakers if breaker.state is state)
-            document["next_try_s"] = round(max(0.0, until_s - time.monotonic()), 1)
+            document.next_try_s = round(max(0.0, until_s - time.monotonic()), 1)
         if self.server.last is not None:
-            document["last"] = self.server.last.said
+            document.last = self.server.last.said
         return document

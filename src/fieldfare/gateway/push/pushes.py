@@ -28,7 +28,7 @@ from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.fair_limiter import FairLimiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.push.addresses import Target, caller
-from fieldfare.gateway.push.gate import Gate, Server
+from fieldfare.gateway.push.gate import Gate, PushStateDocument, Server
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
@@ -431,15 +431,17 @@ class Pushes:
                 )
                 await asyncio.sleep(RETRY_S)
 
-    def document(self, subscription: Subscription) -> dict[str, object] | None:
+    def document(self, subscription: Subscription) -> PushStateDocument | None:
         """Return the state of a subscription's push, or None if it has no push URL."""
         if subscription.delivery.push is None:
             return None
         push = self._pushes.get(subscription.number)
         if push is None:
-            return {"state": "paused" if subscription.delivery.paused else "off"}
-        own = {} if push.said is None else {"last": push.said}
-        return push.gate.document() | own | {"requests": len(push.under_way)}
+            return PushStateDocument("paused" if subscription.delivery.paused else "off")
+        document = push.gate.document()
+        document.last = document.last if push.said is None else push.said
+        document.requests = len(push.under_way)
+        return document
 
     def session(self, number: int) -> Session | None:
         """Return the session of a subscription's push, if there is one."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -14,10 +14,11 @@ from starlette.requests import HTTPConnection
 from fieldfare.delivery.delivery import Delivery, TooManyEarlyAcks
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.member_types import CursorText, PositionText
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
-from fieldfare.gateway.routes.positions import SETTLED_BATCH_SIZE, Positions
+from fieldfare.gateway.routes.positions import POSITIONS_MAX, SETTLED_BATCH_SIZE, Positions
 from fieldfare.model import DEADLINE_MAX_S, Subscription, positions_text
 
 REASON_MAX = 200
@@ -36,6 +37,12 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     up_to: str | None = None
 
 
+SomePositions = Annotated[
+    list[PositionText],
+    msgspec.Meta(description=f"Positions of the messages, at most {POSITIONS_MAX:,}."),
+]
+
+
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
     """Messages to redeliver.
 
@@ -45,7 +52,7 @@ class NackBody(msgspec.Struct, forbid_unknown_fields=True):
         Seconds until the messages are redelivered; None: the subscription's `retry_delays_s` apply.
     """
 
-    positions: list[str]
+    positions: SomePositions
     delay_s: Annotated[float, msgspec.Meta(ge=0, le=DEADLINE_MAX_S)] | None = None
 
 
@@ -58,7 +65,7 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
         New deadline, in seconds from now; None: the subscription's `ack_deadline_s`, or else the service's.
     """
 
-    positions: list[str]
+    positions: SomePositions
     ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
 
 
@@ -71,8 +78,32 @@ class TerminateBody(msgspec.Struct, forbid_unknown_fields=True):
         The reason, shown in the list of dead letters; only the first 200 characters are kept.
     """
 
-    positions: list[str]
+    positions: SomePositions
     reason: str = ""
+
+
+class CursorDocument(msgspec.Struct):
+    cursor: Annotated[CursorText, "The subscription's cursor after the change."]
+
+
+class NackedDocument(msgspec.Struct):
+    returned: Annotated[int, "Number of messages that were in flight and will be redelivered."]
+
+
+class ExtendedDocument(msgspec.Struct):
+    extended: Annotated[int, "Number of messages that were in flight and have a new deadline."]
+
+
+class TerminatedDocument(msgspec.Struct):
+    """How many messages became dead letters.
+
+    Attributes
+    ----------
+    terminated
+        Number of messages that were delivered, were not acknowledged, and are dead letters now.
+    """
+
+    terminated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +119,7 @@ class Settling:
     metrics: Metrics
     ack_deadline_s: float
 
-    async def ack(self, request: HTTPConnection, body: AckBody) -> dict[str, Any]:
+    async def ack(self, request: HTTPConnection, body: AckBody) -> CursorDocument:
         """Settle messages for good; the cursor is saved before this returns."""
         if (body.positions is None) == (body.up_to is None):
             raise HttpProblem(400, "bad-request", "Send exactly one of positions and up_to.")
@@ -121,17 +152,17 @@ class Settling:
         self.deliveries.tracer.acked(keys, delivery.number, began_ms)
         if up_to is not None:
             self.deliveries.tracer.acked_up_to(up_to, delivery.number, began_ms)
-        return {"cursor": positions_text(map(position_of, cursor_keys))}
+        return CursorDocument(positions_text(map(position_of, cursor_keys)))
 
-    async def nack(self, request: HTTPConnection, body: NackBody) -> dict[str, Any]:
+    async def nack(self, request: HTTPConnection, body: NackBody) -> NackedDocument:
         """Return messages for redelivery: after ``delay_s``, or as the subscription's settings say."""
 
         def nack(delivery: Delivery, keys: list[int]) -> int:
             return delivery.nack(keys, time.monotonic(), body.delay_s)
 
-        return {"returned": await self._each(request, body.positions, nack)}
+        return NackedDocument(await self._each(request, body.positions, nack))
 
-    async def extend(self, request: HTTPConnection, body: ExtendBody) -> dict[str, Any]:
+    async def extend(self, request: HTTPConnection, body: ExtendBody) -> ExtendedDocument:
         """Extend the ack deadline of messages, counted from now."""
 
         def extend(delivery: Delivery, keys: list[int]) -> int:
@@ -141,9 +172,9 @@ class Settling:
                 self.finder.mark_used(delivery, asked_s)
             return extended
 
-        return {"extended": await self._each(request, body.positions, extend)}
+        return ExtendedDocument(await self._each(request, body.positions, extend))
 
-    async def terminate(self, request: HTTPConnection, body: TerminateBody) -> dict[str, Any]:
+    async def terminate(self, request: HTTPConnection, body: TerminateBody) -> TerminatedDocument:
         """Turn messages into dead letters, so that they are not delivered again."""
         shown = "".join(char if char.isprintable() else " " for char in body.reason[:REASON_MAX])
         reason = shown.strip() or TERMINATED
@@ -155,7 +186,7 @@ class Settling:
         def terminate(delivery: Delivery, keys: list[int]) -> int:
             return delivery.terminate(keys, reason)
 
-        return {"terminated": await self._each(request, body.positions, terminate)}
+        return TerminatedDocument(await self._each(request, body.positions, terminate))
 
     async def settle_up_to(self, request: HTTPConnection, key: int) -> tuple[Subscription, Delivery]:
         """Settle every match of a partition up to a key, in stages; return the delivery as it is then."""

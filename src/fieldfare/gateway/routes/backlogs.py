@@ -6,15 +6,18 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.delivery.backlogs import Backlogs, Page
+from fieldfare.gateway.member_types import NextPage
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
-from fieldfare.gateway.subscription_store import subscription_document
+from fieldfare.gateway.subscription_store import SubscriptionDocument, subscription_document
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import SpaceBacklog, space_name
 from fieldfare.storage.registry import Criteria
@@ -26,6 +29,13 @@ WORST_MAX = 100
 """Maximum spaces, and subscriptions, in the overview of the service; a larger `limit` is refused."""
 
 _AFTER = re.compile(r"([0-9]{1,18})-([0-9]{1,10})")
+
+
+class PageDocument(Struct):
+    """A page of a list of subscriptions."""
+
+    subscriptions: Annotated[list[SubscriptionDocument], "The subscriptions of the page."]
+    next: NextPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class BacklogRoutes:
     async def get_space_backlog(self, request: Request) -> Response:
         """Return the sums of all backlogs of a space."""
         key = self.subscriptions.check_space(request.path_params["space"])
-        return json_response(asdict(await self.backlogs.sums_of(key)))
+        return json_response(await self.backlogs.sums_of(key))
 
     async def get_backlogs(self, request: Request) -> Response:
         """Return the sums of the spaces, and the subscriptions, with the greatest backlogs."""
@@ -56,7 +66,7 @@ class BacklogRoutes:
         return json_response(
             {
                 "total": _total(sums),
-                "spaces": [asdict(each) for each in await self.backlogs.worst_spaces(limit)],
+                "spaces": await self.backlogs.worst_spaces(limit),
                 "subscriptions": [
                     {"space": space_name(each.space), "id": each.id, **asdict(backlog)}
                     for each, backlog in page.items
@@ -78,9 +88,9 @@ def _total(sums: Sequence[SpaceBacklog]) -> dict[str, Any]:
 
 
 def _response(page: Page) -> Response:
-    items = [{**subscription_document(each), "backlog": asdict(backlog)} for each, backlog in page.items]
+    items = [replace(subscription_document(each), backlog=backlog) for each, backlog in page.items]
     after = None if page.after is None else "-".join(map(str, page.after))
-    return json_response({"subscriptions": items, "next": after})
+    return json_response(PageDocument(items, after))
 
 
 def _after(request: Request) -> tuple[int, int] | None:

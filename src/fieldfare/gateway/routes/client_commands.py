@@ -82,7 +82,7 @@ class ClientCommands:
             with self._bodies.counted(len(text), self._request.path_params):
                 said = await _parsed(text)
                 named = {"said": said.id}
-                return self.event("done", named | await self._do(said))
+                return self.event("done", named | msgspec.structs.asdict(await self._do(said)))
         except HttpProblem as error:
             problem = error
         except (StorageError, OSError) as error:
@@ -113,7 +113,7 @@ class ClientCommands:
             }
         )
 
-    async def _do(self, said: Saying) -> dict[str, Any]:
+    async def _do(self, said: Saying) -> msgspec.Struct:
         settling, request = self._settling, self._request
         try:
             match said:

@@ -6,16 +6,18 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.delivery.expiry import expiry_s
-from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.member_types import NextPage
+from fieldfare.gateway.problems import HttpProblem, RefusedDocument
 from fieldfare.gateway.publishing.delayed import Delayed
-from fieldfare.gateway.publishing.events import EventRefused, check_time
+from fieldfare.gateway.publishing.events import DecodedEvents, EventRefused, check_time
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.storage.delayed import StoredDelayed, Waiting
@@ -24,6 +26,46 @@ AFTER, AT = "Fieldfare-Deliver-After", "Fieldfare-Deliver-At"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _PLACE = re.compile(r"([0-9]{1,16})-([0-9]{1,18})")
+
+
+class AcceptedDocument(Struct):
+    index: Annotated[int, "Index of the event in the request, from 0."]
+
+
+class DueDocument(Struct):
+    id: Annotated[str, "Id of the delayed events, for cancelling them."]
+    due: Annotated[
+        str,
+        Meta(extra_json_schema={"format": "date-time"}),
+        "Time at which the events are appended to the log and matched.",
+    ]
+    due_ms: Annotated[int, "`due` in milliseconds since 1970."]
+    count: Annotated[int, "Number of events."]
+
+
+class KeptDocument(DueDocument, omit_defaults=True):
+    """Events that are stored until their time."""
+
+    duplicate: Annotated[bool, "Whether this repeats an earlier request, whose events are not stored again."]
+    accepted: Annotated[
+        list[AcceptedDocument] | None, "The accepted events; missing if all were accepted."
+    ] = None
+    refused: Annotated[list[RefusedDocument] | None, "The refused events; missing if none was."] = None
+
+
+class DelayedDocument(DueDocument):
+    """Events of one publish request that wait for their time."""
+
+    bytes: Annotated[int, "Bytes that the events take."]
+
+
+class DelayedPageDocument(Struct):
+    delayed: Annotated[
+        list[DelayedDocument], "The delayed events; those of one publish request are one entry."
+    ]
+    next: NextPage
+    total: Annotated[int, "Number of entries of all pages."]
+    total_bytes: Annotated[int, "Bytes that the events of all pages take."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +83,12 @@ class DelayedRoutes:
         page = found[:limit]
         records, size_bytes = self.delayed.held.get(key, (0, 0))
         return json_response(
-            {
-                "delayed": list(map(_document, page)),
-                "next": f"{page[-1].due_ms}-{page[-1].id}" if len(found) > limit else None,
-                "total": records,
-                "total_bytes": size_bytes,
-            }
+            DelayedPageDocument(
+                delayed=list(map(_document, page)),
+                next=f"{page[-1].due_ms}-{page[-1].id}" if len(found) > limit else None,
+                total=records,
+                total_bytes=size_bytes,
+            )
         )
 
     async def cancel_delayed(self, request: Request) -> Response:
@@ -90,25 +132,18 @@ def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
     return max(due_ms, 0)
 
 
-def kept_document(kept: StoredDelayed) -> dict[str, Any]:
+def kept_document(kept: StoredDelayed, decoded: DecodedEvents) -> KeptDocument:
     """Return the response's document for a record that was accepted for later delivery."""
-    return {
-        "id": str(kept.id),
-        "due": _text(kept.due_ms),
-        "due_ms": kept.due_ms,
-        "count": kept.count,
-        "duplicate": kept.duplicate,
-    }
+    due = str(kept.id), _text(kept.due_ms), kept.due_ms, kept.count, kept.duplicate
+    if not decoded.refused:
+        return KeptDocument(*due)
+    accepted = list(map(AcceptedDocument, decoded.accepted))
+    return KeptDocument(*due, accepted, [each.document() for each in decoded.refused])
 
 
-def _document(waiting: Waiting) -> dict[str, Any]:
-    return {
-        "id": str(waiting.id),
-        "due": _text(waiting.due_ms),
-        "due_ms": waiting.due_ms,
-        "count": waiting.count,
-        "bytes": waiting.size_bytes,
-    }
+def _document(waiting: Waiting) -> DelayedDocument:
+    due = _text(waiting.due_ms)
+    return DelayedDocument(str(waiting.id), due, waiting.due_ms, waiting.count, waiting.size_bytes)
 
 
 def _text(due_ms: int) -> str:

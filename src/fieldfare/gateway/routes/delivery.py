@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -18,8 +18,10 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.member_types import EventOrNull, NextPage, PositionText
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.routes.acks import CursorDocument
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_int, query_text
@@ -59,7 +61,33 @@ class RetryBody(msgspec.Struct, forbid_unknown_fields=True):
         Positions of the dead letters, at most 1,000. None: the first 1,000 of the list.
     """
 
-    positions: list[str] | None = None
+    positions: list[PositionText] | None = None
+
+
+class DeadLetterDocument(msgspec.Struct):
+    """A dead letter."""
+
+    position: PositionText
+    attempts: Annotated[int, "Number of times that the message was delivered."]
+    reason: Annotated[str, "Why it became a dead letter, as a phrase."]
+    dead_ms: Annotated[int, "Time at which it became a dead letter, in milliseconds since 1970."]
+    event: Annotated[EventOrNull, "The event; null if retention has removed it."]
+
+
+class DeadLettersDocument(msgspec.Struct):
+    dead_letters: Annotated[list[DeadLetterDocument], "The dead letters of the page."]
+    next: NextPage
+    total: Annotated[int, "Number of dead letters of all pages."]
+
+
+class RetriedDocument(msgspec.Struct):
+    retried: Annotated[int, "Number of dead letters that are redelivered."]
+    gone: Annotated[int, "Number of named dead letters whose events retention has removed."]
+    left: Annotated[int, "Number of dead letters that remain in the list."]
+
+
+class RemovedDocument(msgspec.Struct):
+    removed: Annotated[int, "Number of dead letters deleted."]
 
 
 _seek_body = msgspec.json.Decoder(SeekBody)
@@ -95,7 +123,7 @@ class DeliveryRoutes:
         self.finder.deliveries.seek(delivery, keys)
         cursor_keys = await self.finder.save(subscription, delivery)
         await self.backlogs.count(delivery)  # lists show what is pending from there on
-        return json_response({"cursor": positions_text(map(position_of, cursor_keys))})
+        return json_response(CursorDocument(positions_text(map(position_of, cursor_keys))))
 
     async def list_dead_letters(self, request: Request) -> Response:
         """Return a page of the dead letters."""
@@ -123,7 +151,7 @@ class DeliveryRoutes:
 
     def _page(self, number: int, after: Position | None, limit: int, total: int) -> Response:
         letters = self.letters.letters(number, after, limit + 1)
-        documents: list[dict[str, Any]] = []
+        documents: list[DeadLetterDocument] = []
         size_bytes = read_bytes = 0
         last = None
         for letter in letters[:limit]:
@@ -135,13 +163,8 @@ class DeliveryRoutes:
             if size_bytes >= PAGE_BYTES or read_bytes >= PAGE_READ_BYTES:
                 break
         is_last = len(documents) == len(letters)
-        return json_response(
-            {
-                "dead_letters": documents,
-                "next": None if is_last else documents[-1]["position"],
-                "total": total,
-            }
-        )
+        after_page = None if is_last else documents[-1].position
+        return json_response(DeadLettersDocument(documents, after_page, total))
 
     def _line(self, letter: DeadLetter) -> bytes | None:
         """Return a dead letter's event as JSON; None if it is removed or unreadable."""
@@ -176,7 +199,7 @@ class DeliveryRoutes:
             delivery.retry(map(key_of, retried))
             self.finder.deliveries.wake(delivery)
         left = await self._count(delivery)
-        return json_response({"retried": len(retried), "gone": gone, "left": left})
+        return json_response(RetriedDocument(len(retried), gone, left))
 
     def _retriable(self, number: int, named: Sequence[Position] | None) -> tuple[list[Position], int]:
         """Return the named dead letters, or the first of all, that have events, and how many have none."""
@@ -199,7 +222,7 @@ class DeliveryRoutes:
         number, clear = subscription.number, self.letters.clear_letters
         removed = await self.writer.change(lambda ends: clear(number), subscription.space)
         await self._count(delivery)
-        return json_response({"removed": removed})
+        return json_response(RemovedDocument(removed))
 
     async def _settled(self, request: Request, *, for_letters: bool = False) -> tuple[Subscription, Delivery]:
         """Return the delivery of a request, after saving all dead letters.
@@ -213,11 +236,6 @@ class DeliveryRoutes:
         return subscription, delivery
 
 
-def _document(letter: DeadLetter, line: bytes | None) -> dict[str, Any]:
-    return {
-        "position": str(letter.position),
-        "attempts": letter.attempts,
-        "reason": letter.reason,
-        "dead_ms": letter.dead_ms,
-        "event": None if line is None else msgspec.Raw(line),
-    }
+def _document(letter: DeadLetter, line: bytes | None) -> DeadLetterDocument:
+    event = None if line is None else msgspec.Raw(line)
+    return DeadLetterDocument(str(letter.position), letter.attempts, letter.reason, letter.dead_ms, event)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,14 +18,15 @@ from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.in_order import RecordOutOfOrder
+from fieldfare.gateway.member_types import PositionText
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.problems import HttpProblem, RefusedDocument
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.decoding import BATCH, decode_body, kind_of
 from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
 from fieldfare.gateway.publishing.encrypted import encrypted_only
 from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.routes.delayed import due_of, kept_document
+from fieldfare.gateway.routes.delayed import AcceptedDocument, due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.tracing import Marks, Tracer
@@ -41,6 +43,47 @@ _PASSING = frozenset((429, 503, 507))
 """Statuses after which a client retries the request."""
 
 _TOO_LARGE = f"Send fewer events at once. {CLAIM_CHECK}"
+
+
+class AppendedDocument(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The record of a request's events.
+
+    Attributes
+    ----------
+    offset
+        Offset of the record in the partition: event i of the accepted ones is at the position
+        partition-offset-i. None if the request was an empty batch, which appends nothing.
+    stamp
+        Revision of the registry whose subscriptions the events are matched against; None for an empty batch.
+    duplicate
+        Whether this repeats an earlier request: nothing was appended, and the response names the record of
+        that request.
+    """
+
+    partition: Annotated[int, "Partition of the log."]
+    offset: int | None
+    count: Annotated[int, "Number of events of the record."]
+    stamp: int | None
+    duplicate: bool
+    follows: Annotated[int | None, "The request's Fieldfare-Follows; missing if it had none."] = None
+
+
+class AcceptedEventDocument(AcceptedDocument):
+    position: PositionText
+
+
+class _WithRefused(AppendedDocument, omit_defaults=True, kw_only=True):
+    accepted: Annotated[list[AcceptedEventDocument], "The accepted events."]
+    refused: Annotated[list[RefusedDocument], "The refused events."]
+
+
+class PartlyAppendedDocument(_WithRefused, omit_defaults=True):
+    """The record of a request's accepted events, and its refused events."""
+
+    type: Annotated[str, "Kind of the response: `urn:fieldfare:problem:some-events-refused`."]
+    title: Annotated[str, "Short description, the same for all responses of this kind."]
+    status: Annotated[int, "HTTP status of the response."]
+    detail: Annotated[str, "How many events were accepted and refused, as a sentence."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +152,7 @@ class EventRoutes:
         if not decoded.count:
             if kind == BATCH and not decoded.refused and sender.sequence is None:
                 return json_response(
-                    {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
+                    AppendedDocument(partition=0, offset=None, count=0, stamp=None, duplicate=False)
                 )
             raise _nothing_taken(decoded, is_numbered=sender.sequence is not None)
         size_bytes = len(decoded.payload)
@@ -155,7 +198,7 @@ class EventRoutes:
         if place.differs:
             raise _sequence_used(record)
         if isinstance(place, StoredDelayed):
-            return json_response(kept_document(place) | _judged(decoded), 202)
+            return json_response(kept_document(place, decoded), 202)
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
@@ -249,16 +292,6 @@ def _out_of_order(record: NewRecord, error: RecordOutOfOrder) -> HttpProblem:
     return HttpProblem(409, "out-of-order", detail, newest=newest)
 
 
-def _judged(decoded: DecodedEvents) -> dict[str, Any]:
-    """Return the accepted and refused events of a delayed record; nothing if all were accepted."""
-    if not decoded.refused:
-        return {}
-    return {
-        "accepted": [{"index": index} for index in decoded.accepted],
-        "refused": [each.document() for each in decoded.refused],
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Sender:
     """The producer, the sequence number of its request, and the sequence number that the request follows."""
@@ -309,14 +342,11 @@ def _nothing_taken(decoded: DecodedEvents, *, is_numbered: bool) -> HttpProblem:
         return HttpProblem(400, "no-events", detail)
     status = 413 if all(each.too_large for each in refused) else 400
     if len(refused) == 1:
-        place = refused[0].document()
+        only = refused[0].document()
+        place = msgspec.structs.asdict(only)
+        detail = place.pop("detail")
         return HttpProblem(
-            status,
-            "bad-event",
-            place.pop("detail"),
-            title="The event was refused",
-            **place,
-            refused=[refused[0].document()],
+            status, "bad-event", detail, title="The event was refused", **place, refused=[only]
         )
     return HttpProblem(
         status,
@@ -328,27 +358,26 @@ def _nothing_taken(decoded: DecodedEvents, *, is_numbered: bool) -> HttpProblem:
 
 
 def _answer(decoded: DecodedEvents, place: Appended, follows: int | None) -> Response:
-    document: dict[str, Any] = {
+    appended: dict[str, Any] = {
         "partition": place.partition,
         "offset": place.offset,
         "count": place.count,
         "stamp": place.stamp,
         "duplicate": place.duplicate,
+        "follows": follows,  # tells pipelining clients that their order is kept
     }
-    if follows is not None:
-        document["follows"] = follows  # tells pipelining clients that their order is kept
     if not decoded.refused:
-        return json_response(document)
-    document = {
-        "type": "urn:fieldfare:problem:some-events-refused",
-        "title": "Some events were refused",
-        "status": 207,
-        "detail": f"{decoded.count} events were accepted, {len(decoded.refused)} refused.",
-        **document,
-        "accepted": [
-            {"index": index, "position": f"{place.partition}-{place.offset}-{place_in_record}"}
+        return json_response(AppendedDocument(**appended))
+    document = PartlyAppendedDocument(
+        "urn:fieldfare:problem:some-events-refused",
+        "Some events were refused",
+        207,
+        f"{decoded.count} events were accepted, {len(decoded.refused)} refused.",
+        **appended,
+        accepted=[
+            AcceptedEventDocument(index, f"{place.partition}-{place.offset}-{place_in_record}")
             for place_in_record, index in enumerate(decoded.accepted)
         ],
-        "refused": [each.document() for each in decoded.refused],
-    }
+        refused=[each.document() for each in decoded.refused],
+    )
     return json_response(document, 207)

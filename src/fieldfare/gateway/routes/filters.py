@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,13 +14,20 @@ from fieldfare.filters import Filter, FilterError
 from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.expression import walk
 from fieldfare.filters.help import check, convert, explain, trace
-from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
+from fieldfare.filters.help.documents import (
+    CheckDocument,
+    ExplanationDocument,
+    TestedDocument,
+    check_document,
+    explanation_document,
+    trace_document,
+)
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.event_samples import SampleSize, newest_events
 from fieldfare.gateway.fair_limiter import FairExecutor, ThreadsClosed
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked, refuse_text
-from fieldfare.gateway.filter_warnings import FilterWarnings
+from fieldfare.gateway.filter_warnings import AttributeDocument, FilterWarnings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -39,9 +46,6 @@ is reported."""
 STEPS_MAX = 20_000_000
 """Maximum steps of all events of one request together, about ten seconds. A test with more is refused; a
 space's sample is cut off before it."""
-
-Document = dict[str, Any]
-
 
 Body = TypeVar("Body")
 
@@ -93,6 +97,21 @@ class ConvertBody(CheckBody, forbid_unknown_fields=True):
     """
 
     to: str = "sql"
+
+
+class AttributesDocument(msgspec.Struct):
+    attributes: Annotated[list[AttributeDocument], "The attributes."]
+    events: Annotated[int, "Number of events that were looked at."]
+
+
+class TestDocument(msgspec.Struct):
+    matched: Annotated[int, "Number of events that match."]
+    results: Annotated[list[TestedDocument], "Result of each event, in the order of the request."]
+
+
+class ConvertedDocument(msgspec.Struct):
+    filter: Annotated[str, "Text of the converted filter."]
+    dialect: Annotated[str, "Dialect of the converted filter: sql."]
 
 
 _check_body = msgspec.json.Decoder(CheckBody)
@@ -157,9 +176,9 @@ class FilterRoutes:
         """List the attributes of a space's newest events, for the names in filters."""
         key = self._subscriptions.check_space(request.path_params["space"])
         if self._subscriptions.encryption(key) is not None:
-            return json_response({"attributes": [], "events": 0})
+            return json_response(AttributesDocument([], 0))
         found, events = await self._threads.run(_owner(request), self._warnings.attributes, key)
-        return json_response({"attributes": found, "events": events})
+        return json_response(AttributesDocument(found, events))
 
     async def check_filter(self, request: Request) -> Response:
         return await self._answer(request, _check_body, lambda body, check: self._check(body))
@@ -168,7 +187,7 @@ class FilterRoutes:
         """Explain a filter, against a space's newest events, events sent along, or none."""
         caller = caller_of(request)
 
-        def explained(body: ExplainBody, check: Callable[[], None]) -> Document:
+        def explained(body: ExplainBody, check: Callable[[], None]) -> ExplanationDocument:
             return self._explain(body, caller, check)
 
         return await self._answer(request, _explain_body, explained)
@@ -183,7 +202,7 @@ class FilterRoutes:
         self,
         request: Request,
         decoder: msgspec.json.Decoder[Body],
-        work: Callable[[Body, Callable[[], None]], Document],
+        work: Callable[[Body, Callable[[], None]], msgspec.Struct],
     ) -> Response:
         """Respond with the document made from a body. All runs on a thread, even freeing large objects."""
         text = await self._bodies.read_json_text(request)
@@ -207,13 +226,13 @@ class FilterRoutes:
             raise ThreadsClosed
         return answered
 
-    def _check(self, body: CheckBody) -> Document:
+    def _check(self, body: CheckBody) -> CheckDocument:
         refused = refuse_text(body.filter, body.dialect, self._filter_max_bytes)
         if refused is not None:
             raise _refusal(refused)
         return check_document(check(body.filter, body.dialect))
 
-    def _explain(self, body: ExplainBody, caller: Caller, check: Callable[[], None]) -> Document:
+    def _explain(self, body: ExplainBody, caller: Caller, check: Callable[[], None]) -> ExplanationDocument:
         _check_events(body.events)
         space = None
         if body.space is not None:
@@ -234,27 +253,27 @@ class FilterRoutes:
             _check_steps(filter, WantedEvents(events, check))
         return explanation_document(explain(filter, None if events is None else WantedEvents(events, check)))
 
-    def _test(self, body: TestBody, check: Callable[[], None]) -> Document:
+    def _test(self, body: TestBody, check: Callable[[], None]) -> TestDocument:
         _check_events(body.events)
         filter = self._compiled(body)
         parts = sum(1 for _ in walk(filter.expression))
         traced = 0
-        results: list[Document] = []
+        results: list[TestedDocument] = []
         events = WantedEvents(body.events, check)
         for event, steps in zip(events, _check_steps(filter, events), strict=True):
             if traced < TRACED_PARTS_MAX and steps <= TRACED_STEPS_MAX:
                 results.append(trace_document(trace(filter, event)))
                 traced += parts
             else:
-                results.append({"matches": filter.matches(event)})
-        return {"matched": sum(result["matches"] for result in results), "results": results}
+                results.append(TestedDocument(filter.matches(event)))
+        return TestDocument(sum(result.matches for result in results), results)
 
-    def _convert(self, body: ConvertBody) -> Document:
+    def _convert(self, body: ConvertBody) -> ConvertedDocument:
         if body.to != "sql":
             raise HttpProblem(400, "bad-request", "The target dialect must be sql.", pointer="/to")
         filter = self._compiled(body)
         try:
-            return {"filter": convert(filter, body.to), "dialect": body.to}
+            return ConvertedDocument(convert(filter, body.to), body.to)
         except FilterError as error:
             first = error.problems[0]
             hint = first.hint or None

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import OF_SPACES, Caller, Right, caller_of
-from fieldfare.gateway.admission.keyring import Keyring, key_document
+from fieldfare.gateway.admission.keyring import KeyDocument, Keyring, Rights, SpaceOfKey, key_document
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
 
@@ -30,9 +30,19 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
         What the key is for, as a note to people.
     """
 
-    rights: Annotated[list[str], msgspec.Meta(min_length=1, max_length=len(Right))]
-    space: str | None = None
+    rights: Rights
+    space: SpaceOfKey = None
     note: Annotated[str, msgspec.Meta(max_length=NOTE_MAX_CHARS)] = ""
+
+
+class MadeKeyDocument(KeyDocument):
+    """A new API key, with the secret key."""
+
+    key: Annotated[str, "The secret key, to be sent as `Authorization: Bearer KEY`. Not shown again."]
+
+
+class KeysDocument(msgspec.Struct):
+    keys: Annotated[list[KeyDocument], "The keys."]
 
 
 _key_body = msgspec.json.Decoder(KeyBody)
@@ -52,7 +62,7 @@ class KeyRoutes:
     async def list_keys(self, request: Request) -> Response:
         """List the keys that the caller manages, without the secret keys themselves."""
         by = self._caller(request)
-        return json_response({"keys": list(map(key_document, self.keyring.listed(by)))})
+        return json_response(KeysDocument(list(map(key_document, self.keyring.listed(by)))))
 
     async def create_key(self, request: Request) -> Response:
         """Create a key; the response is the only place where it is ever shown."""
@@ -62,7 +72,8 @@ class KeyRoutes:
         _check_rights(by, body, rights)
         key, text = await self.keyring.create(by, body.space, rights, body.note, self.check_space)
         headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
-        return json_response({"key": text, **key_document(key)}, 201, headers)
+        document = MadeKeyDocument(text, **msgspec.structs.asdict(key_document(key)))
+        return json_response(document, 201, headers)
 
     async def revoke_key(self, request: Request) -> Response:
         """Revoke a key; from the response on it gives no access, and its streams have ended."""

@@ -6,8 +6,9 @@ import asyncio
 import time
 from dataclasses import dataclass
 from itertools import islice, starmap
-from typing import Any
+from typing import Annotated
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +18,7 @@ from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents
+from fieldfare.gateway.routes.events import AppendedDocument
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterOverloaded
@@ -29,6 +31,20 @@ _NO_HEADER = "\u26a0"
 """A character that no publisher's name can contain, as headers are Latin-1."""
 LISTED_MAX = 1_000
 """Maximum records in a list; it holds the oldest."""
+
+
+class QuarantinedDocument(Struct):
+    """A quarantined record."""
+
+    position: Annotated[str, "Position of the record: that of its first event."]
+    space: Annotated[str, "Name of the record's space."]
+    events: Annotated[int, "Number of its events, none of which was delivered."]
+    error: Annotated[str, "Why it could not be matched; contains no text of the events."]
+    set_aside_ms: Annotated[int, "Time at which it was set aside, in milliseconds since 1970."]
+
+
+class QuarantineDocument(Struct):
+    quarantine: Annotated[list[QuarantinedDocument], "The records, oldest first."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class QuarantineRoutes:
         def read() -> Response:
             found = starmap(self.quarantine.get, self.quarantine.places())
             own = (each for each in found if each is not None and self._may(caller, each))
-            return json_response({"quarantine": list(map(_document, islice(own, LISTED_MAX)))})
+            return json_response(QuarantineDocument(list(map(_document, islice(own, LISTED_MAX)))))
 
         return await asyncio.to_thread(read)
 
@@ -93,8 +109,15 @@ class QuarantineRoutes:
         if not made.duplicate:
             self.metrics.appended(record.count, len(record.payload))
         await asyncio.to_thread(self.quarantine.remove, *place)
-        document = {"partition": made.partition, "offset": made.offset, "count": made.count}
-        return json_response(document | {"stamp": made.stamp, "duplicate": made.duplicate})
+        return json_response(
+            AppendedDocument(
+                partition=made.partition,
+                offset=made.offset,
+                count=made.count,
+                stamp=made.stamp,
+                duplicate=made.duplicate,
+            )
+        )
 
     async def _append(self, record: NewRecord) -> Appended:
         """Append a record, if its space still advertises its events."""
@@ -113,12 +136,12 @@ class QuarantineRoutes:
         return next(iter(self.log.partitions[partition].read(offset, offset + 1)), None)
 
 
-def _document(record: QuarantinedRecord) -> dict[str, Any]:
-    return {
-        "position": str(Position(record.partition, record.offset, 0)),
-        "space": space_name(record.space),
-        "events": record.events,
+def _document(record: QuarantinedRecord) -> QuarantinedDocument:
+    return QuarantinedDocument(
+        position=str(Position(record.partition, record.offset, 0)),
+        space=space_name(record.space),
+        events=record.events,
         # Shortened: a caller that may list the record need not have the right to read its events.
-        "error": brief(record.error),
-        "set_aside_ms": record.set_aside_ms,
-    }
+        error=brief(record.error),
+        set_aside_ms=record.set_aside_ms,
+    )

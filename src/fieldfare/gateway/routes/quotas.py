@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -21,12 +21,57 @@ space."""
 
 _Quota = Annotated[float, msgspec.Meta(ge=0, le=QUOTA_MAX)] | None
 
-QuotasBody = msgspec.defstruct(
-    "QuotasBody", [(name, _Quota, None) for name in NAMES], forbid_unknown_fields=True
-)
-"""A space's quotas: null or a missing member means the default of all spaces; 0 means no limit."""
 
-_quotas_body: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(QuotasBody)
+class _Quotas(msgspec.Struct):
+    events_per_s: Annotated[_Quota, "Maximum events published per second, on average."] = None
+    bytes_per_s: Annotated[_Quota, "Maximum bytes of events published per second, on average."] = None
+    matching_ms_per_s: Annotated[
+        _Quota,
+        "Maximum milliseconds of processor time per second, on average, for matching the space's events.",
+    ] = None
+    changes_per_s: Annotated[
+        _Quota, "Maximum subscriptions created, changed or deleted per second, on average."
+    ] = None
+    delivered_bytes_per_s: Annotated[
+        _Quota, "Maximum bytes of messages sent to the space's readers per second, on average."
+    ] = None
+    subscriptions: Annotated[_Quota, "Maximum number of subscriptions."] = None
+    filter_cost: Annotated[
+        _Quota, "Maximum total cost of the filters, in predicates as /v1/filters:explain counts them."
+    ] = None
+    stored_event_bytes: Annotated[_Quota, "Maximum bytes of events in the log."] = None
+    stored_match_bytes: Annotated[_Quota, "Maximum bytes of matches on disk."] = None
+    connections: Annotated[_Quota, "Maximum number of open streams, WebSockets and pulls."] = None
+
+
+class QuotasBody(_Quotas, forbid_unknown_fields=True):
+    """Quotas of a space. A member that is null or missing: the default of all spaces; 0: no limit."""
+
+
+class OwnLimitsDocument(_Quotas, omit_defaults=True):
+    """The quotas that were set for this space; others are the defaults."""
+
+
+class UsedDocument(msgspec.Struct):
+    """Current usage, for the quotas that are totals."""
+
+    subscriptions: Annotated[int, "Number of subscriptions."]
+    filter_cost: Annotated[int, "Total cost of the filters, in predicates."]
+    stored_event_bytes: Annotated[int, "Bytes of events in the log."]
+    stored_match_bytes: Annotated[int, "Bytes of matches on disk."]
+    connections: Annotated[int, "Number of open streams, WebSockets and pulls."]
+
+
+class QuotasDocument(msgspec.Struct):
+    """A space's quotas and usage."""
+
+    space: Annotated[str, "Name of the space."]
+    limits: Annotated[QuotasBody, "The quotas that apply, defaults included; null: no limit."]
+    used: Annotated[UsedDocument, "Current usage, for the quotas that are totals."]
+    set: Annotated[OwnLimitsDocument, "The quotas that were set for this space; others are the defaults."]
+
+
+_quotas_body = msgspec.json.Decoder(QuotasBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +96,12 @@ class QuotaRoutes:
         )
         return json_response(self._document(space))
 
-    def _document(self, space: str) -> dict[str, Any]:
+    def _document(self, space: str) -> QuotasDocument:
         key = self.subscriptions.check_space(space)
         used = self.quotas.used(key)
-        return {
-            "space": space,
-            "limits": {name: self.quotas.limit(key, name) for name in NAMES},
-            "used": {name: getattr(used, name) for name in TOTALS},
-            "set": dict(self.quotas.is_set(key)),
-        }
+        return QuotasDocument(
+            space=space,
+            limits=QuotasBody(**{name: self.quotas.limit(key, name) for name in NAMES}),
+            used=UsedDocument(**{name: getattr(used, name) for name in TOTALS}),
+            set=OwnLimitsDocument(**self.quotas.is_set(key)),
+        )

@@ -13,19 +13,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.filters.encrypted import DIMENSIONS_MAX
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.delivery.replays import Replays
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.federation.service import Federation
-from fieldfare.gateway.filter_warnings import FilterWarnings
+from fieldfare.gateway.filter_warnings import FilterWarnings, NamedWarningDocument
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.publishing.encrypted import space_document
+from fieldfare.gateway.publishing.encrypted import Dimensions, SpaceDocument, space_document
 from fieldfare.gateway.push.pushes import Pushes
-from fieldfare.gateway.routes.backlogs import BacklogRoutes
+from fieldfare.gateway.routes.backlogs import BacklogRoutes, PageDocument
 from fieldfare.gateway.routes.criteria import query_criteria
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds, query_text, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
@@ -34,6 +33,7 @@ from fieldfare.gateway.subscription_store import (
     Outcome,
     PutRequest,
     SubscriptionBody,
+    SubscriptionDocument,
     subscription_document,
 )
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -47,18 +47,13 @@ CONFIGURED_BATCH_SIZE = 500
 
 
 class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Encryption of a new space, which takes encrypted events and filters only: see docs/encrypted-spaces.md.
+    """Encryption of a new space, which takes encrypted events and filters only.
 
-    Attributes
-    ----------
-    library
-        Name of the library of encrypted filters.
-    dimensions
-        Length of the vectors that events and filters are encrypted as; the key file gives it.
+    See docs/encrypted-spaces.md.
     """
 
-    library: Literal["aspe"]
-    dimensions: Annotated[int, msgspec.Meta(ge=1, le=DIMENSIONS_MAX)]
+    library: Annotated[Literal["aspe"], "Name of the library of encrypted filters."]
+    dimensions: Dimensions
 
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,6 +72,10 @@ class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
     encryption: EncryptionBody | None = None
 
 
+class SpacesDocument(msgspec.Struct):
+    spaces: Annotated[list[SpaceDocument], "The spaces."]
+
+
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     """One subscription, or a list of any items, each of which is validated separately.
 
@@ -92,6 +91,26 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     labels: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: list[Any] | None = None
     replace: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class BulkAnswerDocument(msgspec.Struct, omit_defaults=True):
+    """The result of a request with several subscriptions.
+
+    Attributes
+    ----------
+    warnings
+        What is probably not intended in the first filters of the request; missing if nothing.
+    """
+
+    created: Annotated[int, "Number of subscriptions that were created."]
+    replaced: Annotated[int, "Number of subscriptions that were replaced."]
+    unchanged: Annotated[int, "Number of subscriptions that existed with the same filter and settings."]
+    refused: Annotated[
+        list[Any],
+        msgspec.Meta(extra_json_schema={"items": {"$ref": "#/components/schemas/Refused"}}),
+        "The subscriptions that were refused.",
+    ]
+    warnings: list[NamedWarningDocument] | None = None
 
 
 _space_body = msgspec.json.Decoder(SpaceBody)
@@ -120,7 +139,7 @@ class SubscriptionRoutes:
     async def list_spaces(self, request: Request) -> Response:
         """List the spaces in which the caller has rights."""
         known = filter(caller_of(request).may_know, self.subscriptions.spaces())
-        return json_response({"spaces": [self._space_document(name) for name in known]})
+        return json_response(SpacesDocument([self._space_document(name) for name in known]))
 
     async def create_space(self, request: Request) -> Response:
         body = await self.bodies.read_json(request, _space_body)
@@ -130,7 +149,7 @@ class SubscriptionRoutes:
         document = space_document(body.name, encryption)
         return json_response(document, 201, {"Location": f"/v1/spaces/{body.name}"})
 
-    def _space_document(self, name: str) -> dict[str, Any]:
+    def _space_document(self, name: str) -> SpaceDocument:
         return space_document(name, self.subscriptions.encryption(self.subscriptions.check_space(name)))
 
     async def delete_space(self, request: Request) -> Response:
@@ -192,29 +211,28 @@ class SubscriptionRoutes:
         document = await self._warned(subscription)
         return json_response(document, 201 if outcome is Outcome.CREATED else 200, headers)
 
-    async def _warned(self, subscription: Subscription) -> dict[str, Any]:
+    async def _warned(self, subscription: Subscription) -> SubscriptionDocument:
         """Return the document of a subscription that was just stored, with warnings about its filter."""
         warnings = self.warnings.at_once(subscription)
         if warnings is None:
             warnings = await asyncio.to_thread(self.warnings.of, subscription)
-        sites = {} if self.federation is None else self.federation.counts_at(subscription.revision)
-        return {
-            **subscription_document(subscription),
-            **({"sites": sites} if sites else {}),
-            **({"warnings": warnings} if warnings else {}),
-        }
+        document = subscription_document(subscription)
+        document.warnings = warnings or None
+        if self.federation is not None:
+            document.sites = self.federation.counts_at(subscription.revision) or None
+        return document
 
     def _bulk_response(self, put: PutRequest) -> Response:
         warnings = self.warnings.of_bulk([subscription for subscription, _ in put.stored])
         counts = Counter(outcome for _, outcome in put.stored)
         return json_response(
-            {
-                "created": counts[Outcome.CREATED],
-                "replaced": counts[Outcome.REPLACED],
-                "unchanged": counts[Outcome.UNCHANGED],
-                "refused": [each for _, each in sorted(put.refused, key=itemgetter(0))],
-                **({"warnings": warnings} if warnings else {}),
-            }
+            BulkAnswerDocument(
+                created=counts[Outcome.CREATED],
+                replaced=counts[Outcome.REPLACED],
+                unchanged=counts[Outcome.UNCHANGED],
+                refused=[each for _, each in sorted(put.refused, key=itemgetter(0))],
+                warnings=warnings or None,
+            )
         )
 
     def _read(self, text: bytes) -> PutRequest:
@@ -257,31 +275,24 @@ class SubscriptionRoutes:
 
         def read() -> Response:
             page, last = self.subscriptions.page(key, after, limit, criteria)
-            return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
+            return json_response(PageDocument(list(map(subscription_document, page)), last))
 
         return await asyncio.to_thread(read)
 
     async def get_subscription(self, request: Request) -> Response:
         wait_s = query_seconds(request, "sites_wait_s", None, SITES_WAIT_MAX_S)
         found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
-        document = dict(subscription_document(found))
+        document = subscription_document(found)
         if self.federation is not None:
             waited = self.federation.wait_for_counting(found.revision, wait_s or 0.0)
             sites = await (waited if wait_s is None else unless_gone(request, waited))
-            document |= {"sites": sites} if sites else {}
-        given_up = self.metrics.given_up_by.get(found.number)
-        if given_up:
-            document["given_up_events"] = given_up
+            document.sites = sites or None
+        document.given_up_events = self.metrics.given_up_by.get(found.number) or None
         unused_s = self.unused.unused_s(found.number)
-        if unused_s is not None:
-            document["unused_s"] = round(unused_s)
+        document.unused_s = None if unused_s is None else round(unused_s)
         if found.start is not None:
-            replay = await asyncio.to_thread(self.replays.state, found)
-            if replay is not None:
-                document["past"] = replay
-        pushed = self.pushes.document(found)
-        if pushed is not None:
-            document["push"] = pushed
+            document.past = await asyncio.to_thread(self.replays.state, found)
+        document.push = self.pushes.document(found)
         return json_response(document)
 
     async def delete_subscription(self, request: Request) -> Response:

@@ -29,6 +29,11 @@ class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
     valid_s: Annotated[float, msgspec.Meta(gt=0, le=VALID_MAX_S)] = 60.0
 
 
+class TicketDocument(msgspec.Struct):
+    ticket: Annotated[str, "The ticket, which is shown only here."]
+    valid_s: Annotated[float, "Seconds for which streams may be opened with it."]
+
+
 _ticket_body = msgspec.json.Decoder(TicketBody)
 
 
@@ -49,4 +54,4 @@ class TicketRoutes:
         paths = frozenset((f"{path}/stream", path + SOCKET))
         ticket = self.tickets.issue(caller_of(request), subscription, paths, body.valid_s)
         headers = {"Cache-Control": "no-store"}
-        return json_response({"ticket": ticket, "valid_s": body.valid_s}, 201, headers)
+        return json_response(TicketDocument(ticket, body.valid_s), 201, headers)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.routes.requests import json_response, query_seconds, query_text, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.tracing import TRACES_MAX, TooManyTraces, Tracer
+from fieldfare.gateway.tracing import TRACES_MAX, TooManyTraces, TracedDocument, Tracer
 
 TRACE_S = 5.0
 TRACE_MAX_S = 60.0
 """Default and maximum duration of a trace, in seconds."""
+
+
+class TraceDocument(Struct):
+    seconds: Annotated[float, "How long records were traced."]
+    records: Annotated[list[TracedDocument], "The records, in the order of the log."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +43,4 @@ class TraceRoutes:
         except TooManyTraces:
             detail = f"{TRACES_MAX} traces are under way, the maximum: try again later."
             raise self.load.overloaded("traces", detail) from None
-        return json_response({"seconds": seconds, "records": records})
+        return json_response(TraceDocument(seconds, records))

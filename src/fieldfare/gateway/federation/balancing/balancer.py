@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from fieldfare.balancing.advice import Advice, Peer, joint_target
 from fieldfare.balancing.load import Load, Metrics, metrics_of
@@ -15,8 +14,15 @@ from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.balancing.edge_runner import EdgeRunner, balancing_settings, window_s
 from fieldfare.gateway.federation.balancing.meter import LoadMeter
 from fieldfare.gateway.federation.balancing.planning import Planner, View
-from fieldfare.gateway.federation.balancing.rows import shown
+from fieldfare.gateway.federation.balancing.rows import load_document
 from fieldfare.gateway.federation.balancing.window import Window
+from fieldfare.gateway.federation.documents import (
+    ActionDocument,
+    AdviceDocument,
+    BalancingDocument,
+    BalancingMoveDocument,
+    LoadsDocument,
+)
 from fieldfare.gateway.federation.moving.book import Key, MoveParts
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.metrics import BalancingMetrics
@@ -83,7 +89,7 @@ class Balancer:
 
     # For operators
 
-    async def document(self, *, is_drain: bool) -> dict[str, Any]:
+    async def document(self, *, is_drain: bool) -> AdviceDocument:
         """Return what this broker sees, and what it would do: about its load, or to be drained."""
         view = await self._view()
         peers = self.edge.peers(view.load, is_drain=is_drain)
@@ -94,21 +100,21 @@ class Balancer:
             self._name,
             *(name for name, each in peers.items() if each.state is not State.NOT_AVAILABLE),
         }
-        return {
-            "broker": self._name,
-            "automatic": self.edge.document(),
-            "brokers": [
-                shown(row, age_s, self.edge.settings.stale_s) | {"counts": row.name in counted}
+        return AdviceDocument(
+            broker=self._name,
+            automatic=self.edge.document(),
+            brokers=[
+                load_document(row, age_s, self.edge.settings.stale_s, counts=row.name in counted)
                 for row, age_s in rows
             ],
-            "target": _metrics(joint_target(view.load, peers.values())),
-            "pinned": view.pinned,
-            "resting": len(self._resting()),
-            "actions": [_action(each) | {"waits_s": self._waits_s(each)} for each in actions],
-            "moves": [_move(subscription, to) for subscription, to in moves],
-        }
+            target=_metrics(joint_target(view.load, peers.values())),
+            pinned=view.pinned,
+            resting=len(self._resting()),
+            actions=[_action(each, self._waits_s(each)) for each in actions],
+            moves=[_move(subscription, to) for subscription, to in moves],
+        )
 
-    async def begin(self, *, is_drain: bool) -> dict[str, Any]:
+    async def begin(self, *, is_drain: bool) -> BalancingDocument:
         """Begin the moves that `document` shows; those that cannot be begun are named."""
         view = await self._view()
         peers = self.edge.peers(view.load, is_drain=is_drain)
@@ -121,11 +127,11 @@ class Balancer:
                 await self._moves.begin(subscription, to)
                 begun.append(_move(subscription, to))
             except HttpProblem as problem:
-                refused.append(_move(subscription, to) | {"detail": problem.detail})
+                refused.append(_move(subscription, to, problem.detail))
                 if problem.status == 429:
                     break
         left = len(moves) - len(begun) - len(refused)
-        return {"begun": begun, "refused": refused, "left": left, "moving": self._moves.counts()}
+        return BalancingDocument(begun, refused, left, self._moves.counts())
 
     async def _view(self) -> View:
         load, window = await asyncio.to_thread(self._measure, self.edge.since_s)
@@ -149,28 +155,25 @@ class Balancer:
         return await asyncio.to_thread(self._planner.advised, *given)
 
 
-def _action(advice: Advice) -> dict[str, Any]:
+def _action(advice: Advice, waits_s: float) -> ActionDocument:
     action, plan = advice.action, advice.plan
-    found: dict[str, Any] = {
-        "to": action.broker,
-        "metric": action.metric.value,
-        "overloaded": None if action.overloaded is None else action.overloaded.value,
-        "difference": round(float(action.difference), 4),
-        "is_better": plan is not None,
-    }
-    if plan is not None:
-        for name, load in (("here", plan.mine), ("there", plan.theirs)):
-            found[name] = _metrics(metrics_of(load))
-    return found
+    return ActionDocument(
+        to=action.broker,
+        metric=action.metric.value,
+        overloaded=None if action.overloaded is None else action.overloaded.value,
+        difference=round(float(action.difference), 4),
+        is_better=plan is not None,
+        here=None if plan is None else _metrics(metrics_of(plan.mine)),
+        there=None if plan is None else _metrics(metrics_of(plan.theirs)),
+        waits_s=waits_s,
+    )
 
 
-def _metrics(metrics: Metrics) -> dict[str, float]:
-    return {
-        "input": round(metrics.input_ratio, 4),
-        "output": round(metrics.output_ratio, 4),
-        "delay_ms": round(1000 * metrics.matching_s, 4),
-    }
+def _metrics(metrics: Metrics) -> LoadsDocument:
+    return LoadsDocument(
+        round(metrics.input_ratio, 4), round(metrics.output_ratio, 4), round(1000 * metrics.matching_s, 4)
+    )
 
 
-def _move(subscription: Subscription, to: str) -> dict[str, Any]:
-    return {"space": space_name(subscription.space), "id": subscription.id, "to": to}
+def _move(subscription: Subscription, to: str, detail: str | None = None) -> BalancingMoveDocument:
+    return BalancingMoveDocument(space_name(subscription.space), subscription.id, to, detail)

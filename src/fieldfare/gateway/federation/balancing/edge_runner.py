@@ -48,6 +48,7 @@ from fieldfare.gateway.federation.balance_board import BalanceBoard
 from fieldfare.gateway.federation.balancing.planning import Planner
 from fieldfare.gateway.federation.balancing.rows import peer_of, row_of
 from fieldfare.gateway.federation.balancing.window import WINDOW_S, Window
+from fieldfare.gateway.federation.documents import AutomaticDocument
 from fieldfare.gateway.federation.moving.book import Key
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.wire import Letter, LoadRow
@@ -207,10 +208,10 @@ class EdgeRunner:
         now_s = self._clock()
         return {key for key, until_s in self._resting.items() if until_s > now_s}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> AutomaticDocument:
         """Return whether this broker balances by itself, and what it did last."""
         last = None if self._last is None else self._last | {"age_s": round(self._clock() - self._last_s, 1)}
-        return {"is_automatic": self.is_automatic, "state": self.state.value, "last": last}
+        return AutomaticDocument(self.is_automatic, self.state.value, last)
 
     @staticmethod
     def _clock() -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fieldfare.balancing.advice import Peer
 from fieldfare.balancing.claims import believed, state_of
 from fieldfare.balancing.load import Load, MatchingCost
 from fieldfare.balancing.messages import State
 from fieldfare.balancing.settings import BalancingSettings
+from fieldfare.gateway.federation.documents import LoadDocument
 from fieldfare.gateway.federation.wire import LoadRow
 
 
@@ -55,21 +54,22 @@ def peer_of(row: LoadRow, mine: Load, settings: BalancingSettings) -> Peer:
     return Peer(theirs, state_of(theirs, State(row.state), settings))
 
 
-def shown(row: LoadRow, age_s: float, stale_s: float) -> dict[str, Any]:
+def load_document(row: LoadRow, age_s: float, stale_s: float, *, counts: bool) -> LoadDocument:
     """Return a row for operators; the state of one that is older than `stale_s` is unknown."""
     load = load_of(row)
-    return {
-        "name": row.name,
-        "state": row.state if age_s < stale_s else "unknown",
-        "is_automatic": row.is_automatic,
-        "input": round(float(load.input_ratio), 4),
-        "output": round(float(load.output_ratio), 4),
-        "delay_ms": round(1000 * row.matching_s, 4),
-        "cpu": round(row.cpu, 3),
-        "memory": round(row.memory, 3),
-        "queue_s": round(row.queue_s, 3),
-        "subscriptions": row.subscriptions,
-        "events_per_s": round(row.input_per_s, 1),
-        "deliveries_per_s": round(row.deliveries_per_s, 1),
-        "age_s": round(age_s, 1),
-    }
+    return LoadDocument(
+        name=row.name,
+        state=row.state if age_s < stale_s else "unknown",
+        is_automatic=row.is_automatic,
+        input=round(float(load.input_ratio), 4),
+        output=round(float(load.output_ratio), 4),
+        delay_ms=round(1000 * row.matching_s, 4),
+        cpu=round(row.cpu, 3),
+        memory=round(row.memory, 3),
+        queue_s=round(row.queue_s, 3),
+        subscriptions=row.subscriptions,
+        events_per_s=round(row.input_per_s, 1),
+        deliveries_per_s=round(row.deliveries_per_s, 1),
+        age_s=round(age_s, 1),
+        counts=counts,
+    )

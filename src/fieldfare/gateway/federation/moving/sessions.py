@@ -8,9 +8,9 @@ import hmac
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from fieldfare.gateway.admission.callers import Caller, Right
+from fieldfare.gateway.federation.documents import SubscriptionMoveDocument
 from fieldfare.gateway.federation.inbox import Inbox
 from fieldfare.gateway.federation.moving.arriving import Arriving
 from fieldfare.gateway.federation.moving.book import Book, Key, MoveParts
@@ -142,7 +142,7 @@ class Moves:
 
     # For operators
 
-    async def begin(self, subscription: Subscription, to: str) -> dict[str, Any]:
+    async def begin(self, subscription: Subscription, to: str) -> SubscriptionMoveDocument:
         """Begin to move a subscription to another broker; return its state, or raise a problem."""
         clusters = self._parts.clusters
         if self._routing != DDBR:
@@ -163,13 +163,13 @@ class Moves:
         assert found is not None
         return found
 
-    def state(self, space: str, id: str) -> dict[str, Any] | None:
+    def state(self, space: str, id: str) -> SubscriptionMoveDocument | None:
         """Return the state of a subscription's move as clients see it; None if it has not moved."""
         move, reason = self._book.moves.get((space, id)), self._leaving.reasons.get((space, id))
         if move is None or move.state == "here":
-            return None if reason is None else {"state": "refused", "reason": reason}
+            return None if reason is None else SubscriptionMoveDocument("refused", reason=reason)
         reason = self._book.retries.reason(move.session) or reason
-        return {"state": move.state, "broker": move.peer, **({"reason": reason} if reason else {})}
+        return SubscriptionMoveDocument(move.state, move.peer, reason or None)
 
     def call_on_step(self, stepped: Callable[[Move | None, Move | None], None]) -> None:
         """Call a function after each step with the move before and after it; None: there is none."""

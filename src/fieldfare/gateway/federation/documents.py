@@ -1,0 +1,246 @@
+"""The documents of the routes about links, brokers and moves, for operators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class LinkDocument(Struct):
+    peer: Annotated[str, "The neighbour's name."]
+    url: Annotated[str, "The URL of the neighbour."]
+    cluster: Annotated[str | None, "The cluster of the link, if it has one."]
+    is_up: Annotated[bool, "Whether the last requests were answered."]
+    trouble: Annotated[str | None, "Why the last request failed."]
+    outbox_entries: Annotated[int, "Entries that the neighbour has not acknowledged."]
+    outbox_bytes: Annotated[int, "Bytes of these entries."]
+    unacknowledged: Annotated[int, "Those of the entries that were sent."]
+    received_to: Annotated[int, "The number of the last entry received from the neighbour."]
+    sent_requests: Annotated[int, "Requests answered since the gateway's start."]
+    sent_entries: Annotated[int, "Entries acknowledged since the gateway's start."]
+    sent_bytes: Annotated[int, "Bytes of these requests, compressed."]
+    withheld_events: Annotated[int, "Events of these entries that the link's filter has kept back."]
+
+
+class BrokerDocument(Struct, omit_defaults=True):
+    """A broker; of itself and of a relay, a broker shows only some members.
+
+    Attributes
+    ----------
+    held_back_filters
+        Filters here that can match nothing of that, and are not sent to it, as counted last; None: not
+        counted yet.
+    """
+
+    name: Annotated[str, "Name of the broker."]
+    links: Annotated[list[str], "The neighbours to which its links are up."]
+    is_removed: Annotated[bool, "Whether it was removed for good."]
+    is_leaving: Annotated[bool, "Whether it says that it is leaving."]
+    is_relay: Annotated[bool, "Whether it only passes entries on."]
+    next_hop: Annotated[str | None, "The neighbour on the shortest path to it."]
+    cluster: Annotated[str | UnsetType | None, "The cluster shared with it, if it has one."] = UNSET
+    advertised: Annotated[
+        dict[str, str] | None, "What it publishes: a filter by space; other spaces publish everything."
+    ] = None
+    held_back_filters: int | UnsetType | None = UNSET
+    filters: Annotated[int | None, "Filters of its subscribers that are known here."] = None
+    destination: Annotated[int | UnsetType | None, "The number of its matches."] = UNSET
+    events_sent: Annotated[int | None, "Entries with events of this broker for it."] = None
+    events_received: Annotated[
+        int | None, "Entries with events of its that are in the log here, without a gap."
+    ] = None
+    told_revision: Annotated[int | None, "The revision up to which it was sent changes of filters."] = None
+    counts_through: Annotated[
+        int | None,
+        "Subscriptions here with a revision of at most this count for all its later events.",
+    ] = None
+    missing_entries: Annotated[
+        int | None, "Entries with events of its that have not come, while later ones have."
+    ] = None
+    waits_for_filters: Annotated[
+        bool | None, "Whether a change of its filters waits here for an earlier one."
+    ] = None
+    sent_twice: Annotated[int | None, "Entries that it has sent twice, and that were not appended again."] = (
+        None
+    )
+
+
+class RelayDocument(Struct):
+    broker: Annotated[str, "The name of this broker."]
+    routing: Annotated[str, "The routing protocol: ddbr, fbr or merc."]
+    state: Annotated[str, "Whether it leaves: staying, closing, withdrawn, left; or relay."]
+    clusters: Annotated[list[str], "The clusters of this broker; none with the protocol ddbr."]
+    links: Annotated[list[LinkDocument], "The links to neighbours."]
+    brokers: Annotated[list[BrokerDocument], "All brokers that this one knows, itself included."]
+    without_path: Annotated[int, "Entries whose destinations cannot be reached at present."]
+
+
+class BrokersDocument(RelayDocument):
+    """The state of a broker.
+
+    Attributes
+    ----------
+    not_kept_entries
+        Entries of which no copy was kept since the gateway's start, because the copies have 1 GiB.
+    dropped_events
+        Events of others that were not valid, were kept back by a filter, or had no space here.
+    """
+
+    kept_entries: Annotated[int, "Entries of this broker that their destinations have not confirmed."]
+    kept_bytes: Annotated[int, "Bytes of these entries."]
+    not_kept_entries: int
+    inbox_bytes: Annotated[int, "Bytes of received entries that are not processed yet."]
+    dropped_events: int
+    refused_filters: Annotated[int, "Filters of others that were refused."]
+    failed_moves: Annotated[int, "Messages about moves that could not be processed, and are tried again."]
+    forwarded_to: Annotated[list[int], "The offsets up to which records are forwarded, by partition."]
+    moves: Annotated[dict[str, int], "Number of subscriptions that are moving or have moved, by state."]
+
+
+class SubscriptionMoveDocument(Struct, omit_defaults=True):
+    """How far a subscription's move is.
+
+    Attributes
+    ----------
+    state
+        `offered`, `cancelled`, `ending`, `ended`, `moved` where it leaves; `arriving`, `accepted`,
+        `counting`, `ready` where it arrives; `refused`: it has stayed.
+    """
+
+    state: str
+    broker: Annotated[str | None, "The other broker."] = None
+    reason: Annotated[str | None, "Why it has stayed the last time."] = None
+
+
+class DepartureDocument(Struct):
+    """Whether a broker leaves, and what it waits for.
+
+    Attributes
+    ----------
+    state
+        `staying`; `closing`: it takes nothing new; `withdrawn`: others are told that it has no filters;
+        `left`: all others refuse it.
+    """
+
+    broker: Annotated[str, "The name of this broker."]
+    state: str
+    waits_for: Annotated[dict[str, int], "What must be done here first, by kind; only numbers above 0."]
+    sites: Annotated[list[str], "The brokers that have not heard or confirmed everything."]
+    untold: Annotated[list[str], "The neighbours that do not know yet that it has left."]
+
+
+class AdvertisementDocument(Struct):
+    """The events that are published in a space at this site.
+
+    Attributes
+    ----------
+    filter
+        The filter that all events match which are published here; None: all events.
+    is_pending
+        Whether events that only this advertisement allows, not an earlier one, are still refused.
+    sites
+        By other broker, whether it has sent the filters that this advertisement needs.
+    """
+
+    space: Annotated[str, "Name of the space."]
+    filter: str | None
+    dialect: Annotated[str, "The filter's dialect."]
+    is_pending: bool
+    sites: dict[str, bool]
+
+
+class LoadDocument(Struct):
+    """The load of a broker.
+
+    Attributes
+    ----------
+    state
+        `OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately.
+    counts
+        Whether plans count with it: heard of lately, reachable, with room, and true to what it claims.
+    """
+
+    name: Annotated[str, "The broker."]
+    state: str
+    is_automatic: Annotated[bool, "Whether it balances by itself with others that do."]
+    input: Annotated[float, "Share of the events that its pipeline can match: rate x matching time."]
+    output: Annotated[float, "Share of its output bandwidth that its subscriptions' matches take."]
+    delay_ms: Annotated[float, "Mean matching time of an event."]
+    cpu: Annotated[float, "Share of the processors that its machine uses."]
+    memory: Annotated[float, "Share of the memory that its machine uses."]
+    queue_s: Annotated[float, "Age of the oldest event that is not matched yet."]
+    subscriptions: Annotated[int, "Number of its subscriptions."]
+    events_per_s: Annotated[float, "Events that it matches."]
+    deliveries_per_s: Annotated[float, "Matches of its subscriptions."]
+    age_s: Annotated[float, "Seconds since it was heard of."]
+    counts: bool
+
+
+class LoadsDocument(Struct):
+    """The loads of brokers; each metric is the mean weighted by capacity."""
+
+    input: Annotated[float, "Share of the events that can be matched."]
+    output: Annotated[float, "Share of the output bandwidth."]
+    delay_ms: Annotated[float, "Mean matching time of an event."]
+
+
+class BalancingMoveDocument(Struct, omit_defaults=True):
+    space: Annotated[str, "Its space."]
+    id: Annotated[str, "The subscription."]
+    to: Annotated[str, "The broker."]
+    detail: Annotated[str | None, "Why it cannot move."] = None
+
+
+class ActionDocument(Struct, omit_defaults=True, kw_only=True):
+    """A broker and a metric, and what moving changes."""
+
+    to: Annotated[str, "The broker that takes load."]
+    metric: Annotated[str, "The metric that differs."]
+    overloaded: Annotated[str | None, "The metric in which this broker is overloaded, if it is."]
+    difference: Annotated[float, "The difference between both brokers."]
+    is_better: Annotated[bool, "Whether there are subscriptions whose moves lessen it."]
+    here: Annotated[LoadsDocument | None, "The estimated load of this broker afterwards."] = None
+    there: Annotated[LoadsDocument | None, "The estimated load of the other afterwards."] = None
+    waits_s: Annotated[float, "Seconds that the difference must still last before the broker acts."]
+
+
+class AutomaticDocument(Struct):
+    """Whether a broker balances by itself, and what it did last."""
+
+    is_automatic: Annotated[bool, "Whether it does."]
+    state: Annotated[str, "The state of this broker."]
+    last: Annotated[dict[str, Any] | None, "Its last decision, and the decision's age; null without any."]
+
+
+class AdviceDocument(Struct):
+    """The loads of brokers, and what this broker would do about its own.
+
+    Attributes
+    ----------
+    target
+        What each broker that counts is to have: the mean of `input`, `output` and `delay_ms`, weighted by
+        capacity.
+    resting
+        Number of those that stay for now: they have just come, or could not move.
+    """
+
+    broker: Annotated[str, "The name of this broker."]
+    automatic: Annotated[
+        AutomaticDocument, "Whether this broker balances by itself, its state, and its last decision."
+    ]
+    brokers: Annotated[list[LoadDocument], "The loads of all brokers that were heard of."]
+    target: LoadsDocument
+    pinned: Annotated[int, "Number of subscriptions that stay in any case."]
+    resting: int
+    actions: Annotated[
+        list[ActionDocument], "The broker-action list, with the estimated loads of both brokers afterwards."
+    ]
+    moves: Annotated[list[BalancingMoveDocument], "The subscriptions that would move."]
+
+
+class BalancingDocument(Struct):
+    begun: Annotated[list[BalancingMoveDocument], "The subscriptions that move now."]
+    refused: Annotated[list[BalancingMoveDocument], "Those that cannot, with a `detail`."]
+    left: Annotated[int, "Number of those that follow with another request."]
+    moving: Annotated[dict[str, int], "Number of moves in each state."]
