@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doses import SHARE
 from xdist.scheduler import LoadScopeScheduling
+
+from doses import SHARE
 
 TOGETHER = {
     "faults": ("tests/faults/",),

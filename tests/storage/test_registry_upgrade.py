@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from doses import SHARE
 from test_registry import put
 
+from doses import SHARE
 from fieldfare.model import Cursor, Position
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.checksums import checksum
