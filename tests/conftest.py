@@ -8,11 +8,14 @@ session or a table do, too. Whole services come in two chains: more at once woul
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from doses import SHARE
 
 TOGETHER = {
     "faults": ("tests/faults/",),
@@ -45,6 +48,27 @@ LONGEST = ("faults", "services", "kafka", "session", "tests/runtimes/test_cluste
 """What takes longest, and so begins first: begun last, it would leave the other workers idle."""
 for named in {*itertools.chain(*TOGETHER.values()), *LONGEST} - {*TOGETHER, "kafka"}:
     assert (Path(__file__).parents[1] / named).exists(), f"{named} has another name now"
+
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_KIB = 4 << 20
+"""So much must be free in memory: in a small dose the files of all tests take a tenth of it."""
+
+
+def has_room_in_memory() -> bool:
+    """Whether files can be in memory, programs among them."""
+    try:
+        found = os.statvfs(IN_MEMORY)
+        said = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = min(found.f_bavail * found.f_frsize >> 10, int(said["MemAvailable"].split()[0]))
+    except (OSError, KeyError):
+        return False
+    return free >= ROOM_KIB and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(IN_MEMORY, 7)
+
+
+# Thousands of tests would wait for a disk at each transaction. With all examples, they are on a disk.
+if SHARE < 1 and has_room_in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
 class Chains(LoadScopeScheduling):

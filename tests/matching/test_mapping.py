@@ -6,7 +6,9 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +27,13 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved() -> Iterator[Path]:
+    """A part on a disk: the pages of a file in memory would count as its readers' own."""
     paths, predicates, count = range_columns(20_000, 1)
-    path = tmp_path_factory.mktemp("parts") / "large.part"
-    build_part_from_columns(paths, predicates, np.arange(count)).save(path)
-    return path
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "large.part"
+        build_part_from_columns(paths, predicates, np.arange(count)).save(path)
+        yield path
 
 
 def _resident_pages(array: np.ndarray[tuple[int], np.dtype[np.uint8]], path: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_registry import put
 
+from doses import SHARE
 from fieldfare.model import Cursor, Position
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.checksums import checksum
@@ -192,23 +193,43 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(36))
+def steps_from(name: str) -> list[int]:
+    """How many statements each step of an upgrade from a format has."""
+    first = [*OLDER].index(name) + 1
+    return [len(getattr(tables, f"_FROM_{format}")) for format in range(first, tables.FORMAT)]
+
+
+def moments(name: str) -> range:
+    """After how many statements an upgrade is killed.
+
+    Behind its first step it does what the upgrade from the next format does, which is killed there by itself:
+    in a small dose only the longest upgrade is killed behind its first step, too.
+    """
+    is_whole = SHARE >= 1 or name == "first"
+    return range(sum(steps_from(name)) + 1 if is_whole else steps_from(name)[0] + 1)
+
+
+@pytest.mark.parametrize(
+    ("old_registry", "format", "statements"),
+    [
+        pytest.param(OLDER[name], format, statements, id=f"{name}-{statements}")
+        for format, name in enumerate(OLDER, 1)
+        for statements in moments(name)
+    ],
+    indirect=["old_registry"],
+)
 def test_an_upgrade_can_be_killed_between_any_two_steps(
-    old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
+    old_registry: str, run_program: Callable[[str], tuple[int, str]], format: int, statements: int
 ) -> None:
     status, _ = run_program(f"""if True:
         import os
         from fieldfare.storage import open_registry
         from fieldfare.storage.sql import tables
-        tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
-        tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
-        tables._FROM_4 = tables._FROM_4[:max(0, {steps} - 16)]
-        tables._FROM_5 = tables._FROM_5[:max(0, {steps} - 17)]
-        tables._FROM_6 = tables._FROM_6[:max(0, {steps} - 18)]
-        tables._FROM_7 = tables._FROM_7[:max(0, {steps} - 24)]
-        tables._FROM_8 = tables._FROM_8[:max(0, {steps} - 26)]
-        tables._FROM_9 = tables._FROM_9[:max(0, {steps} - 29)]
-        tables._FROM_10 = tables._FROM_10[:max(0, {steps} - 30)]
+        left = {statements}
+        for name in [f"_FROM_{{format}}" for format in range({format}, tables.FORMAT)]:
+            step = getattr(tables, name)
+            setattr(tables, name, step[:left])
+            left -= min(left, len(step))
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
