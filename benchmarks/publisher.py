@@ -40,11 +40,11 @@ from functools import partial
 from statistics import mean, median
 from typing import Any
 
-from delayed import delayed
 from senders import EVENT, FieldfareSender, KafkaSender, PlainLoopSender, Sender
 
 from fieldfare import BatchSettings
 from fieldfare.client import AutoBatching, BatchPolicy
+from fieldfare_lab.delayed_link import delayed
 from fieldfare_lab.kafka_broker import KafkaBroker, find_free_port, why_no_broker
 
 STATIC = {
