@@ -40,11 +40,11 @@ class Sender(Protocol):
 
 
 class FieldfareSender:
-    """The client's publisher, with fixed settings or auto (None)."""
+    """The client's publisher with a policy, which is made for it: a tuner begins without any knowledge."""
 
-    def __init__(self, url: str, batch: BatchPolicy | None) -> None:
+    def __init__(self, url: str, make_policy: Callable[[], BatchPolicy]) -> None:
         self._client = Client(url)
-        self._publisher = self._client.publisher("auto" if batch is None else batch)
+        self._publisher = self._client.publisher(make_policy())
 
     def send(self, done: Done | None = None) -> None:
         future = self._publisher.publish(EVENT)

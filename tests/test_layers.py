@@ -32,11 +32,11 @@ LAYERS = {
     "balancing": "effects",
     "routing": "",
     "pipeline": "arrow_events filters forwarding matching model partitioning",
-    "publishing": "",
+    "publishing": "effects",
     "delivery": "effects model",
     # What touches disks, networks and clocks.
     "storage": "arrow_events elasticity files matching model pipeline",
-    "client": "encodings filters model publishing",
+    "client": "effects encodings filters model publishing",
     "gateway": (
         "arrow_events balancing delivery effects encodings files filters free_memory model routing"
         " runtimes.machines runtimes.process storage units"

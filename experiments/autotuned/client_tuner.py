@@ -10,8 +10,7 @@ while this thread polls.
 from __future__ import annotations
 
 from fieldfare.effects import Ask, Effect
-from fieldfare.publishing.requests import RequestOutcome, RequestTuner
-from fieldfare_lab.publishing.machine import (
+from fieldfare.publishing.machine import (
     BatchAssigned,
     Message,
     Poll,
@@ -20,6 +19,7 @@ from fieldfare_lab.publishing.machine import (
     Setting,
     TransferCompleted,
 )
+from fieldfare.publishing.requests import RequestOutcome, RequestTuner
 
 
 class ClientPublisher:

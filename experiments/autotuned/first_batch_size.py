@@ -8,7 +8,8 @@ from typing import Any
 import altair as alt
 from support import DURATION_S, OURS, PAPER, as_data, keep, run_load, write_picture
 
-from fieldfare_lab.publishing import AutotunedKnobs, AutotunedPublisher, WindowedPublisher
+from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher
+from fieldfare.publishing.windowed import WindowedPublisher
 from fieldfare_lab.simulation.publishing import poisson_times, simulate
 
 FIRST = (1, 5, 10, 20, 50)

@@ -12,13 +12,10 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, DURATION_S, FIXED, OURS, PAPER, as_data, keep, run_load, write_picture
 
-from fieldfare_lab.publishing import (
-    AutotunedPublisher,
-    FixedPublisher,
-    PublishingMachine,
-    WindowedKnobs,
-    WindowedPublisher,
-)
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedKnobs, WindowedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import SystemModel
 
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)

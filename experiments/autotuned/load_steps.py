@@ -12,7 +12,9 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, OURS, PAPER, TUNERS, as_data, summarise, write_picture, write_table
 
-from fieldfare_lab.publishing import AutotunedPublisher, PublishingMachine, WindowedPublisher
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedPublisher
 from fieldfare_lab.simulation.publishing import Run, profile_times, simulate
 
 PROFILE = [(0, 100, 1.75), (100, 300, 55.0), (300, 500, 17.5), (500, 750, 35.0), (750, 1000, 17.5)]

@@ -21,13 +21,10 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, FIXED, OURS, PAPER, as_data, draw_boxes, summarise, write_picture, write_table
 
-from fieldfare_lab.publishing import (
-    AutotunedKnobs,
-    AutotunedPublisher,
-    FixedPublisher,
-    PublishingMachine,
-    WindowedPublisher,
-)
+from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import Run, SystemModel, simulate
 
 FILE = "sls_write_times_2018-05-22.csv.gz"

@@ -15,7 +15,9 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, DURATION_S, FIXED, OURS, PAPER, TUNERS, as_data, keep, run_load, write_picture
 
-from fieldfare_lab.publishing import AutotunedPublisher, FixedPublisher, WindowedPublisher
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare.publishing.windowed import WindowedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import PublisherModel, SystemModel
 
 READS_MS = (0, 10, 25, 50, 100, 150, 200)

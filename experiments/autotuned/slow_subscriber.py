@@ -15,7 +15,10 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, OURS, PAPER, as_data, keep, summarise, write_picture
 
-from fieldfare_lab.publishing import AutotunedPublisher, FixedPublisher, PublishingMachine, WindowedPublisher
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import SubscriberModel, SystemModel, poisson_times, simulate
 
 LOAD_PER_S = 17.5

@@ -15,7 +15,9 @@ import altair as alt
 from client_tuner import ClientPublisher
 from support import CLIENT, OURS, PAPER, TUNERS, as_data, write_picture, write_table
 
-from fieldfare_lab.publishing import AutotunedPublisher, PublishingMachine, WindowedPublisher
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedPublisher
 from fieldfare_lab.simulation.publishing import profile_times, simulate
 
 STEPS = [(1.75, 55.0), (55.0, 17.5), (17.5, 35.0), (35.0, 17.5)]

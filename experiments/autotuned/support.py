@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from results_folder import ResultsFolder, as_data
 
-from fieldfare_lab.publishing import PublishingMachine
+from fieldfare.publishing.machine import PublishingMachine
 from fieldfare_lab.simulation.publishing import Run, SystemModel, poisson_times, simulate
 
 RESULTS = Path(__file__).parent / "results"

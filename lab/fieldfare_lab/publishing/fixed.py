@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.effects import Ask, Effect
-from fieldfare_lab.publishing.machine import (
+from fieldfare.publishing.machine import (
     TIME_GRAIN_S,
     BatchAssigned,
     Message,

@@ -4,7 +4,13 @@ from fieldfare.client.asynchronous.client import AsyncClient
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.auto_batching import AutoBatching
-from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings, QueueSettings
+from fieldfare.client.batching import (
+    BatchPolicy,
+    BatchReport,
+    BatchSettings,
+    PollingPolicy,
+    QueueSettings,
+)
 from fieldfare.client.dispatch import PublisherStats
 from fieldfare.client.errors import (
     ApiError,
@@ -31,6 +37,7 @@ from fieldfare.client.errors import (
 )
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
+from fieldfare.client.polled_batching import AutotunedBatching, PolledBatching, WindowedBatching
 from fieldfare.client.records import (
     DeadMessage,
     FilterWarning,
@@ -53,6 +60,7 @@ __all__ = [
     "AsyncPublisher",
     "AsyncSubscriber",
     "AutoBatching",
+    "AutotunedBatching",
     "Backlog",
     "BatchPolicy",
     "BatchReport",
@@ -79,6 +87,8 @@ __all__ = [
     "OutboxInUse",
     "OutboxSettings",
     "OutboxStats",
+    "PolledBatching",
+    "PollingPolicy",
     "PublishError",
     "Publisher",
     "PublisherStats",
@@ -97,5 +107,6 @@ __all__ = [
     "SubscriptionMoved",
     "SubscriptionsRefused",
     "UnexpectedAnswer",
+    "WindowedBatching",
     "WrongContext",
 ]

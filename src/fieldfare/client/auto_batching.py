@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Literal
 
-from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
+from fieldfare.client.batching import BatchReport, BatchSettings
 from fieldfare.publishing.requests import (
     RequestEstimates,
     RequestKnobs,
@@ -111,20 +110,6 @@ class AutoBatching:
             report.attempts,
             report.backlog_events,
         )
-
-
-def choose_policy(batch: BatchPolicy | Literal["auto"]) -> BatchPolicy:
-    """Return the policy of a new publisher; "auto" creates a new `AutoBatching`."""
-    if isinstance(batch, str):
-        if batch == "auto":
-            return AutoBatching()
-        raise ValueError(f'batch must be "auto", BatchSettings(...) or another BatchPolicy, not {batch!r}')
-    return batch
-
-
-def find_estimates(policy: BatchPolicy) -> RequestEstimates | None:
-    """Return the estimates of an adaptive policy; None for any other policy."""
-    return policy.estimates() if isinstance(policy, AutoBatching) else None
 
 
 def _make_limits(setting: RequestSetting) -> BatchSettings:

@@ -2,7 +2,7 @@
 
 `EventQueue` has no I/O and no clock: the synchronous publisher guards it with a lock, the asyncio one needs
 none. A `BatchPolicy` is asked for its limits each time, so that they may change while events flow;
-`BatchSettings` is the policy with fixed limits.
+`BatchSettings` is the policy with fixed limits. A `PollingPolicy` decides itself when a batch is due.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from fieldfare.client.errors import FieldfareError, KeptInOutbox, PublishError, Refusal
 from fieldfare.client.in_flight import InFlight
@@ -30,7 +30,10 @@ SEQUENCE_STEP = RECORD_EVENTS_MAX
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """Measurements of one finished request, for adaptive policies. ``ended_s`` is on a monotonic clock."""
+    """Measurements of one finished request, for adaptive policies. ``ended_s`` is on a monotonic clock.
+
+    ``in_flight_events`` are the events that were in flight until then, those of this request included.
+    """
 
     events: int
     size_bytes: int
@@ -40,6 +43,7 @@ class BatchReport:
     acknowledged: bool
     backlog_events: int
     ended_s: float = 0.0
+    in_flight_events: int = 0
 
 
 class BatchPolicy(Protocol):
@@ -50,6 +54,28 @@ class BatchPolicy(Protocol):
 
     def observe(self, report: BatchReport) -> None:
         """Learn from a finished request."""
+
+
+@runtime_checkable
+class PollingPolicy(BatchPolicy, Protocol):
+    """A policy that polls the queue, and says at a poll whether a batch is due and how large it is.
+
+    The queue calls it at every change. Between two calls nothing changes, so polls that were due since the
+    last call are made up for. The other policies have no polls: a batch is due when it is full, or when its
+    first event has lingered.
+    """
+
+    def limits(self) -> BatchSettings:
+        """Return the current limits; while a batch is due, ``max_events`` is its size."""
+
+    def note(self, waiting_events: int, in_flight_events: int, now_s: float) -> None:
+        """Note the numbers of events that wait and that are in flight from now on."""
+
+    def due_in_s(self, now_s: float) -> float:
+        """Return the seconds until a batch is due or has to be asked for again; 0 for now."""
+
+    def begin(self, now_s: float) -> None:
+        """Note that the batch that was due has been taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +319,8 @@ class EventQueue:
         self.max_events = max_events
         self.size_bytes = 0
         self._policy = policy
+        self._polls = policy if isinstance(policy, PollingPolicy) else None
+        self._asked_s = 0.0  # When a batch was last asked for.
         self._producer = producer
         self._lines: deque[bytes] = deque()
         self._runs: deque[_Run] = deque()
@@ -300,7 +328,7 @@ class EventQueue:
         self._most_events = RECORD_EVENTS_MAX
         self._next_sequence = SEQUENCE_STEP - 1
         self._hurried_events = 0
-        self._under_way: dict[tuple[str, int], None] = {}
+        self._under_way: dict[tuple[str, int], int] = {}  # Their numbers of events.
         self._order = InFlight()
         self._service_keeps_order = False
 
@@ -318,6 +346,7 @@ class EventQueue:
         self._lines.extend(lines)
         self.size_bytes += size_bytes
         self._runs.append(_Run(receiver, start, len(lines), now_s))
+        self._note_change(now_s)
 
     def hurry(self) -> None:
         """Send all events that are queued now without linger."""
@@ -327,19 +356,21 @@ class EventQueue:
         """Return the seconds until a batch is due: 0 for now, None for not before something changes."""
         if not len(self) or not self._may_send():
             return None
+        self._asked_s = now_s
         if self.is_full():
             return 0.0
+        if self._polls is not None:
+            return self._polls.due_in_s(now_s)
         return max(0.0, self._runs[0].added_s + self._policy.limits().linger_ms / 1000 - now_s)
 
     def is_full(self) -> bool:
         """Whether a batch is due regardless of the time."""
+        if self._ready or self._hurried_events > 0:
+            return True
+        if self._polls is not None:
+            return False
         max_events, max_bytes = self._limits()
-        return (
-            bool(self._ready)
-            or self._hurried_events > 0
-            or self._count_open() >= max_events
-            or self.size_bytes >= max_bytes
-        )
+        return self._count_open() >= max_events or self.size_bytes >= max_bytes
 
     def take(self) -> Batch:
         """Remove and return the next batch; the queue must not be empty."""
@@ -349,17 +380,21 @@ class EventQueue:
                 self._ready.popleft()
                 self._ready.extendleft(reversed(halves))
             batch = self._ready.popleft()
-            self._under_way[batch.producer, batch.sequence] = None
+            self._under_way[batch.producer, batch.sequence] = len(batch.lines)
+            self._note_change(self._asked_s)
             return batch
         sequence = self._next_sequence
         lines, size_bytes = self._take_lines(sequence)
         self._next_sequence += SEQUENCE_STEP
-        self._under_way[self._producer, sequence] = None
+        self._under_way[self._producer, sequence] = len(lines)
         self._order.add(sequence)
         added_s = self._runs[0].added_s
         runs = self._take_runs(len(lines))
         self.size_bytes -= size_bytes
         self._hurried_events = max(0, self._hurried_events - len(lines))
+        self._note_change(self._asked_s)
+        if self._polls is not None:
+            self._polls.begin(self._asked_s)
         return Batch(self._producer, sequence, lines, size_bytes, runs, added_s)
 
     def front(self) -> int | None:
@@ -383,7 +418,7 @@ class EventQueue:
     def report(
         self, batch: Batch, started_s: float, ended_s: float, attempts: int, acknowledged: bool
     ) -> None:
-        """Report the finished request of a batch to the policy."""
+        """Report the finished request of a batch to the policy; called after `finish`."""
         self._policy.observe(
             BatchReport(
                 events=len(batch.lines),
@@ -394,8 +429,10 @@ class EventQueue:
                 acknowledged=acknowledged,
                 backlog_events=len(self),
                 ended_s=ended_s,
+                in_flight_events=sum(self._under_way.values()) + len(batch.lines),
             )
         )
+        self._note_change(ended_s)
 
     def finish(self, batch: Batch, fate: PublishAnswer | FieldfareError) -> None:
         """Note the outcome of a batch: the service's answer, or the final error."""
@@ -432,7 +469,15 @@ class EventQueue:
 
     def _limits(self) -> tuple[int, int]:
         limits = self._policy.limits()
-        return min(limits.max_events, self._most_events), limits.max_bytes
+        # A polling policy has no linger that a flush could end: its batch is then all that waits.
+        is_cut_short = self._polls is not None and self._hurried_events > 0
+        max_events = RECORD_EVENTS_MAX if is_cut_short else limits.max_events
+        return min(max_events, self._most_events), limits.max_bytes
+
+    def _note_change(self, now_s: float) -> None:
+        """Tell a polling policy how many events wait and are in flight; called after each change."""
+        if self._polls is not None:
+            self._polls.note(self._count_open(), sum(self._under_way.values()), now_s)
 
     def _cut_in_two(self, batch: Batch) -> tuple[Batch, Batch]:
         halves = batch.cut_in_two()

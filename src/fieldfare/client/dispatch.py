@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fieldfare.client.auto_batching import choose_policy, find_estimates
 from fieldfare.client.batching import (
     Batch,
     BatchPolicy,
@@ -38,6 +37,7 @@ from fieldfare.client.errors import (
     QueueFull,
 )
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats
+from fieldfare.client.policies import choose_policy, find_estimates
 from fieldfare.client.protocol import ApiCall, PublishAnswer, following, publish_lines
 from fieldfare.client.retry import (
     Backoff,

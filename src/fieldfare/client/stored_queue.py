@@ -58,6 +58,7 @@ class StoredQueue(EventQueue):
         if outbox.waiting_events:
             self._runs.append(_Run(ANONYMOUS, 0, outbox.waiting_events, now_s))
         self.size_bytes = outbox.waiting_bytes
+        self._note_change(now_s)
 
     def has_room(self) -> bool:
         # If refused events fill the outbox, waiting does not help: let `add` raise the error.
@@ -72,6 +73,7 @@ class StoredQueue(EventQueue):
             self._runs[-1].count += len(lines)
         else:
             self._runs.append(_Run(receiver, start, len(lines), now_s))
+        self._note_change(now_s)
 
     def make_durable(self) -> None:
         self._outbox.sync()

@@ -1,4 +1,6 @@
-"""The tuner of the client's requests: how many events in one, and how many requests in flight.
+"""Tuners of a publisher: events in a request, the time between requests, and requests in flight.
 
-The paper's tuner, and others with its interface, are in lab/ (``fieldfare_lab.publishing``).
+`requests` is the tuner of the client's ``batch="auto"``. The paper's tuner (`autotuned`) and the windowed one
+(`windowed`) poll a data store; they have one interface, `machine.PublishingMachine`. All of them are machines
+without I/O, clock or randomness.
 """

@@ -15,18 +15,16 @@ sys.path.append(str(HERE.parents[1] / "stories"))
 
 import stories  # noqa: E402
 from fieldfare.effects import Ask, Effect  # noqa: E402
-from fieldfare_lab.publishing import (  # noqa: E402
-    AutotunedKnobs,
-    AutotunedPublisher,
+from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher  # noqa: E402
+from fieldfare.publishing.machine import (  # noqa: E402
     BatchAssigned,
-    FixedPublisher,
     Poll,
     Polled,
     PublishingMachine,
     TransferCompleted,
-    WindowedKnobs,
-    WindowedPublisher,
 )
+from fieldfare.publishing.windowed import WindowedKnobs, WindowedPublisher  # noqa: E402
+from fieldfare_lab.publishing import FixedPublisher  # noqa: E402
 
 SCENARIOS = sorted((HERE / "scenarios").glob("*.txt"))
 

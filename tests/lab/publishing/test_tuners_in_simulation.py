@@ -11,14 +11,10 @@ from statistics import mean
 
 import pytest
 
-from fieldfare_lab.publishing import (
-    AutotunedKnobs,
-    AutotunedPublisher,
-    FixedPublisher,
-    PublishingMachine,
-    WindowedKnobs,
-    WindowedPublisher,
-)
+from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher
+from fieldfare.publishing.machine import PublishingMachine
+from fieldfare.publishing.windowed import WindowedKnobs, WindowedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import (
     Run,
     SubscriberModel,

@@ -8,7 +8,8 @@ from statistics import mean
 
 import pytest
 
-from fieldfare_lab.publishing import AutotunedPublisher, FixedPublisher
+from fieldfare.publishing.autotuned import AutotunedPublisher
+from fieldfare_lab.publishing import FixedPublisher
 from fieldfare_lab.simulation.publishing import (
     PublisherModel,
     Run,

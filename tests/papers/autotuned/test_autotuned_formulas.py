@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from fieldfare_lab.publishing import (
-    AutotunedKnobs,
-    AutotunedPublisher,
-    BatchAssigned,
-    Poll,
-    Polled,
-    ReadBatch,
-    TransferCompleted,
-)
+from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher
+from fieldfare.publishing.machine import BatchAssigned, Poll, Polled, ReadBatch, TransferCompleted
 
 
 def started(**knobs: Any) -> AutotunedPublisher:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from fieldfare.effects import Ask
-from fieldfare_lab.publishing import FixedPublisher, Poll, Polled, ReadBatch, Task, WorkerPool
-from fieldfare_lab.publishing.machine import BatchAssigned, TransferCompleted
+from fieldfare.publishing.machine import BatchAssigned, Poll, Polled, ReadBatch, TransferCompleted
+from fieldfare_lab.publishing import FixedPublisher, Task, WorkerPool
 
 
 def test_a_request_goes_before_messages_that_wait_longer() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import simpy
 
 from fieldfare.effects import Ask
-from fieldfare_lab.publishing.machine import (
+from fieldfare.publishing.machine import (
     BatchAssigned,
     Poll,
     Polled,

@@ -72,7 +72,7 @@ class Client(Administration):
         The client's certificate and its private key, in one file or two; default: FIELDFARE_CERTIFICATE.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes the limits,
-        `AutoBatching` adapts within a bound on latency.
+        `AutoBatching` adapts within a bound on latency. `AutotunedBatching` and `WindowedBatching` poll.
     retry : RetrySettings, optional
         How they retry after temporary failures.
     queue : QueueSettings, optional

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from fieldfare.effects import Ask
-from fieldfare_lab.publishing import (
-    BatchAssigned,
-    Poll,
-    Polled,
-    ReadBatch,
-    TransferCompleted,
-    WindowedKnobs,
-    WindowedPublisher,
-)
+from fieldfare.publishing.machine import BatchAssigned, Poll, Polled, ReadBatch, TransferCompleted
+from fieldfare.publishing.windowed import WindowedKnobs, WindowedPublisher
 
 
 def started(**knobs: Any) -> WindowedPublisher:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from fieldfare.effects import Ask, Effect
 from fieldfare.publishing.estimators import MovingAverage
-from fieldfare_lab.publishing.machine import (
+from fieldfare.publishing.machine import (
     TIME_GRAIN_S,
     BatchAssigned,
     Message,
