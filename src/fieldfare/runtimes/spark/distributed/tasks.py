@@ -151,7 +151,7 @@ def spread_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread) -> Data
 
 
 class _Opened:
-    """What this process has opened of a service; a slice is mapped when it is first searched.
+    """A service's logs and index in this process; a slice is mapped when it is first searched.
 
     It stays open from task to task: a client of Kafka takes a large part of a second to connect.
     """
@@ -171,7 +171,7 @@ _services: dict[Path, _Opened] = {}
 
 
 def _opened(folder: DataFolder) -> _Opened:
-    """Return what this process has opened of a service."""
+    """Return the logs and the index of a service, opened in this process."""
     opened = _services.get(folder.root)
     if opened is None:
         opened = _services[folder.root] = _Opened(folder)
