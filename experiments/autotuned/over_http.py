@@ -8,7 +8,7 @@ run side by side: each gets the same requests at the same times and has its own 
 that adds the round trip. So they meet the same noise of the machine. Latency is from the moment when a
 request is due until its message has reached the subscriber, which is next to the service.
 
-What differs from the paper:
+Differences from the paper:
 
 * A batch is one HTTP request, and a worker thread is a request in flight, of which there are 5; the paper's
   workers transfer one message each. There is no data store with a fixed cost of a read.

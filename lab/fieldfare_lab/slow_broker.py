@@ -66,7 +66,9 @@ class SlowBroker:
         self._subscriber = subscriber
         self._buffer_messages = buffer_messages
         self._delivered = delivered
-        self._chance = random.Random(f"subscriber {seed}")
+        # Two, so that the pauses are the same however many messages are read between them.
+        self._pauses = random.Random(f"pauses {seed}")
+        self._reads = random.Random(f"reads {seed}")
         self._buffer: deque[dict[str, object]] = deque()
         self._placed: set[tuple[bytes, bytes]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,10 +101,10 @@ class SlowBroker:
         """The gated vacationing server; it keeps to its own clock, however late it is woken."""
         due_s = time.monotonic()
         while True:
-            due_s += self._chance.expovariate(1 / self._subscriber.vacation_s)
+            due_s += self._pauses.expovariate(1 / self._subscriber.vacation_s)
             await asyncio.sleep(due_s - time.monotonic())
             for _ in range(len(self._buffer)):
-                due_s += self._chance.expovariate(1 / self._subscriber.read_s)
+                due_s += self._reads.expovariate(1 / self._subscriber.read_s)
                 await asyncio.sleep(due_s - time.monotonic())
                 self._delivered(self._buffer.popleft())
                 async with self._has_room:
@@ -114,7 +116,7 @@ class SlowBroker:
         self._tasks.add(task)
         back_writer = None
         try:
-            with suppress(OSError, asyncio.IncompleteReadError):
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):  # The last: `close`.
                 back, back_writer = await asyncio.open_connection("127.0.0.1", self._to)
                 while True:
                     head, body = await _read_message(reader)
