@@ -29,6 +29,12 @@ lost, doubled
 runs, cores
     The load of each core during a measurement (shares of busy time, and of time taken by the host of a
     virtual machine), and the share of a core that each worker and each of the service's own processes used.
+latency
+    For single events at 200 and at 1,000 a second, with the most workers, the first log and partitioning: the
+    time from the publish call to the delivery, p50 and p99 of 20 s, in milliseconds. ``change_ms`` are
+    the median and the maximum time from a subscription's creation to the delivery of an event that is
+    published right after it. To compare versions, run this part for each in turn, with the other one's
+    ``src`` in PYTHONPATH.
 kafka_ratio
     The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, divided by that
     with SQLite: medians over the turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at
@@ -42,6 +48,7 @@ machine_cores, cpu_limit, events, subscriptions
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -63,7 +70,7 @@ import httpx
 from service import family_of
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
-from fieldfare.client import Client
+from fieldfare.client import AsyncClient, BatchSettings, Client
 from fieldfare.partitioning.encoding import kind_of
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
@@ -77,7 +84,7 @@ from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 WORKERS = (1, 2, 3)
 LOGS = ("kafka", "sqlite")
 PARTITIONINGS = ("replicated", "hash", "attribute_space")
-PARTS = ("throughput", "death", "demo")
+PARTS = ("throughput", "death", "latency", "demo")
 CPU_LIMIT = 0.5
 ATTRIBUTES = 4
 DOMAIN, WIDTH = 1000, 250
@@ -94,6 +101,9 @@ HELD_MAX_S = 50.0
 LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
 TURNS = 2
+LATENCY_RATES = (200, 1_000)
+LATENCY_WARM_S, LATENCY_S = 5, 20
+CHANGES = 20
 
 
 def draw_records() -> list[bytes]:
@@ -294,6 +304,18 @@ class Run:
             "cores_stolen": [round(stolen / max(1, there), 2) for _, stolen, there in passed],
         }
 
+    def latency(self) -> dict[str, Any]:
+        """Latencies of single events at a steady pace, and of the first event for new subscriptions."""
+        wait_matched(self.service.folder)
+        found: dict[str, Any] = {}
+        for rate in LATENCY_RATES:
+            times_ms = sorted(asyncio.run(measure_latencies_ms(self.service.url, rate)))
+            p50_ms, p99_ms = (times_ms[int(share * len(times_ms))] for share in (0.5, 0.99))
+            found[f"{rate}_per_s"] = {"p50_ms": round(p50_ms, 1), "p99_ms": round(p99_ms, 1)}
+        times_ms = sorted(asyncio.run(measure_changes_ms(self.service.url)))
+        found["change_ms"] = [round(times_ms[len(times_ms) // 2], 1), round(times_ms[-1], 1)]
+        return found
+
     def kill_a_worker(self) -> dict[str, Any]:
         """Publish for some seconds, kill a worker, keep publishing; return losses and the longest pauses."""
         url = self.service.url
@@ -318,21 +340,81 @@ class Run:
         }
 
 
+async def measure_latencies_ms(url: str, events_per_s: int) -> list[float]:
+    """Publish single events at a steady pace; return the time from each publish call to its delivery."""
+    warm, count = LATENCY_WARM_S * events_per_s, (LATENCY_WARM_S + LATENCY_S) * events_per_s
+    random, sent_s, came_s = Random(3), [0.0] * count, [0.0] * count
+    async with AsyncClient(url) as client:
+
+        async def receive() -> None:
+            async with client.subscribe("all", window=10_000) as messages:
+                async for message in messages:
+                    number = message.event["data"].get("probe", -1)
+                    if number >= 0:
+                        came_s[number] = time.monotonic()
+                    message.ack()
+
+        receiving = asyncio.create_task(receive())
+        await asyncio.sleep(1.0)
+        async with client.publisher(BatchSettings(linger_ms=0, max_in_flight=16)) as publisher:
+            begin_s = time.monotonic()
+            for number in range(count):
+                wait_s = begin_s + number / events_per_s - time.monotonic()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                data = {f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}
+                event = {"specversion": "1.0", "id": str(number), "source": "/l", "type": "t"}
+                sent_s[number] = time.monotonic()
+                text = json.dumps({**event, "data": {"n": 1, "probe": number, **data}})
+                publisher.publish(text.encode())
+        give_up_s = time.monotonic() + MATCHED_WITHIN_S
+        while not all(came_s) and time.monotonic() < give_up_s and not receiving.done():
+            await asyncio.sleep(0.1)
+        receiving.cancel()
+    if not all(came_s):
+        raise RuntimeError(f"of {count} events {came_s.count(0.0)} did not arrive")
+    return [(came - sent) * 1000 for came, sent in zip(came_s[warm:], sent_s[warm:], strict=True)]
+
+
+async def measure_changes_ms(url: str) -> list[float]:
+    """Create subscriptions, one after the other, and publish an event for each."""
+    found = []
+    async with AsyncClient(url) as client, client.publisher(BatchSettings(linger_ms=0)) as publisher:
+        for number in range(CHANGES):
+            began_s = time.monotonic()
+            id = f"change-{number}-{began_s}"
+            await client.create_subscription(f"data.change = {number}", id)
+            await publisher.publish({"source": "/l", "type": "t", "data": {"change": number}})
+            async with client.subscribe(id) as messages:
+                async for message in messages:
+                    found.append((time.monotonic() - began_s) * 1000)
+                    message.ack()
+                    break
+            await client.delete_subscription(id)
+            await asyncio.sleep(0.5)
+    return found
+
+
 def measure_run(
     options: argparse.Namespace, log: str, partitioning: str, limit: float | None
 ) -> dict[str, Any]:
     """Events per second for each number of workers; with the first log and partitioning also kill one."""
     is_first = log == options.log[0] and partitioning == options.partitioning[0]
-    most, cores, death = max(options.workers), [], {}
+    most, cores, death, latency = max(options.workers), [], {}, []
     for turn, workers in product(range(options.turns), options.workers):
-        dies = is_first and workers == most and turn == 0 and "death" in options.parts
-        if not dies and "throughput" not in options.parts:
+        is_largest = is_first and workers == most
+        dies = is_largest and turn == 0 and "death" in options.parts
+        waits = is_largest and "latency" in options.parts
+        if not dies and not waits and "throughput" not in options.parts:
             continue
         with Run(workers, log, partitioning, most, limit) as run:
             run.prepare(options.subscriptions)
             if "throughput" in options.parts:
                 cores.append({"workers": workers, **run.throughput(options.events)})
                 print(log, partitioning, cores[-1], file=sys.stderr)
+            if waits:
+                latency.append(run.latency())
+                print(latency[-1], file=sys.stderr)
             if dies:
                 death = run.kill_a_worker()
                 print(death, file=sys.stderr)
@@ -344,7 +426,7 @@ def measure_run(
     if rates:
         scaling["events_per_s"] = rates
         scaling["scaling"] = round(rates[-1] * options.workers[0] / (rates[0] * options.workers[-1]), 2)
-    return {"log": log, "partitioning": partitioning, **scaling, "cores": cores, **death}
+    return {"log": log, "partitioning": partitioning, **scaling, "cores": cores, "latency": latency, **death}
 
 
 def measure_demo(turns: int) -> dict[str, Any]:
@@ -407,7 +489,7 @@ def main() -> int:
         return 1
     limit = options.cpu_limit if why_no_groups() is None else None
     figures: dict[str, Any] = {}
-    if {"throughput", "death"} & set(options.parts):
+    if {"throughput", "death", "latency"} & set(options.parts):
         ways = [(options.log[0], each) for each in options.partitioning]
         ways += [(each, options.partitioning[0]) for each in options.log[1:]]
         if "throughput" not in options.parts:
