@@ -53,6 +53,7 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "__main__",
         "support",
         "client_tuner",
+        "http_support",
         "systems",
         "paper_points",
         "spark_tables",

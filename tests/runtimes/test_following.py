@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
@@ -24,12 +26,12 @@ from test_match_loop import Service
 from fieldfare.filters import compile_filter
 from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.process.wanted import requested_revision
-from fieldfare.runtimes.spark import following, match_loop
+from fieldfare.runtimes.spark import following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_jobs import RangeJobs
+from fieldfare.runtimes.spark.range_jobs import CarryOut, RangeJobs, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
@@ -205,6 +207,24 @@ def test_a_task_returns_when_much_waits(service: Service) -> None:
     records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
     service.log.append(records)
     assert run.wait() is True
+
+
+def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits for all of them: with one partition behind, the others would follow for seconds."""
+    orders = msgspec.json.encode([TaskOrder(lane=LANE), TaskOrder(lane=LANE)]).decode()
+    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get)
+    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    service.folder.following.touch()
+    line = b'{"data":{"text":"' + b"x" * 500 + b'"}}\n'
+    records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
+    service.log.append(records)
+    behind = CarryOut(service.folder, MicroBatchSettings(split_bytes=2_000))
+    assert list(behind(0, [])) == [True]
+    assert not service.folder.following.exists()
+    keeps_up = CarryOut(service.folder, MicroBatchSettings())
+    assert list(keeps_up(1, [])) == [False]
 
 
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:

@@ -20,7 +20,7 @@ from fieldfare.balancing.load import Load, MatchingCost, Metric
 from fieldfare.balancing.messages import State
 from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.gateway.federation.balancing.edge_runner import balancing_settings
-from fieldfare.gateway.federation.balancing.rows import peer_of, shown
+from fieldfare.gateway.federation.balancing.rows import load_document, peer_of
 from fieldfare.gateway.federation.wire import LoadRow
 
 HONEST = LoadRow("b", 1, "OK", 100.0, 1e-5, 4, 0.0, 0.0, 1e6, 0.1, 0.1, 0.0, True)
@@ -91,7 +91,7 @@ def test_no_claim_raises_or_moves_more_than_a_session_or_what_is_to_be_kept(stat
                 assert math.isfinite(target.metric(metric)), claim
             to, number = moved([row])
             assert number <= SERVICE.session_moves_max and (to is None or state is State.OK), claim
-            msgspec.json.decode(msgspec.json.encode(shown(row, 0.0, 90.0)))
+            msgspec.json.decode(msgspec.json.encode(load_document(row, 0.0, 90.0, counts=True)))
             assert target.output_ratio >= mine().output_ratio / (1 + CAPACITY_MAX) - 1e-9, claim
 
 

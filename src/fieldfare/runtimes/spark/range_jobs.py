@@ -54,9 +54,11 @@ class CarryOut:
             yield matcher.match(each)
         if order.lane is not None:
             following = self.folder.following
-            yield Follower(self.folder, matcher, self.settings).follow(
-                order.lane, lambda: os.path.exists(following)
-            )
+            follower = Follower(self.folder, matcher, self.settings)
+            is_behind = follower.follow(order.lane, lambda: os.path.exists(following))
+            if is_behind:
+                following.unlink(missing_ok=True)  # The job waits for its other lanes, which end with this.
+            yield is_behind
 
 
 class RangeJobs:
