@@ -67,6 +67,8 @@ from statistics import median
 from typing import Any
 
 import httpx
+import numpy as np
+import pyarrow as pa
 from service import family_of
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
@@ -79,6 +81,7 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.cpu_group import why_no_groups
 from fieldfare_lab.feeding import Feed, Reader, subscribe_ranges
 from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
+from fieldfare_lab.latency import measure_latencies_s
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 WORKERS = (1, 2, 3)
@@ -102,7 +105,6 @@ LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
 TURNS = 2
 LATENCY_RATES = (200, 1_000)
-LATENCY_WARM_S, LATENCY_S = 5, 20
 CHANGES = 20
 
 
@@ -308,10 +310,11 @@ class Run:
         """Latencies of single events at a steady pace, and of the first event for new subscriptions."""
         wait_matched(self.service.folder)
         found: dict[str, Any] = {}
+        events = pa.chunked_array([[line for record in self.records for line in record.splitlines()]])
         for rate in LATENCY_RATES:
-            times_ms = sorted(asyncio.run(measure_latencies_ms(self.service.url, rate)))
-            p50_ms, p99_ms = (times_ms[int(share * len(times_ms))] for share in (0.5, 0.99))
-            found[f"{rate}_per_s"] = {"p50_ms": round(p50_ms, 1), "p99_ms": round(p99_ms, 1)}
+            latencies_ms = 1000 * measure_latencies_s(self.service.url, events, rate, "type = 't'")
+            p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99)).round(1).tolist()
+            found[f"{rate}_per_s"] = {"p50_ms": p50_ms, "p99_ms": p99_ms}
         times_ms = sorted(asyncio.run(measure_changes_ms(self.service.url)))
         found["change_ms"] = [round(times_ms[len(times_ms) // 2], 1), round(times_ms[-1], 1)]
         return found
@@ -338,42 +341,6 @@ class Run:
             "doubled": sum(len(came) > 1 for came in reader.came.values()),
             "fed": len(stands),
         }
-
-
-async def measure_latencies_ms(url: str, events_per_s: int) -> list[float]:
-    """Publish single events at a steady pace; return the time from each publish call to its delivery."""
-    warm, count = LATENCY_WARM_S * events_per_s, (LATENCY_WARM_S + LATENCY_S) * events_per_s
-    random, sent_s, came_s = Random(3), [0.0] * count, [0.0] * count
-    async with AsyncClient(url) as client:
-
-        async def receive() -> None:
-            async with client.subscribe("all", window=10_000) as messages:
-                async for message in messages:
-                    number = message.event["data"].get("probe", -1)
-                    if number >= 0:
-                        came_s[number] = time.monotonic()
-                    message.ack()
-
-        receiving = asyncio.create_task(receive())
-        await asyncio.sleep(1.0)
-        async with client.publisher(BatchSettings(linger_ms=0, max_in_flight=16)) as publisher:
-            begin_s = time.monotonic()
-            for number in range(count):
-                wait_s = begin_s + number / events_per_s - time.monotonic()
-                if wait_s > 0:
-                    await asyncio.sleep(wait_s)
-                data = {f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}
-                event = {"specversion": "1.0", "id": str(number), "source": "/l", "type": "t"}
-                sent_s[number] = time.monotonic()
-                text = json.dumps({**event, "data": {"n": 1, "probe": number, **data}})
-                publisher.publish(text.encode())
-        give_up_s = time.monotonic() + MATCHED_WITHIN_S
-        while not all(came_s) and time.monotonic() < give_up_s and not receiving.done():
-            await asyncio.sleep(0.1)
-        receiving.cancel()
-    if not all(came_s):
-        raise RuntimeError(f"of {count} events {came_s.count(0.0)} did not arrive")
-    return [(came - sent) * 1000 for came, sent in zip(came_s[warm:], sent_s[warm:], strict=True)]
 
 
 async def measure_changes_ms(url: str) -> list[float]:

@@ -52,7 +52,7 @@ for named in {*itertools.chain(*TOGETHER.values()), *LONGEST} - {*TOGETHER, "kaf
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_KIB = 4 << 20
-"""So much must be free in memory: in a small dose the files of all tests take a tenth of it."""
+"""Minimum free memory for tests' files, in KiB; with less they are on a disk. A small dose takes a tenth."""
 
 
 def has_room_in_memory() -> bool:

@@ -83,7 +83,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Record:
-    """What became of one publisher's requests; all times in seconds since the first arrival was due."""
+    """The fates of one publisher's requests; all times in seconds since the first arrival was due."""
 
     due_s: list[float] = field(default_factory=list)
     acknowledged_s: dict[int, float] = field(default_factory=dict)

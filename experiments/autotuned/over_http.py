@@ -1,6 +1,6 @@
 """The paper's experiments over real HTTP: steps of the load, a slow subscriber, and the trace.
 
-    python experiments/autotuned/over_http.py steps|slow|trace [--draw] [--round-trip MS]
+    python experiments/autotuned/over_http.py steps|slow|trace [--draw] [--data FOLDER]
 
 The service is a real gateway in a process of its own (`fieldfare.testing`: matching without Spark), the
 publishers are those of the client, with fixed settings, the paper's tuner, the windowed one and "auto". All

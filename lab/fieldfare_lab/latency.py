@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.1
 
 
 def measure_latencies_s(
-    url: str, events: pa.ChunkedArray, events_per_s: int = EVENTS_PER_S
+    url: str, events: pa.ChunkedArray, events_per_s: int = EVENTS_PER_S, filter: str = PROBE_FILTER
 ) -> NDArray[np.float64]:
     """Publish single events at a steady pace and time each from the publish call to its delivery.
 
@@ -40,6 +40,8 @@ def measure_latencies_s(
         The events to publish, repeated if there are too few.
     events_per_s
         Events published per second.
+    filter
+        The subscriber's filter; every event must match it.
 
     Returns
     -------
@@ -51,12 +53,12 @@ def measure_latencies_s(
     RuntimeError
         If an event was not delivered exactly once.
     """
-    return asyncio.run(_measure(url, events, events_per_s))
+    return asyncio.run(_measure(url, events, events_per_s, filter))
 
 
-async def _measure(url: str, events: pa.ChunkedArray, events_per_s: int) -> NDArray[np.float64]:
+async def _measure(url: str, events: pa.ChunkedArray, events_per_s: int, filter: str) -> NDArray[np.float64]:
     async with AsyncClient(url) as client:
-        await client.create_subscription(PROBE_FILTER, PROBE)
+        await client.create_subscription(filter, PROBE)
         with Followers(url, [PROBE]) as followers:
             await _connect(client, followers, events[0].as_py())
             warm_count, count = WARM_S * events_per_s, (WARM_S + MEASURED_S) * events_per_s

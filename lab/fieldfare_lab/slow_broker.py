@@ -2,9 +2,9 @@
 
 Balasubramanian et al., section V.A: the broker has a finite buffer, and grants the publisher only its free
 places; the subscriber is a gated vacationing server, which sleeps, then reads what the broker held when it
-woke, one message after the other. A gateway has no such buffer (its log is on disk, and a slow subscriber
-holds nobody up), so this proxy stands for it: a request is passed on at once, and its answer is held back
-until each of its messages has a place, first come, first served.
+woke, one message after the other. A gateway has no such buffer: its log is on disk, and a slow subscriber
+delays no publisher. This proxy takes the buffer's place: it passes a request on at once, and delays its
+answer until there is room for each of its messages, in order of arrival.
 """
 
 from __future__ import annotations
