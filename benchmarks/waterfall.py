@@ -26,16 +26,17 @@ import numpy as np
 
 from fieldfare.cli.demo.display import make_display
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
+from fieldfare.cli.demo.service import ServicePlaces
 from fieldfare.cli.trace import STEPS, summarize
 from fieldfare.client import Client
-from fieldfare_lab.latency import MEASURED_S, WARM_S, measure_latencies_s
+from fieldfare_lab.latency import EVENTS_PER_S, MEASURED_S, WARM_S, measure_latencies_s
 
 CONNECT_S = 2.0
 """Seconds that the subscriber takes to connect, about: the trace begins behind the warm-up."""
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "waterfall.svg"
 
 
-def traced(demo: Demo) -> dict[str, Any]:
+def traced(demo: Demo, events_per_s: int) -> dict[str, Any]:
     """One run: the steps' quantiles, and those of the whole time at the clients."""
 
     def trace() -> dict[str, Any]:
@@ -45,7 +46,7 @@ def traced(demo: Demo) -> dict[str, Any]:
 
     with ThreadPoolExecutor(1) as threads:
         tracing = threads.submit(trace)
-        latencies_ms = measure_latencies_s(demo.service.url, demo.events) * 1000
+        latencies_ms = measure_latencies_s(demo.service.url, demo.events, events_per_s) * 1000
         records = tracing.result()["records"]
     quantiles = {
         f"p{share}_ms": round(float(np.quantile(latencies_ms, share / 100)), 3) for share in (50, 90, 99)
@@ -83,16 +84,23 @@ def main() -> int:
     parser.add_argument(
         "--runs", type=int, default=3, help="runs, one after the other (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=PICTURE, help="the picture (default: docs/images)")
+    parser.add_argument("--rate", type=int, default=EVENTS_PER_S, help="events/s (default: %(default)s)")
+    parser.add_argument(
+        "--log", metavar="URL", help="address of the log, a new Kafka topic (default: SQLite)"
+    )
+    parser.add_argument("--out", type=Path, help="the picture (default: in docs/images, for default options)")
     options = parser.parse_args()
+    is_default = options.log is None and options.rate == EVENTS_PER_S
+    out = options.out or (PICTURE if is_default else None)
+    log = None if options.log is None else f"{options.log}?partitions=1"
     display = make_display(sys.stderr)
-    with Demo(DemoSettings(10_000, options.alerts, 1), display) as demo:
+    with Demo(DemoSettings(10_000, options.alerts, 1), display, ServicePlaces(log=log)) as demo:
         demo.prepare()
         demo.register()
         runs = []
         for number in range(options.runs):
-            with display.step(f"200 events per second, run {number + 1}"):
-                runs.append(traced(demo))
+            with display.step(f"{options.rate} events per second, run {number + 1}"):
+                runs.append(traced(demo, options.rate))
             if options.json:
                 print(json.dumps(runs[-1]), flush=True)
     if not options.json:
@@ -100,7 +108,8 @@ def main() -> int:
             rows = [(each["step"], f"{each['p50_ms']} {each['p99_ms']}") for each in run["steps"]]
             rows.append(("client", f"{run['client']['p50_ms']} {run['client']['p99_ms']}"))
             make_display(sys.stdout).table("p50 and p99 in ms", rows)
-    drawn(runs).save(options.out)
+    if out is not None:
+        drawn(runs).save(out)
     return 0
 
 

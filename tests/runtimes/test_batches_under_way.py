@@ -24,7 +24,7 @@ SETTINGS = MicroBatchSettings(max_events=12, split_bytes=100, tasks=1)
 class Jobs:
     """Matches batches in this process; each number of `held` waits until a later batch has been matched."""
 
-    follow = None
+    follower = None
     batches_max = 2
 
     def __init__(self, service: Service, held: Sequence[int] = (), failing: Sequence[int] = ()) -> None:

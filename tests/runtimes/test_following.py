@@ -8,7 +8,9 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +27,11 @@ from test_match_loop import Service
 
 from fieldfare.filters import compile_filter
 from fieldfare.planning.cuts import CutSettings
-from fieldfare.runtimes.process.wanted import requested_revision
+from fieldfare.runtimes.process.wanted import request_index, requested_revision
 from fieldfare.runtimes.spark import following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.follower_hub import FollowerHub
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import CarryOut, RangeJobs, TaskOrder
@@ -49,7 +52,8 @@ class Running:
         self.matcher = RangeMatcher(service.folder)
         self.is_behind: bool | None = None
         self.error: BaseException | None = None
-        follower = Follower(service.folder, self.matcher, MicroBatchSettings(split_bytes=2_000))
+        wanted = partial(request_index, service.folder.wanted)
+        follower = Follower(self.matcher, MicroBatchSettings(split_bytes=2_000), wanted)
 
         def run() -> None:
             try:
@@ -72,6 +76,13 @@ class Running:
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
         return self.is_behind
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 def wait_until_matched(service: Service, runs: list[Running]) -> None:
@@ -213,18 +224,24 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job waits for all of them: with one partition behind, the others would follow for seconds."""
-    orders = msgspec.json.encode([TaskOrder(lane=LANE), TaskOrder(lane=LANE)]).decode()
-    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get)
+    hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda stamp: None)
+    order = TaskOrder(lane=LANE, driver=hub.address)
+    orders = msgspec.json.encode([order, order]).decode()
+    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
     monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
-    service.folder.following.touch()
-    line = b'{"data":{"text":"' + b"x" * 500 + b'"}}\n'
-    records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
-    service.log.append(records)
-    behind = CarryOut(service.folder, MicroBatchSettings(split_bytes=2_000))
-    assert list(behind(0, [])) == [True]
-    assert not service.folder.following.exists()
     keeps_up = CarryOut(service.folder, MicroBatchSettings())
-    assert list(keeps_up(1, [])) == [False]
+    with ThreadPoolExecutor(1) as other:
+        ends = other.submit(lambda: list(keeps_up(1, [])))
+        wait_for(lambda: hub.tasks == 1)
+        line = b'{"data":{"text":"' + b"x" * 500 + b'"}}\n'
+        records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
+        service.log.append(records)
+        behind = CarryOut(service.folder, MicroBatchSettings(split_bytes=2_000))
+        assert list(behind(0, [])) == [True]
+        assert ends.result(DEADLINE_S) == [False]
+    assert list(keeps_up(1, [])) == [False], "it was started before, and comes late"
+    hub.close()
+    assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
 
 
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:
@@ -367,16 +384,21 @@ class HangingJobs:
 
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context
-        self.calls = 0
+        self.follower = self
+        self.lanes_max = 1
+        self.calls = self.ends = 0
 
     def follow(self, lanes: list[FollowerLane]) -> bool:
         self.calls += 1
         if self.calls == 1:
             group = self._context.cancelled.get(timeout=DEADLINE_S)
             raise RuntimeError(f"{group} was cancelled")
-        folder = self._service.folder
-        follower = Follower(folder, RangeMatcher(folder), self._settings)
-        return follower.follow(lanes[0], folder.following.exists)
+        folder, ends = self._service.folder, self.ends
+        follower = Follower(RangeMatcher(folder), self._settings, partial(request_index, folder.wanted))
+        return follower.follow(lanes[0], lambda: ends == self.ends)
+
+    def end(self) -> None:
+        self.ends += 1
 
     def close(self) -> None: ...
 
@@ -405,8 +427,10 @@ def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
     service.check()
 
 
-def test_the_loop_goes_on_when_its_file_is_removed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder ``run`` was emptied: the tasks end, and others follow."""
+def test_the_loop_goes_on_when_its_tasks_have_lost_the_driver(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection was reset: the tasks end, and others follow."""
     monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     settings = MicroBatchSettings(split_bytes=1 << 20)
     context: Any = FakeContext()
@@ -415,7 +439,7 @@ def test_the_loop_goes_on_when_its_file_is_removed(service: Service, monkeypatch
     loop = MatchLoop(context, service.folder, settings, jobs)
     for _ in range(3):
         wait_until_matched(service, [])
-        service.folder.following.unlink(missing_ok=True)
+        jobs.end()
         service.live_a_little(5)
         bring_index_up_to_date(service.folder)
     wait_until_matched(service, [])

@@ -12,8 +12,8 @@ from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage.elastic import ElasticLoads, pending_move_request
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.kafka.partition import RecordHeader
 from fieldfare.storage.kafka.pieces import HEADER, header_of
+from fieldfare.storage.kafka.record_header import RecordHeader
 
 ODD = b'"f\xfcr"'
 """A text in Latin-1."""

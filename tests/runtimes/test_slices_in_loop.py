@@ -56,8 +56,8 @@ def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp
             max_events=30, split_bytes=500, tasks=2, matchers=max(2, newest.matchers)
         )
         spread = Spread(batches.matchers, batches.tasks, random.choice(["adaptive", "random"]))
-        follow = RangeJobs(session.sparkContext, service.folder, batches).follow if cuts == CUTS[1] else None
-        jobs = SpreadJobs(session.sparkContext, service.folder, spread, Learner(service.folder), follow)
+        ranges = RangeJobs(session.sparkContext, service.folder, batches) if cuts == CUTS[1] else None
+        jobs = SpreadJobs(session.sparkContext, service.folder, spread, Learner(service.folder), ranges)
         loop = MatchLoop(session.sparkContext, service.folder, batches, jobs)
         try:
             for _ in range(3):

@@ -16,6 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
+from deaf_waiter import DeafWaiter
 from memory_log import MemoryEventLog
 from memory_matches import MemoryMatchPartition
 from memory_registry import MemoryRegistry
@@ -169,12 +170,14 @@ class Matches:
 
     url = "memory:"
     look_every_s = 0.0
-    bell = None
     on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self, partitions: int) -> None:
         self.all = [TornMatches(number) for number in range(partitions)]
         self._stepped = [Stepped(each) for each in self.all]
+
+    def listen(self, partition: int) -> DeafWaiter:
+        return DeafWaiter()
 
     def partition(self, number: int) -> Any:
         return self._stepped[number]

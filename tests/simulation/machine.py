@@ -38,6 +38,7 @@ from fieldfare.planning.cuts import Cut, CutRequest, CutSettings
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_snapshots
+from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark import (
     batch_planner,
     heartbeat,
@@ -556,7 +557,8 @@ def _followers(machine: Machine, workers: Sequence[range_task.RangeMatcher]) -> 
     ends: list[bool] = []
 
     def follow(worker: range_task.RangeMatcher, lane: FollowerLane) -> None:
-        follower = spark_following.Follower(machine.disk.folder, worker, BATCHES)
+        wanted = partial(request_index, machine.disk.folder.wanted)
+        follower = spark_following.Follower(worker, BATCHES, wanted)
         if follower.follow(lane, lambda: not ends):
             ends.append(True)  # the other one is told to end
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+
+from deaf_waiter import DeafWaiter
 
 from fieldfare.model import Offsets
 from fieldfare.storage.errors import TrimmedError
@@ -128,7 +130,6 @@ class MemoryEventLog:
     """An `EventLog` of this process; a record's producer, or chance, determines its partition."""
 
     look_every_s = 0.0
-    bell = None
 
     def __init__(self, partitions: int = 3, seed: int = 0, holes: float = 0.2) -> None:
         self.url = f"memory:{partitions}"
@@ -142,6 +143,9 @@ class MemoryEventLog:
     @property
     def partitions(self) -> Sequence[MemoryPartition]:
         return self._all
+
+    def listen(self, places: Mapping[int, int]) -> DeafWaiter:
+        return DeafWaiter()
 
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:

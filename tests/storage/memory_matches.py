@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
+from deaf_waiter import DeafWaiter
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists
@@ -142,11 +143,13 @@ class MemoryMatchLog:
 
     url = "memory:"
     look_every_s = 0.0
-    bell = None
     on_broken: Callable[[CorruptBlockError], None] | None = None
 
     def __init__(self) -> None:
         self._partitions: dict[int, MemoryMatchPartition] = {}
+
+    def listen(self, partition: int) -> DeafWaiter:
+        return DeafWaiter()
 
     def partition(self, number: int) -> MemoryMatchPartition:
         return self._partitions.setdefault(number, MemoryMatchPartition())

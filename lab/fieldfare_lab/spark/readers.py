@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fieldfare.storage import EventLog, open_event_log
-from fieldfare.storage.kafka.partition import RecordHeader
+from fieldfare.storage.kafka.record_header import RecordHeader
 
 Batches = Iterator[pa.RecordBatch]
 

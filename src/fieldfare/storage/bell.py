@@ -12,6 +12,7 @@ import select
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from fieldfare.files import make_folder
 
@@ -21,6 +22,31 @@ except ImportError:  # not Linux, or a worker of a cluster without it
     inotify_simple = None
 
 _MODE = 0o600
+
+
+class Waiter(Protocol):
+    """An event, as of `threading`, for one thread that waits for something of others."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether the event is set by that; if not, the thread must look again after a short time."""
+        ...
+
+    def set(self) -> None:
+        """Wake the waiting thread; from any thread."""
+        ...
+
+    def clear(self) -> None:
+        """Forget that the event was set."""
+        ...
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """Wait until the event is set, or for none if it was since `clear`; say whether."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held; no thread may wait any more."""
+        ...
 
 
 class Bell:
@@ -56,12 +82,12 @@ def bell_of(database: Path) -> Bell:
 
 
 class Listener:
-    """An event, as of `threading`, that each ring of a bell sets, too; one thread waits for it.
+    """A `Waiter` that each ring of a bell wakes.
 
     Attributes
     ----------
     hears : bool
-        Whether rings are heard; if not, a waiter must look again after a short time.
+        Whether rings are heard.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.model import RECORD_EVENTS_MAX, Offsets
-from fieldfare.storage.bell import Bell
+from fieldfare.storage.bell import Waiter
 
 REMEMBERED_SEQUENCES = 1_000
 """Minimum number of a producer's latest sequences to remember; older repeats may be appended again."""
@@ -280,9 +280,17 @@ class EventReader(Protocol):
     look_every_s: float
     """Minimum seconds between a waiter's checks for new records: a check may be a request to a broker."""
 
-    @property
-    def bell(self) -> Bell | None:
-        """Rung when records were appended; None: waiters have to look."""
+    def listen(self, places: Mapping[int, int]) -> Waiter:
+        """Return a waiter, which the caller closes, that is woken when records are appended.
+
+        While it hears, this object's partitions may report only what was heard: an end may be some
+        milliseconds old, and records from the given offset of their partition on may come from memory.
+
+        Parameters
+        ----------
+        places : mapping of int to int
+            The partitions that are waited for, and from which offset on.
+        """
         ...
 
     @property

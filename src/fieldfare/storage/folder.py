@@ -272,11 +272,6 @@ class DataFolder:
         return self.run / "wanted"
 
     @property
-    def following(self) -> Path:
-        """A file that exists while tasks are to follow the log."""
-        return self.run / "following"
-
-    @property
     def elastic(self) -> Path:
         """The file with the hosts of an elastic service, the placement of its slices, and its decisions."""
         return self.root / "elastic.json"

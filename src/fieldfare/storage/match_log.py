@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import LIST_EVENTS_MAX, MatchLists, Pairs, group_by_subscription
-from fieldfare.storage.bell import Bell
+from fieldfare.storage.bell import Waiter
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
 
@@ -389,9 +389,11 @@ class MatchLog(Protocol):
     look_every_s: float
     """Minimum seconds between two checks of a waiter for new blocks: a check may be a request to a broker."""
 
-    @property
-    def bell(self) -> Bell | None:
-        """Rung when a block of any partition was written; None: waiters have to look."""
+    def listen(self, partition: int) -> Waiter:
+        """Return a waiter, which the caller closes, that is woken when a block of a partition was written.
+
+        It may be woken by blocks of other partitions, too.
+        """
         ...
 
     @property

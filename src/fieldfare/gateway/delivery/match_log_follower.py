@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -25,7 +24,7 @@ from fieldfare.gateway.fair_limiter import FairExecutor
 from fieldfare.gateway.fair_queue import NO_SPACE
 from fieldfare.model import Offsets
 from fieldfare.storage import EventReader, MatchBlock, MatchLog
-from fieldfare.storage.bell import Bell, Listener
+from fieldfare.storage.bell import Waiter
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError, StorageError
 
 logger = logging.getLogger("fieldfare.gateway.matches")
@@ -86,9 +85,8 @@ class ReadResult:
 class _Follower:
     """The state of the thread that follows one partition."""
 
-    def __init__(self, bell: Bell | None) -> None:
-        self.stirred: threading.Event | Listener = threading.Event() if bell is None else bell.listen()
-        self.hears = isinstance(self.stirred, Listener) and self.stirred.hears
+    def __init__(self, stirred: Waiter) -> None:
+        self.stirred = stirred
         self.group: ReadGroup | None = None
         self.is_idle = False
         self.pace_s = 0.0
@@ -152,7 +150,7 @@ class MatchLogFollower:
         """Whether a record before the end was requested and has no block, though the log holds it."""
         self._closed = False
         self._asked = 0
-        self._followers = [_Follower(match_log.bell) for _ in tips]
+        self._followers = [_Follower(match_log.listen(number)) for number in range(len(tips))]
         # A thread per partition, for this alone: it may wait long for the next block.
         self._follower = ThreadPoolExecutor(len(tips), thread_name_prefix="fieldfare-match-tail")
         self._readers = readers
@@ -174,11 +172,13 @@ class MatchLogFollower:
             follower.stirred.set()
             follower.release(self._asked)
         self._follower.shutdown(cancel_futures=True)
+        for follower in self._followers:
+            follower.stirred.close()
 
     def stir(self) -> None:
         """Wake idle followers that have a reason to read: events were appended, or a subscriber now waits."""
         for follower in self._followers:
-            if follower.is_idle and not follower.hears and follower.is_search_due(self._log_ends()):
+            if follower.is_idle and not follower.stirred.hears and follower.is_search_due(self._log_ends()):
                 follower.stirred.set()
 
     def look_again(self) -> None:
@@ -260,7 +260,7 @@ class MatchLogFollower:
             # Appends need not wake a follower that polls often, or hears of new blocks. The flag is set
             # before the check: an append in between either sees the flag and wakes it, or is seen by it.
             follower.is_idle = True
-            follower.is_idle = follower.hears or not follower.is_search_due(self._log_ends())
+            follower.is_idle = follower.stirred.hears or not follower.is_search_due(self._log_ends())
             if follower.is_idle:
                 follower.stirred.wait(IDLE_LOOK_S)
                 since_s = time.monotonic()

@@ -103,7 +103,6 @@ class Pipeline:
         # Remove what killed processes left: Java's scratch folder, and unfinished files.
         remove_scratch(self.folder)
         shutil.rmtree(self.folder.checkpoint, ignore_errors=True)
-        self.folder.following.unlink(missing_ok=True)
         for folder in (self.folder.run, self.folder.quarantine):
             remove_abandoned(folder)
         try:
@@ -226,12 +225,12 @@ class Pipeline:
 
     def _jobs(self, context: SparkContext, batches: MicroBatchSettings) -> Jobs:
         """Return the jobs for the way in which the index is held."""
-        ranges = RangeJobs(context, self.folder, batches)
         if batches.matchers == 1:
-            return ranges
+            return RangeJobs(context, self.folder, batches)
         learner, spread = Learner(self.folder), Spread(batches.matchers, batches.tasks, self.forwarding)
         if self.elastic is None:
-            return SpreadJobs(context, self.folder, spread, learner, ranges.follow)
+            ranges = None if is_cluster(context.master) else RangeJobs(context, self.folder, batches)
+            return SpreadJobs(context, self.folder, spread, learner, ranges)
         control = ElasticControl(context, self.folder, self.elastic, batches.matchers)
         return PinnedJobs(context, self.folder, spread, control, learner)
 

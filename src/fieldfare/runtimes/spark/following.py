@@ -15,17 +15,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from typing import Protocol
 
 import msgspec
 
 from fieldfare.free_memory import release_free_memory
 from fieldfare.matching.files import IndexFileError
-from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, followed_to, is_behind
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import EventReader, LogPartition, MatchPartition
 from fieldfare.storage.errors import IndexStoreError, TrimmedError
-from fieldfare.storage.folder import DataFolder
 
 LOOK_S = 0.0005
 LATER_BY = 0.25
@@ -36,7 +35,9 @@ HEARING_S = 0.25
 """Pause before the next look where appends are heard, in seconds; a killed writer may not be heard."""
 
 OPEN_EVERY_S = 0.2
-"""Minimum seconds between two looks for a newer manifest while no record waits."""
+OPEN_SHARE = 0.01
+"""While no record waits, a look for a newer manifest follows the one before after at least `OPEN_EVERY_S`
+seconds, and takes at most this share of the time: over a network it takes longer."""
 
 ASK_AGAIN_S = 0.05
 """Seconds after which an index that still does not cover a record is requested once more."""
@@ -66,8 +67,19 @@ class FollowerLane(msgspec.Struct, frozen=True):
     standby_s: float = 0.0
 
 
-Follow = Callable[[Sequence[FollowerLane]], bool]
-"""Follows a log, a task for each lane; returns whether one of them is behind."""
+class FollowJobs(Protocol):
+    """The jobs whose tasks follow a service's log."""
+
+    lanes_max: int
+    """Maximum lanes at a time."""
+
+    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
+        """Follow the log, a task for each lane; return whether one of them is behind. From any thread."""
+        ...
+
+    def end(self) -> None:
+        """Make all tasks return that follow now, or were started before this call; does not wait."""
+        ...
 
 
 class _Followed:
@@ -110,14 +122,13 @@ class _Followed:
 class _Wait:
     """The pause of a follower between two looks at a log."""
 
-    def __init__(self, log: EventReader) -> None:
+    def __init__(self, log: EventReader, followed: Sequence[_Followed]) -> None:
         self._look_every_s = log.look_every_s
-        self._listener = log.bell.listen() if log.bell is not None else None
+        self._waiter = log.listen({each.number: each.position for each in followed})
 
     def begin(self) -> None:
         """Begin a look: of what is appended from now on, `end` hears."""
-        if self._listener is not None:
-            self._listener.clear()
+        self._waiter.clear()
 
     def end(self, quiet_s: float, *, is_urgent: bool) -> None:
         """Pause after a look that found nothing to match.
@@ -129,15 +140,14 @@ class _Wait:
         is_urgent : bool
             Whether a record waits, for the index or for another task.
         """
-        if self._listener is not None and self._listener.hears and not is_urgent:
-            self._listener.wait(HEARING_S)
+        if self._waiter.hears and not is_urgent:
+            self._waiter.wait(HEARING_S)
             return
         pause_s = max(LOOK_S, min(LATER_BY * quiet_s, LOOK_MAX_S))
-        time.sleep(max(pause_s, self._look_every_s))
+        time.sleep(pause_s if self._waiter.hears else max(pause_s, self._look_every_s))
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        self._waiter.close()
 
 
 class Follower:
@@ -145,17 +155,20 @@ class Follower:
 
     Parameters
     ----------
-    folder : DataFolder
     matcher : RangeMatcher
     settings : MicroBatchSettings
         `split_bytes` is the maximum matched at a time.
+    want_index : callable
+        Called with a stamp that the index does not cover yet.
     """
 
-    def __init__(self, folder: DataFolder, matcher: RangeMatcher, settings: MicroBatchSettings) -> None:
-        self._wanted = folder.wanted
+    def __init__(
+        self, matcher: RangeMatcher, settings: MicroBatchSettings, want_index: Callable[[int], None]
+    ) -> None:
+        self._want_index = want_index
         self._matcher = matcher
         self._settings = settings
-        self._asked_s = self._opened_s = float("-inf")
+        self._asked_s = self._open_next_s = float("-inf")
 
     def follow(self, lane: FollowerLane, goes_on: Callable[[], bool]) -> bool:
         """Match what arrives until the time is over; return early, with True, if too much waits.
@@ -169,7 +182,7 @@ class Follower:
         log = self._matcher.log
         followed = [_Followed(n, log.partitions[n], self._matcher.matched(n)) for n in lane.partitions]
         stands_by, has_released = lane.standby_s > 0, False
-        with closing(_Wait(log)) as wait:
+        with closing(_Wait(log, followed)) as wait:
             while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
                 wait.begin()
                 if stands_by and now_s - began_s >= lane.standby_s:
@@ -214,7 +227,7 @@ class Follower:
         if manifest is None:
             if now_s - self._asked_s >= ASK_AGAIN_S:
                 self._asked_s = now_s
-                request_index(self._wanted, stamp)
+                self._want_index(stamp)
             return False
         if manifest != each.manifest:
             # While the next record is not matched, no version that it needs is removed from any index. This
@@ -229,9 +242,9 @@ class Follower:
 
     def _open_newest(self, now_s: float) -> None:
         """Open a newer manifest, so that a record that needs it does not wait until it is opened."""
-        if now_s - self._opened_s < OPEN_EVERY_S:
+        if now_s < self._open_next_s:
             return
-        self._opened_s = now_s
         # A record that needs the index will report the error.
         with suppress(IndexStoreError, IndexFileError, OSError):
             self._matcher.opened.open_newest()
+        self._open_next_s = now_s + max(OPEN_EVERY_S, (time.monotonic() - now_s) / OPEN_SHARE)

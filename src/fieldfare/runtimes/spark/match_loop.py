@@ -3,7 +3,7 @@
     keeps up      a following task, and every `FOLLOW_S` seconds the next one (see `following`)
     is behind     batches, two at a time: as many tasks as there are cores match ranges of the log
 
-On a cluster there are only batches. The match log alone says how far the
+Where no task can follow (see `range_jobs`) there are only batches. The match log alone says how far the
 log is matched: each time that the loop turns to batches it begins where the match log ends.
 """
 
@@ -24,7 +24,7 @@ from fieldfare.model import Offsets
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings, Offset
-from fieldfare.runtimes.spark.following import Follow, FollowerLane
+from fieldfare.runtimes.spark.following import FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -77,8 +77,8 @@ class Jobs(Protocol):
         ...
 
     @property
-    def follow(self) -> Follow | None:
-        """Follows the log, a task for each lane; returns whether one of them is behind. None: no task can."""
+    def follower(self) -> FollowJobs | None:
+        """The jobs that follow the log; None if no task can."""
         ...
 
     def open(self, manifest: int) -> None:
@@ -122,7 +122,7 @@ class MatchLoop:
         self.is_ready = False
         self.activity = Activity()
         self._context = context
-        self._following, self._heartbeat = folder.following, folder.heartbeat
+        self._heartbeat = folder.heartbeat
         self._settings = settings
         self._until_end = until_end
         self._planner = BatchPlanner(folder, settings)
@@ -159,14 +159,14 @@ class MatchLoop:
 
     def _run(self) -> None:
         try:
-            follow = None if self._until_end else self.jobs.follow
             if self._until_end:
                 self._planner.stop_at_present_end()
             while not self._stop.is_set():
-                self._match_batches(follow is not None)
-                if follow is None:
+                follower = None if self._until_end else self.jobs.follower
+                self._match_batches(follows=follower is not None)
+                if follower is None:
                     break
-                self._keep_followed(follow)
+                self._keep_followed(follower)
         except BaseException as error:
             if not self._stop.is_set():
                 self._error = error
@@ -176,7 +176,7 @@ class MatchLoop:
             self._planner.close()
             self.jobs.close()
 
-    def _match_batches(self, follows: bool) -> None:
+    def _match_batches(self, *, follows: bool) -> None:
         """Match batches until the loop stops; where tasks can follow, until little waits."""
         start: Offset = {"ends": self._planner.first(), "manifest": 0}
         under_way: deque[Future[None]] = deque()
@@ -215,7 +215,7 @@ class MatchLoop:
 
         return self._batches.submit(run)
 
-    def _keep_followed(self, follow: Follow) -> None:
+    def _keep_followed(self, follower: FollowJobs) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail."""
         running: list[_Following] = []
         progress = _Progress(self._planner, self._heartbeat)
@@ -234,34 +234,33 @@ class MatchLoop:
                 is_hung = len(running) == 1 and progress.has_stopped(now_s)
                 if not running or now_s >= next_s or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
-                    running.append(self._start_following(follow, now_s, standby_s))
+                    running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)
         finally:
-            self._end_following(running)
+            self._end_following(follower, running)
 
-    def _start_following(self, follow: Follow, now_s: float, standby_s: float) -> _Following:
+    def _start_following(self, follower: FollowJobs, now_s: float, standby_s: float) -> _Following:
         partitions = len(self._planner.log.partitions)
-        tasks = min(partitions, self._settings.tasks)
+        tasks = min(partitions, follower.lanes_max)
         lanes = [
             FollowerLane(tuple(range(first, partitions, tasks)), FOLLOW_S, standby_s)
             for first in range(tasks)
         ]
-        self._following.touch()
         self.activity = Activity("follows", len(lanes))
         self._started += 1
         group = f"{GROUP}-{self._started}"
 
         def run() -> bool:
             self._context.setJobGroup(group, "following", interruptOnCancel=False)
-            return follow(lanes)
+            return follower.follow(lanes)
 
         future = self._followers.submit(run)
         future.add_done_callback(lambda _: self._woken.set())
         return _Following(future, group, now_s)
 
-    def _end_following(self, running: Sequence[_Following]) -> None:
+    def _end_following(self, follower: FollowJobs, running: Sequence[_Following]) -> None:
         """End the tasks that follow the log, by force those that do not soon."""
-        self._following.unlink(missing_ok=True)
+        follower.end()
         futures = [each.future for each in running]
         if wait(futures, END_WAIT_S / 2).not_done:
             for each in running:

@@ -6,21 +6,32 @@ property of the job. So a job takes Spark a few milliseconds, as nothing is anal
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
-from pyspark import RDD, SparkContext, TaskContext
+from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
+from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
-from fieldfare.runtimes.spark.following import Follower, FollowerLane
+from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub
+from fieldfare.runtimes.spark.following import Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
-from fieldfare.runtimes.spark.range_task import OpenIndex, RecordRange, matcher_of
+from fieldfare.runtimes.spark.range_task import OpenIndex, RangeMatcher, RecordRange, matcher_of
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+LOOPBACK = "127.0.0.1"
+
+PORT = "spark.fieldfare.followers.port"
+"""The property with the driver's port for tasks that follow the log, on a cluster; 0 for any free one."""
 
 ORDERS = "fieldfare.orders"
 """The property of a job that says what each of its tasks does: a `TaskOrder` for each, as JSON."""
@@ -34,16 +45,20 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ranges: tuple[RecordRange, ...] = ()
     lane: FollowerLane | None = None
+    driver: DriverAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CarryOut:
-    """The function of a task: yields a row of ``SUMMARY`` for each range, or whether a lane is behind."""
+    """The function of a task: yields a row of ``SUMMARY`` for each range, or how following ended.
+
+    That is whether the lane is behind; None if the task could not follow, as it does not reach the driver.
+    """
 
     folder: DataFolder
     settings: MicroBatchSettings
 
-    def __call__(self, number: int, _rows: Iterable[int]) -> Iterator[dict[str, Any] | bool]:
+    def __call__(self, number: int, _rows: Iterable[int]) -> Iterator[dict[str, Any] | bool | None]:
         context = TaskContext.get()
         orders = context.getLocalProperty(ORDERS) if context is not None else None
         if orders is None:
@@ -52,43 +67,81 @@ class CarryOut:
         matcher = matcher_of(self.folder)
         for each in order.ranges:
             yield matcher.match(each)
-        if order.lane is not None:
-            following = self.folder.following
-            follower = Follower(self.folder, matcher, self.settings)
-            is_behind = follower.follow(order.lane, lambda: os.path.exists(following))
+        if order.lane is not None and order.driver is not None:
+            yield self._follow(matcher, order.lane, order.driver, is_copy=context.attemptNumber() > 0)
+
+    def _follow(
+        self, matcher: RangeMatcher, lane: FollowerLane, driver: DriverAddress, *, is_copy: bool
+    ) -> bool | None:
+        if is_copy:  # Spark has started it while the first one still runs, or after that has failed
+            lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
+        try:
+            link = DriverLink(driver)
+        except OSError:
+            return None
+        with closing(link):
+            is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, link.goes_on)
             if is_behind:
-                following.unlink(missing_ok=True)  # The job waits for its other lanes, which end with this.
-            yield is_behind
+                link.say_behind()  # The job waits for its other lanes, which end with this one.
+            return is_behind
+
+
+def _hub_of(config: SparkConf, want_index: Callable[[int], None], *, on_cluster: bool) -> FollowerHub:
+    """Return the hub of a driver: on a cluster tasks reach it at the address at which they reach Spark's."""
+    if not on_cluster:
+        return FollowerHub(LOOPBACK, LOOPBACK, 0, want_index)
+    host = config.get("spark.driver.host") or LOOPBACK
+    port = config.get(PORT) or "0"
+    if not port.isascii() or not port.isdigit() or int(port) >= 1 << 16:
+        raise ValueError(f"{PORT} must be a port, from 0 (any that is free) to 65535, not {port!r}")
+    return FollowerHub(host, config.get("spark.driver.bindAddress") or host, int(port), want_index)
 
 
 class RangeJobs:
-    """Runs jobs on a service's log, from any thread; see `match_loop.Jobs`.
+    """Runs jobs on a service's log, from any thread; see `match_loop.Jobs` and `following.FollowJobs`.
 
-    On a cluster no task follows the log: following needs room beside that for batches, and the driver tells
-    its tasks through the data directory when to end.
+    On a cluster at most half of the slots are for tasks that follow, as the next ones overlap with them; with
+    one slot none can.
     """
 
     batches_max = BATCHES_MAX
 
     def __init__(self, context: SparkContext, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._context = context
-        self.follow = None if is_cluster(self._context.master) else self._follow
+        on_cluster = is_cluster(context.master)
+        self.lanes_max = settings.tasks // 2 if on_cluster else settings.tasks
+        self.follower: FollowJobs | None = self if self.lanes_max else None
         seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
-        others = settings.tasks if self.follow is None else max(0, settings.tasks - FOLLOWING_WORKERS)
+        others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
+        self._hub = _hub_of(context.getConf(), partial(request_index, folder.wanted), on_cluster=on_cluster)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
         return self._run([TaskOrder(tuple(ranges)) for ranges in tasks])
 
-    def _follow(self, lanes: Sequence[FollowerLane]) -> bool:
+    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind."""
-        return any(self._run([TaskOrder(lane=lane) for lane in lanes]))
+        address = self._hub.address
+        ended = self._run([TaskOrder(lane=lane, driver=address) for lane in lanes])
+        if None in ended:
+            self.follower = None
+            _log.warning(
+                "tasks do not reach this machine at %s:%d, so none follows the log: events wait for batches",
+                address.host,
+                address.port,
+            )
+        return any(each is not False for each in ended)
+
+    def end(self) -> None:
+        """Make all tasks return that follow the log."""
+        self._hub.end()
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Close the connections of tasks that follow."""
+        self._hub.close()
 
     def _run(self, orders: Sequence[TaskOrder]) -> list[Any]:
         tasks = len(orders)

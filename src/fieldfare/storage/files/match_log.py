@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from fieldfare.files import make_folder, sync_file, sync_folder, write_file, write_file_unsynced
-from fieldfare.storage.bell import Bell
+from fieldfare.storage.bell import Bell, Listener
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files.compaction import Compaction
 from fieldfare.storage.files.match_block import FileBlock, write_block
@@ -74,7 +74,7 @@ class FileMatchLog:
     def __init__(self, folder: str | Path, number: int = 0, bell: Bell | None = None) -> None:
         self.folder = Path(folder).absolute()
         self.number = number
-        self.bell = bell or Bell(self.folder / BELL)
+        self._bell = bell or Bell(self.folder / BELL)
         self._others: dict[int, FileMatchLog] = {}
         self._listing = BlockFolder(self.folder)
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class FileMatchLog:
         self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
     def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int, Bell]]:
-        return FileMatchLog, (str(self.folder), self.number, self.bell)
+        return FileMatchLog, (str(self.folder), self.number, self._bell)
 
     def __repr__(self) -> str:
         return f"FileMatchLog({str(self.folder)!r})"
@@ -94,12 +94,15 @@ class FileMatchLog:
     def url(self) -> str:
         return self.folder.as_uri()
 
+    def listen(self, partition: int) -> Listener:
+        return self._bell.listen()
+
     def partition(self, number: int) -> FileMatchLog:
         if number == self.number:
             return self
         with self._lock:
             if number not in self._others:
-                other = FileMatchLog(self.folder / f"{PARTITION}{number:04d}", number, self.bell)
+                other = FileMatchLog(self.folder / f"{PARTITION}{number:04d}", number, self._bell)
                 other.on_broken = self._report
                 self._others[number] = other
             return self._others[number]
@@ -112,7 +115,7 @@ class FileMatchLog:
             size_bytes = write(path, lambda file: write_block(block, file))
         except OSError as error:
             raise MatchLogError(f"{path} could not be written: {error}") from error
-        self.bell.ring()
+        self._bell.ring()
         return size_bytes
 
     def block_at(self, offset: int) -> FileBlock | None:

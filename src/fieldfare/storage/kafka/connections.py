@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from fieldfare.storage.errors import StorageError, TrimmedError
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.kafka.tail import Tail
 
 try:
     from confluent_kafka import (
@@ -38,6 +39,10 @@ ANSWER_S = 10.0
 FETCH_WAIT_MS = 5
 """Milliseconds that a broker delays its answer if there are no new messages. Larger: fewer idle requests, but
 the end of a range that ends with a hole is detected later."""
+
+TAIL_WAIT_MS = 250
+"""Milliseconds that a broker delays its answer to a tail if there are no new messages. Larger: fewer idle
+requests, but a hole at the end of a partition is noticed later."""
 
 LOOK_EVERY_S = 0.01
 """Minimum seconds between two requests of a waiter for a partition's end. Larger: less load on the broker,
@@ -318,6 +323,13 @@ class KafkaConnections:
             for each in surplus:
                 each.close()
 
+    def tail(self, places: Mapping[int, int]) -> Tail:
+        """Return a tail that brings the messages of some partitions, from given offsets on."""
+        self._check_process()
+        waiting = {"fetch.wait.max.ms": TAIL_WAIT_MS}
+        with self.explained():
+            return Tail(self._consumer(**waiting), self.address.topic, places)
+
     def producer(self, **settings: Any) -> Producer:
         """Return a producer whose messages count as delivered once all in-sync replicas have them."""
         limit = {"message.max.bytes": max(1_000_000, self.piece_bytes() + _ROOM_BYTES)}
@@ -369,7 +381,7 @@ class KafkaConnections:
                 self._asking = self._consumer()
             return self._asking
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self, **settings: Any) -> Consumer:
         # No consumer group is joined, but librdkafka requires a group ID.
         return self._client(
             Consumer,
@@ -383,6 +395,7 @@ class KafkaConnections:
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "queued.max.messages.kbytes": READ_AHEAD_KIB,
                 "fetch.queue.backoff.ms": FETCH_WAIT_MS,  # The default of 1 s stalls reads here.
+                **settings,
             },
         )
 

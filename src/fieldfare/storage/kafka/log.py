@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fieldfare.model import Offsets
 from fieldfare.storage.errors import EventLogError
@@ -11,6 +11,7 @@ from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder, Retenti
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.connections import LOOK_EVERY_S, KafkaConnections
 from fieldfare.storage.kafka.partition import KafkaPartition
+from fieldfare.storage.kafka.tail import Tail
 from fieldfare.storage.kafka.writer import KafkaWriter
 
 TOPIC_SETTINGS = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
@@ -28,7 +29,6 @@ class KafkaEventLog:
     """
 
     look_every_s = LOOK_EVERY_S
-    bell = None
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "event log")
@@ -52,6 +52,12 @@ class KafkaEventLog:
     @property
     def partitions(self) -> Sequence[KafkaPartition]:
         return self._partitions
+
+    def listen(self, places: Mapping[int, int]) -> Tail:
+        tail = self._connections.tail(places)
+        for number, start in places.items():
+            self._partitions[number].hear(tail, start)
+        return tail
 
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:

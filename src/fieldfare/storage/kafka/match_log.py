@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.block_places import BlockPlace, BlockPlaces
 from fieldfare.storage.kafka.connections import ANSWER_S, LOOK_EVERY_S, KafkaConnections
 from fieldfare.storage.kafka.pieces import HEADER, AssembledRecord, Assembly, Count, Pieces, header_of, new_id
+from fieldfare.storage.kafka.tail import Tail
 from fieldfare.storage.match_log import (
     BLOCK_RECORDS_MAX,
     OPEN_BLOCKS_MAX,
@@ -48,6 +50,8 @@ _MEMORY_PIECES = 64
 _TORN_AFTER = 10_000
 """Messages without a further piece after which an incomplete block counts as abandoned."""
 _QUEUE_KIB = 64 << 10
+HEARD_WAIT_S = 0.05
+"""Seconds to wait for messages that the tail has not yet brought; then they are read."""
 _UNMET = 1 << 63
 
 
@@ -79,8 +83,16 @@ class KafkaMatchPartition:
         self._recent_bytes = 0
         self._open: OrderedDict[BlockRange, tuple[str, FileBlock]] = OrderedDict()
         self._met_bytes = self._met_messages = 0
+        self._tail: Tail | None = None
         self._first_kept = -1, 0
         """The first message of the partition at the last trim, and the end of its block."""
+
+    def listen(self) -> Tail:
+        """Return a tail that brings new blocks from now on; `_follow` takes them from there."""
+        with self._lock:
+            self._follow()
+            self._tail = self._connections.tail({self.number: self._high})
+            return self._tail
 
     def block_at(self, offset: int) -> FileBlock | None:
         while True:
@@ -226,7 +238,10 @@ class KafkaMatchPartition:
 
     def _follow(self) -> None:
         """Read the new messages."""
-        if self._high == self._connections.end(self.number):
+        end = self._connections.end(self.number)
+        if self._high == end:
+            return
+        if self._take_heard(end):
             return
         low, high = self._connections.bounds(self.number)
         if self._high > high:  # The topic was created again, or has lost its end.
@@ -240,6 +255,24 @@ class KafkaMatchPartition:
                     self._meet(self._assembly, message)
             self._high = high
             self._assembly.give_up_before(high - _TORN_AFTER)
+        if self._tail is not None and self._tail.is_lost:
+            self._tail.resume({self.number: high})
+
+    def _take_heard(self, end: int) -> bool:
+        """Take the messages before an offset, and later ones, from the tail; return whether it had all."""
+        until_s = time.monotonic() + HEARD_WAIT_S
+        while self._tail is not None and self._tail.hears and 0 <= self._high < end:
+            messages, _ = self._tail.take(self.number, max(0.0, until_s - time.monotonic()))
+            if not messages:
+                return False
+            for message in messages:
+                if message.offset() >= self._high:
+                    self._meet(self._assembly, message)
+                    self._high = message.offset() + 1
+            self._assembly.give_up_before(self._high - _TORN_AFTER)
+            if self._high >= end:
+                return True
+        return False
 
     def _reach_back(self) -> None:
         """Read one more page of older messages."""
@@ -339,7 +372,6 @@ class KafkaMatchLog:
     """
 
     look_every_s = LOOK_EVERY_S
-    bell = None
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "match log")
@@ -363,6 +395,9 @@ class KafkaMatchLog:
     @property
     def url(self) -> str:
         return self._address.url
+
+    def listen(self, partition: int) -> Tail:
+        return self.partition(partition).listen()
 
     def partition(self, number: int) -> KafkaMatchPartition:
         if number >= len(self._partitions):

@@ -1,44 +1,26 @@
-"""A reader of one partition of the topic; sizes of unread ranges are estimated from nearby records."""
+"""A reader of one partition of the topic; sizes of unread ranges are estimated from nearby records.
+
+While a tail brings the partition's records (see `hear`), its end is that of what was heard, and what it
+brought is read from memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Annotated
 
-import msgspec
-
-from fieldfare.model import RECORD_EVENTS_MAX
 from fieldfare.storage.errors import FormatError, TrimmedError
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.kafka.connections import KafkaConnections
-from fieldfare.storage.kafka.pieces import AssembledRecord, Assembly, Count, Pieces
-
-FORMAT = 1
-
-_TORN_AFTER = 1_000
-"""Offsets without a further piece after which an incomplete record counts as abandoned: the pieces of a
-record are written one after the other, in one transaction. Larger: more records are held back behind it."""
+from fieldfare.storage.kafka.heard import HeardRecords
+from fieldfare.storage.kafka.pieces import AssembledRecord, Assembly
+from fieldfare.storage.kafka.record_header import FORMAT, TORN_AFTER, RecordHeader
+from fieldfare.storage.kafka.tail import Tail
 
 _SAMPLE_RECORDS = 32
 """Maximum records in a sample for estimates."""
 _SAMPLE_FOR = 1_000
 """Distance from a sample, in offsets, beyond which a new sample is taken."""
-
-
-class RecordHeader(msgspec.Struct, omit_defaults=True):
-    """The header of a message: the attributes of its record, and which piece of it this message is."""
-
-    format: Count
-    space: str
-    count: Annotated[int, msgspec.Meta(ge=1, le=RECORD_EVENTS_MAX)]
-    appended_ms: int
-    stamp: Count
-    id: str
-    producer: str | None = None
-    sequence: int | None = None
-    piece: Count = 0
-    pieces: Pieces = 1
 
 
 class KafkaPartition:
@@ -51,12 +33,27 @@ class KafkaPartition:
         """Offset of the last sample, and its bytes and events per offset."""
         self._last_stamp = 0, 0
         """An end of the partition, and the stamp of the last record before it."""
+        self._heard: HeardRecords | None = None
+        self._asked_end = 0
+        """The end that the broker gave last, while nothing was heard."""
 
     def start(self) -> int:
         return self.bounds()[0]
 
     def end(self) -> int:
-        return self._connections.end(self.number)
+        heard = self._hearing()
+        if heard is not None:
+            return max(heard.end(), self._asked_end)
+        self._asked_end = self._connections.end(self.number)
+        return self._asked_end
+
+    def hear(self, tail: Tail, start: int) -> None:
+        """Take the records from an offset on from a tail, as long as it hears them."""
+        self._heard, self._asked_end = HeardRecords(tail, self.number, start), 0
+
+    def _hearing(self) -> HeardRecords | None:
+        heard = self._heard
+        return heard if heard is not None and heard.tail.hears else None
 
     def read(self, start: int, end: int) -> Iterator[Record]:
         for whole in self._read(start, end):
@@ -78,12 +75,16 @@ class KafkaPartition:
     def _read(self, start: int, end: int) -> Iterator[AssembledRecord[RecordHeader]]:
         if start >= end:
             return
+        heard = self._hearing()
+        if heard is not None and heard.holds(start) and heard.end() >= end:
+            yield from map(self._checked, heard.read(start, end))
+            return
         assembly = Assembly(RecordHeader)
         with self._connections.reading(self.number, start) as reader:
             for message in reader.messages(end):
                 assembly.add(message)
                 if assembly:
-                    assembly.give_up_before(message.offset() - _TORN_AFTER)
+                    assembly.give_up_before(message.offset() - TORN_AFTER)
                 for whole in assembly.in_order():
                     yield self._checked(whole)
             if not assembly:
@@ -92,7 +93,7 @@ class KafkaPartition:
             high = reader.bounds()[1]
             for message in reader.messages(high):
                 assembly.add(message, begin=False)
-                assembly.give_up_before(message.offset() - _TORN_AFTER)
+                assembly.give_up_before(message.offset() - TORN_AFTER)
                 if not assembly:
                     break
             assembly.give_up_before(high)
@@ -111,6 +112,9 @@ class KafkaPartition:
         return self._first(lambda record: record.appended_ms >= time_ms)
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
+        heard = self._hearing()
+        if heard is not None and heard.holds(start):
+            return heard.bound(start, max_bytes, max_events)
         low, high = self.bounds()
         if start < low:
             raise self._trimmed(low, high, start)
@@ -143,6 +147,9 @@ class KafkaPartition:
         return None if next(self.read(max(found, low), high), None) is None else found
 
     def last_stamp(self) -> int:
+        heard = self._hearing()
+        if heard is not None and heard.stamp is not None and heard.end() >= self._asked_end:
+            return heard.stamp
         low, high = self.bounds()
         if self._last_stamp[0] != high:
             back = 4

@@ -118,6 +118,10 @@ class Assembly(Generic[H]):
         """Return whether a payload has begun but is not complete."""
         return any(not each.complete for each in self._open.values())
 
+    def first(self) -> int | None:
+        """Return the offset of the first payload that `in_order` has not yielded; None if there is none."""
+        return min((each.first for each in self._open.values()), default=None)
+
     def add(self, message: Message, *, begin: bool = True) -> AssembledRecord[H] | None:
         """Add a message and return the payload that it completes; without `begin`, start no new payload."""
         header = header_of(message, self._kind)

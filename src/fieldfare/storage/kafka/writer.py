@@ -31,8 +31,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import FIRST, Appended, NewRecord, OutOfOrder
 from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections, errors_as_such
-from fieldfare.storage.kafka.partition import FORMAT, KafkaPartition, RecordHeader
+from fieldfare.storage.kafka.partition import KafkaPartition
 from fieldfare.storage.kafka.pieces import HEADER, cut, new_id
+from fieldfare.storage.kafka.record_header import FORMAT, RecordHeader
 from fieldfare.storage.kafka.repeats import TABLE_SETTINGS, Repeats, digest_of, table_of
 
 logger = logging.getLogger("fieldfare.storage.kafka")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Self
 from crc32c import crc32c
 
 from fieldfare.model import Offsets
-from fieldfare.storage.bell import bell_of
+from fieldfare.storage.bell import Listener, bell_of
 from fieldfare.storage.checksums import record_checksum
 from fieldfare.storage.errors import (
     CorruptLogError,
@@ -131,7 +131,7 @@ class SqliteEventLog:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        self.bell = bell_of(self.path)
+        self._bell = bell_of(self.path)
         self._connections = SqliteConnections(self.path, _SETTINGS)
         self._reader = RecordReader(self.path, self._connections)
         self._appends_of: dict[tuple[str, str], int] = {}
@@ -154,6 +154,9 @@ class SqliteEventLog:
     def partitions(self) -> tuple[Self]:
         return (self,)
 
+    def listen(self, places: Mapping[int, int]) -> Listener:
+        return self._bell.listen()
+
     def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:
             record.check()
@@ -162,7 +165,7 @@ class SqliteEventLog:
             appended, rows = _place(connection, records, checksums)
             connection.executemany(_INSERT, rows)
             self._forget_surplus(connection, records)
-        self.bell.ring()
+        self._bell.ring()
         return appended
 
     def start(self) -> int:

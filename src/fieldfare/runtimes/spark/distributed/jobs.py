@@ -18,7 +18,8 @@ from fieldfare.runtimes.spark.batches import BATCHES_MAX
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.distributed.tasks import OpenSlices, Spread, spread_ranges
-from fieldfare.runtimes.spark.following import Follow
+from fieldfare.runtimes.spark.following import FollowJobs
+from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.range_task import RANGES_SQL, RecordRange
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
@@ -34,8 +35,8 @@ class SpreadJobs:
     spread : Spread
     learner : Learner, optional
         Learns from each batch.
-    follow : Follow, optional
-        How tasks follow the log; by default none does.
+    ranges : RangeJobs, optional
+        Its tasks follow the log; by default none does.
     """
 
     batches_max = BATCHES_MAX
@@ -46,14 +47,18 @@ class SpreadJobs:
         folder: DataFolder,
         spread: Spread,
         learner: Learner | None = None,
-        follow: Follow | None = None,
+        ranges: RangeJobs | None = None,
     ) -> None:
-        self.follow = follow
+        self._ranges = ranges
         self._session = SparkSession(context)
         self._folder = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._spread = spread
         self._learner = learner
         self.open = index_opener(context, folder, spread.exits + 1, OpenSlices)
+
+    @property
+    def follower(self) -> FollowJobs | None:
+        return None if self._ranges is None else self._ranges.follower
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
@@ -68,4 +73,6 @@ class SpreadJobs:
         return summaries
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Close what the tasks that follow need."""
+        if self._ranges is not None:
+            self._ranges.close()

@@ -28,7 +28,7 @@ class PinnedJobs:
     other, since the work of a batch is divided by its time.
     """
 
-    follow = None
+    follower = None
     batches_max = 1
 
     def __init__(

@@ -1,0 +1,211 @@
+"""The connections between the driver and the tasks that follow the log, on this machine or on others.
+
+    task                         driver
+    token           ─────▶       known: the task may follow
+    "want STAMP"    ─────▶       the indexer is asked for an index that covers it
+    "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
+                    ◀─────       the connection is closed, or the driver has died: the task ends
+
+Spark can only kill a task, and with it the Python process that has the index open.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+CONNECT_S = 5.0
+"""Maximum seconds until a task has reached the driver; until a connection has named its token."""
+LINE_BYTES_MAX = 128
+STRANGERS_MAX = 64
+"""Maximum connections that have not named their token; the oldest beyond it are closed."""
+
+
+class DriverAddress(msgspec.Struct, frozen=True):
+    """Where tasks reach their driver, and the token that they name."""
+
+    host: str
+    port: int
+    token: str
+
+
+class _Connection:
+    """A connection of a task, or of a stranger, which has not named the token."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.since_s = time.monotonic()
+        self.is_known = False
+        self._read = b""
+
+    def lines(self) -> list[bytes] | None:
+        """Return the lines that have arrived; None if the connection was closed or says too much."""
+        try:
+            read = self.socket.recv(4 * LINE_BYTES_MAX)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        *lines, self._read = (self._read + read).split(b"\n")
+        return lines if read and len(self._read) <= LINE_BYTES_MAX else None
+
+
+class FollowerHub:
+    """The driver's end of the connections, served by a thread until `close`.
+
+    Parameters
+    ----------
+    host : str
+        This machine's address, as tasks reach it.
+    bind, port : str, int
+        The address and the port at which to listen; 0 for any free one.
+    want_index : callable
+        Called with a stamp that the index does not cover yet.
+    """
+
+    def __init__(self, host: str, bind: str, port: int, want_index: Callable[[int], None]) -> None:
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._listener = socket.create_server((bind, port), family=family)
+        self._listener.setblocking(False)
+        self._host, self._port = host, int(self._listener.getsockname()[1])
+        self._want_index = want_index
+        self._token = secrets.token_hex(16)
+        self._lock = threading.Lock()
+        self._connections: dict[int, _Connection] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._wakes, self._wake = socket.socketpair()
+        self._selector.register(self._wakes, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="fieldfare-followers", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> DriverAddress:
+        """The address for tasks that start now: those that start after the next `end` need another one."""
+        return DriverAddress(self._host, self._port, self._token)
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that follow now."""
+        with self._lock:
+            return sum(each.is_known for each in self._connections.values())
+
+    def end(self) -> None:
+        """End all tasks that follow, and those that were given an address and have not come yet."""
+        with self._lock:
+            self._token = secrets.token_hex(16)
+            for each in self._connections.values():
+                with suppress(OSError):
+                    each.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End all tasks, and the thread."""
+        self.end()
+        with suppress(OSError):
+            self._wake.send(b"\0")
+        self._thread.join(CONNECT_S)
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select(CONNECT_S):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._wakes:
+                    self._close_all()
+                    return
+                else:
+                    self._hear(self._connections[key.fd])
+            self._drop_strangers()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the other side has gone, or there are too many open files
+            opened, _ = self._listener.accept()
+            opened.setblocking(False)
+            with self._lock:
+                self._connections[opened.fileno()] = _Connection(opened)
+            self._selector.register(opened, selectors.EVENT_READ)
+
+    def _hear(self, connection: _Connection) -> None:
+        lines = connection.lines()
+        if lines is None:
+            self._drop(connection)
+            return
+        for line in lines:
+            if not connection.is_known:
+                with self._lock:
+                    connection.is_known = secrets.compare_digest(line, self._token.encode())
+                if not connection.is_known:
+                    self._drop(connection)
+                    return
+            elif line == b"behind":
+                self.end()
+            elif line.startswith(b"want "):
+                with suppress(ValueError):
+                    self._want_index(int(line[5:]))
+
+    def _drop_strangers(self) -> None:
+        strangers = [each for each in self._connections.values() if not each.is_known]
+        late_s = time.monotonic() - CONNECT_S
+        for place, each in enumerate(strangers):
+            if each.since_s < late_s or place < len(strangers) - STRANGERS_MAX:
+                self._drop(each)
+
+    def _drop(self, connection: _Connection) -> None:
+        with self._lock:
+            del self._connections[connection.socket.fileno()]
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+    def _close_all(self) -> None:
+        for each in list(self._connections.values()):
+            self._drop(each)
+        self._selector.close()
+        for other in (self._listener, self._wakes, self._wake):
+            other.close()
+
+
+class DriverLink:
+    """A task's end of its connection to the driver.
+
+    Raises
+    ------
+    OSError
+        The driver cannot be reached.
+    """
+
+    def __init__(self, address: DriverAddress) -> None:
+        self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._say(address.token)
+
+    def goes_on(self) -> bool:
+        """Return whether the driver has not ended this task."""
+        try:
+            return bool(self._socket.recv(1))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def want_index(self, stamp: int) -> None:
+        """Ask for an index that covers a stamp."""
+        self._say(f"want {stamp}")
+
+    def say_behind(self) -> None:
+        """Say that this task returns because too much waits; the driver then ends the others."""
+        self._say("behind")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _say(self, line: str) -> None:
+        with suppress(OSError):  # the driver has ended this task
+            self._socket.sendall(f"{line}\n".encode())

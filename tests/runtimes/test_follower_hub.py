@@ -1,0 +1,120 @@
+"""The connections of tasks that follow the log: they end together, and strangers can do nothing."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fieldfare.runtimes.spark import follower_hub
+from fieldfare.runtimes.spark.follower_hub import DriverLink, FollowerHub
+
+DEADLINE_S = 30.0
+LOOPBACK = "127.0.0.1"
+
+Wanted = queue.Queue[int]
+
+
+@pytest.fixture
+def wanted() -> Wanted:
+    return queue.Queue()
+
+
+@pytest.fixture
+def hub(wanted: Wanted) -> Iterator[FollowerHub]:
+    hub = FollowerHub(LOOPBACK, LOOPBACK, 0, wanted.put)
+    yield hub
+    hub.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
+
+
+def test_all_tasks_end_when_one_is_behind_and_later_ones_go_on(hub: FollowerHub) -> None:
+    early = hub.address
+    links = [DriverLink(early) for _ in range(3)]
+    wait_for(lambda: hub.tasks == 3)
+    assert all(each.goes_on() for each in links)
+    links[1].say_behind()
+    for each in links:
+        wait_for(lambda each=each: not each.goes_on())
+    late = DriverLink(early)  # of a job that was started before
+    wait_for(lambda: not late.goes_on())
+    later = DriverLink(hub.address)
+    wait_for(lambda: hub.tasks == 1)
+    assert later.goes_on()
+    for each in (*links, late, later):
+        each.close()
+    wait_for(lambda: hub.tasks == 0)
+
+
+def test_the_index_is_asked_for(hub: FollowerHub, wanted: Wanted) -> None:
+    link = DriverLink(hub.address)
+    for stamp in (7, 1 << 60):
+        link.want_index(stamp)
+        assert wanted.get(timeout=DEADLINE_S) == stamp
+
+
+def test_a_task_ends_when_its_driver_does(hub: FollowerHub) -> None:
+    link = DriverLink(hub.address)
+    wait_for(lambda: hub.tasks == 1)
+    hub.close()
+    wait_for(lambda: not link.goes_on())
+    link.say_behind()
+    link.want_index(1)
+    with pytest.raises(OSError, match="refused"):
+        DriverLink(hub.address)
+    hub.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"behind\n", b"0" * 32 + b"\nbehind\n", b"x" * 1_000, b"\n", b"\xff\n", b"want 3\n"]
+)
+def test_a_stranger_ends_no_task_and_wants_no_index(hub: FollowerHub, wanted: Wanted, said: bytes) -> None:
+    link = DriverLink(hub.address)
+    wait_for(lambda: hub.tasks == 1)
+    with socket.create_connection((LOOPBACK, hub.address.port), DEADLINE_S) as stranger:
+        stranger.settimeout(DEADLINE_S)
+        stranger.sendall(said)
+        try:
+            assert stranger.recv(10) == b""
+        except ConnectionResetError:
+            """It was closed before all of it was read."""
+    assert hub.tasks == 1
+    assert link.goes_on()
+    assert wanted.empty()
+
+
+def test_what_a_task_says_that_is_not_understood_is_passed_over(hub: FollowerHub, wanted: Wanted) -> None:
+    link = DriverLink(hub.address)
+    for line in ("want x", "want ", "", "more", "want 9"):
+        link._say(line)
+    assert wanted.get(timeout=DEADLINE_S) == 9
+    assert link.goes_on()
+
+
+def test_silent_strangers_are_dropped(hub: FollowerHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold open files of the driver."""
+    monkeypatch.setattr(follower_hub, "STRANGERS_MAX", 5)
+    link = DriverLink(hub.address)
+    wait_for(lambda: hub.tasks == 1)
+    strangers = [socket.create_connection((LOOPBACK, hub.address.port), DEADLINE_S) for _ in range(20)]
+    for each in strangers[:15]:
+        each.settimeout(DEADLINE_S)
+        assert each.recv(1) == b""
+    assert link.goes_on()
+    monkeypatch.setattr(follower_hub, "CONNECT_S", 0.0)
+    with socket.create_connection((LOOPBACK, hub.address.port), DEADLINE_S):
+        for each in strangers[15:]:
+            each.settimeout(DEADLINE_S)
+            assert each.recv(1) == b""
+    assert link.goes_on()
+    for each in strangers:
+        each.close()
