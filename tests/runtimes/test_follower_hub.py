@@ -55,6 +55,23 @@ def test_all_tasks_end_when_one_is_behind_and_later_ones_go_on(hub: FollowerHub)
     wait_for(lambda: hub.tasks == 0)
 
 
+def test_copies_of_a_task_end_with_it(hub: FollowerHub) -> None:
+    """Spark would kill their processes, after two seconds."""
+    first, copy, other = (DriverLink(hub.address, lane) for lane in ("4.0", "4.0", "4.1"))
+    wait_for(lambda: hub.tasks == 3)
+    first.say_over()
+    wait_for(lambda: not copy.goes_on())
+    assert other.goes_on()
+
+
+def test_a_copy_goes_on_when_the_first_task_is_killed(hub: FollowerHub) -> None:
+    first, copy = (DriverLink(hub.address, "4.0") for _ in range(2))
+    wait_for(lambda: hub.tasks == 2)
+    first.close()
+    wait_for(lambda: hub.tasks == 1)
+    assert copy.goes_on()
+
+
 def test_the_index_is_asked_for(hub: FollowerHub, wanted: Wanted) -> None:
     link = DriverLink(hub.address)
     for stamp in (7, 1 << 60):

@@ -515,3 +515,23 @@ def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, ser
         bring_index_up_to_date(service.folder)
         wait_until_matched(service, [])
     service.check()
+
+
+@pytest.mark.spark
+def test_where_tasks_do_not_reach_the_driver_there_are_only_batches(
+    session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A firewall is between them."""
+    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    jobs._hub.close()
+    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
+    for _ in range(2):
+        service.live_a_little(20)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+    loop.stop()
+    assert jobs.follower is None
+    assert "do not reach this machine" in caplog.text
+    service.check()

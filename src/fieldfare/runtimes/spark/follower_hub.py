@@ -1,9 +1,10 @@
 """The connections between the driver and the tasks that follow the log, on this machine or on others.
 
     task                         driver
-    token           ─────▶       known: the task may follow
+    token, lane     ─────▶       known: the task may follow
     "want STAMP"    ─────▶       the indexer is asked for an index that covers it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
+    "over"          ─────▶       ends the other tasks of this lane: copies that Spark has started
                     ◀─────       the connection is closed, or the driver has died: the task ends
 
 Spark can only kill a task, and with it the Python process that has the index open.
@@ -43,7 +44,12 @@ class _Connection:
         self.socket = opened
         self.since_s = time.monotonic()
         self.is_known = False
+        self.lane = b""
         self._read = b""
+
+    def shut_down(self) -> None:
+        with suppress(OSError):  # the other side has gone
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def lines(self) -> list[bytes] | None:
         """Return the lines that have arrived; None if the connection was closed or says too much."""
@@ -102,8 +108,13 @@ class FollowerHub:
         with self._lock:
             self._token = secrets.token_hex(16)
             for each in self._connections.values():
-                with suppress(OSError):
-                    each.socket.shutdown(socket.SHUT_RDWR)
+                each.shut_down()
+
+    def _end_lane(self, lane: bytes) -> None:
+        with self._lock:
+            for each in self._connections.values():
+                if each.lane == lane:
+                    each.shut_down()
 
     def close(self) -> None:
         """End all tasks, and the thread."""
@@ -139,13 +150,16 @@ class FollowerHub:
             return
         for line in lines:
             if not connection.is_known:
+                token, _, connection.lane = line.partition(b" ")
                 with self._lock:
-                    connection.is_known = secrets.compare_digest(line, self._token.encode())
+                    connection.is_known = secrets.compare_digest(token, self._token.encode())
                 if not connection.is_known:
                     self._drop(connection)
                     return
             elif line == b"behind":
                 self.end()
+            elif line == b"over":
+                self._end_lane(connection.lane)
             elif line.startswith(b"want "):
                 with suppress(ValueError):
                     self._want_index(int(line[5:]))
@@ -174,17 +188,23 @@ class FollowerHub:
 class DriverLink:
     """A task's end of its connection to the driver.
 
+    Parameters
+    ----------
+    address : DriverAddress
+    lane : str
+        Name of the lane, which copies of the task share; without spaces, short.
+
     Raises
     ------
     OSError
         The driver cannot be reached.
     """
 
-    def __init__(self, address: DriverAddress) -> None:
+    def __init__(self, address: DriverAddress, lane: str = "") -> None:
         self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self._say(address.token)
+        self._say(f"{address.token} {lane}")
 
     def goes_on(self) -> bool:
         """Return whether the driver has not ended this task."""
@@ -202,6 +222,10 @@ class DriverLink:
     def say_behind(self) -> None:
         """Say that this task returns because too much waits; the driver then ends the others."""
         self._say("behind")
+
+    def say_over(self) -> None:
+        """Say that this task returns because its time is over."""
+        self._say("over")
 
     def close(self) -> None:
         self._socket.close()

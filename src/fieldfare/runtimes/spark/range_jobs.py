@@ -6,6 +6,7 @@ property of the job. So a job takes Spark a few milliseconds, as nothing is anal
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -46,6 +47,7 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     ranges: tuple[RecordRange, ...] = ()
     lane: FollowerLane | None = None
     driver: DriverAddress | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +70,29 @@ class CarryOut:
         for each in order.ranges:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
-            yield self._follow(matcher, order.lane, order.driver, is_copy=context.attemptNumber() > 0)
+            link = _linked(order.driver, order.name)
+            if link is None:
+                yield None
+            else:
+                with closing(link):
+                    yield self._follow(matcher, order.lane, link, is_copy=context.attemptNumber() > 0)
 
-    def _follow(
-        self, matcher: RangeMatcher, lane: FollowerLane, driver: DriverAddress, *, is_copy: bool
-    ) -> bool | None:
+    def _follow(self, matcher: RangeMatcher, lane: FollowerLane, link: DriverLink, *, is_copy: bool) -> bool:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
-        try:
-            link = DriverLink(driver)
-        except OSError:
-            return None
-        with closing(link):
-            is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, link.goes_on)
-            if is_behind:
-                link.say_behind()  # The job waits for its other lanes, which end with this one.
-            return is_behind
+        is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, link.goes_on)
+        # The job waits for its other lanes, which end with this one.
+        say = link.say_behind if is_behind else link.say_over
+        say()
+        return is_behind
+
+
+def _linked(driver: DriverAddress, name: str) -> DriverLink | None:
+    """Return a connection to the driver; None if it cannot be reached."""
+    try:
+        return DriverLink(driver, name)
+    except OSError:
+        return None
 
 
 def _hub_of(config: SparkConf, want_index: Callable[[int], None], *, on_cluster: bool) -> FollowerHub:
@@ -114,6 +123,7 @@ class RangeJobs:
         seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
+        self._numbers = itertools.count()
         others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
         self._hub = _hub_of(context.getConf(), partial(request_index, folder.wanted), on_cluster=on_cluster)
@@ -124,8 +134,10 @@ class RangeJobs:
 
     def follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind."""
-        address = self._hub.address
-        ended = self._run([TaskOrder(lane=lane, driver=address) for lane in lanes])
+        address, job = self._hub.address, next(self._numbers)
+        ended = self._run(
+            [TaskOrder((), lane, address, f"{job}.{number}") for number, lane in enumerate(lanes)]
+        )
         if None in ended:
             self.follower = None
             _log.warning(
