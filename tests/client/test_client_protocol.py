@@ -79,8 +79,14 @@ def test_a_request_that_is_refused_as_a_whole_is_an_error() -> None:
     ],
 )
 def test_an_answer_of_unknown_form_is_not_a_success(body: Any) -> None:
-    with pytest.raises(UnexpectedAnswer):
+    with pytest.raises(UnexpectedAnswer, match=r"unexpected form .* may have been carried out\nhint: check"):
         CALL.interpret(answer(200, body))
+
+
+def test_an_answer_of_unknown_form_to_a_request_that_only_reads_leaves_nothing_open() -> None:
+    with pytest.raises(UnexpectedAnswer) as unexpected:
+        protocol.get_subscription("a", "b").interpret(answer(200, []))
+    assert "carried out" not in str(unexpected.value)
 
 
 def test_events_that_are_neither_accepted_nor_refused_are_not_taken_for_success() -> None:
@@ -158,8 +164,14 @@ def test_bulk_calls_are_cut_by_number_and_by_size() -> None:
 
 
 def test_an_invalid_bulk_item_is_refused() -> None:
-    with pytest.raises(ValueError, match="a subscription needs filter"):
+    with pytest.raises(ValueError) as refused:
         list(cut_bulk([{"id": "x", "filtre": "a"}]))
+    assert str(refused.value) == (
+        "the subscription 'x' has unknown fields ('filtre') and lacks the field 'filter': correct the names"
+        " of its fields, which are filter (required), id, dialect, delivery, owner and labels"
+    )
+    with pytest.raises(ValueError, match="the subscription lacks the field 'filter': correct"):
+        list(cut_bulk([{}]))
 
 
 @pytest.mark.parametrize("quota", [math.nan, math.inf])

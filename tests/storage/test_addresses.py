@@ -43,7 +43,7 @@ def test_an_invalid_address_is_refused_and_not_recorded(tmp_path: Path, address:
 
 def test_a_directory_with_a_log_of_its_own_gets_no_other(tmp_path: Path) -> None:
     open_event_log(DataFolder(tmp_path).log_url).close()
-    with pytest.raises(AddressError, match=r"log\.db, to which its cursors and matches refer"):
+    with pytest.raises(AddressError, match=r"^--log names kafka://\S+, but .*log\.db: its cursors"):
         settle(tmp_path, "kafka://127.0.0.1:9/t")
     assert settle(tmp_path, None) == DataFolder(tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_log_belongs_to_one_directory_and_others_are_told_the_owner(tmp_path: 
     url = kafka_rig.topic(2)
     first, second = tmp_path / "first", tmp_path / "second"
     folder = settle(first, url)
-    with pytest.raises(AddressError, match=f"belongs to another service, in {first} on .*topic"):
+    with pytest.raises(AddressError, match=f"whose data directory is {first} on .*delete the topic"):
         settle(second, url)
     assert not (second / "logs.json").exists()
     # Even if its logs.json already names the topic.

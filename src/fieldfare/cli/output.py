@@ -95,8 +95,8 @@ def known_form() -> Iterator[None]:
         yield
     except (*UNREADABLE, NotRenderableError) as error:
         fail(
-            f"the answer has a form that this command does not know ({type(error).__name__}: {error})\n"
-            "hint: is it a fieldfare service, and of this version? --json shows the answer"
+            f"the answer has an unexpected form ({type(error).__name__}: {error})\n"
+            "hint: check that the URL is that of a fieldfare service of this version; --json shows the answer"
         )
 
 

@@ -85,9 +85,11 @@ class ApiCall(Generic[Result]):
         try:
             return self.read(answer)
         except UNREADABLE as error:
+            done = "" if self.method == "GET" else "; the request may have been carried out"
             raise UnexpectedAnswer(
-                f"the answer to {self.method} {self.path} has a form that this client does not know "
-                f"({type(error).__name__}: {error}): {_beginning(answer.body)}"
+                f"the answer to {self.method} {self.path} has an unexpected form"
+                f" ({type(error).__name__}: {error}): {_beginning(answer.body)}{done}\n"
+                "hint: check that the URL is that of a fieldfare service, of the same version as the client"
             ) from None
 
 

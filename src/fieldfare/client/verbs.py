@@ -27,11 +27,11 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
     if isinstance(item, NewSubscription):
         return item
     if isinstance(item, Mapping):
-        unknown = set(item) - {"id", "filter", "dialect", "delivery", "owner", "labels"}
-        if "filter" not in item or unknown:
+        if faults := list(_faults_of(item)):
+            name = f" {item['id']!r}" if "id" in item else ""
             raise ValueError(
-                "a subscription needs filter, and may have id, dialect, delivery, owner and labels; this one"
-                f" has {sorted(map(str, item))}"
+                f"the subscription{name} {' and '.join(faults)}: correct the names of its fields, which are"
+                " filter (required), id, dialect, delivery, owner and labels"
             )
         return NewSubscription(
             item["filter"],
@@ -44,6 +44,14 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
     if isinstance(item, tuple) and len(item) == 2:
         return NewSubscription(item[1], item[0])
     raise ValueError(f"a subscription must be (id, filter), a mapping or a NewSubscription, not {item!r}")
+
+
+def _faults_of(item: Mapping[str, Any]) -> Iterator[str]:
+    """Return what is wrong with the fields of an item of a bulk call, each fault as the end of a sentence."""
+    if unknown := set(item) - {"id", "filter", "dialect", "delivery", "owner", "labels"}:
+        yield f"has unknown fields ({', '.join(sorted(map(repr, unknown)))})"
+    if "filter" not in item:
+        yield "lacks the field 'filter'"
 
 
 def cut_bulk(items: Iterable[Subscribable]) -> Iterator[list[NewSubscription]]:

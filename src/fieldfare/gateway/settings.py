@@ -563,9 +563,9 @@ class GatewaySettings(BaseSettings):
         asks = self.admin_key_file is not None or self.jwt_issuer is not None
         if not (is_loopback(self.host) or asks or self.insecure):
             raise ValueError(
-                f"listening on {self.host} would let everyone on the network do everything: name a file with"
-                " an admin key in FIELDFARE_ADMIN_KEY_FILE, or an issuer of tokens with --jwt-issuer, or"
-                " allow it with --insecure (FIELDFARE_INSECURE=1)"
+                f"listening on {self.host} without keys would let everyone on the network do everything: set"
+                " FIELDFARE_ADMIN_KEY_FILE to the path of a file that contains an admin key, or name a token"
+                " issuer with --jwt-issuer, or allow this with --insecure (or FIELDFARE_INSECURE=1)"
             )
         return self
 

@@ -166,6 +166,6 @@ def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:
     else:
         return
     raise AddressError(
-        f"the data directory {folder.root} already uses the log {has}, to which its cursors and matches"
-        " refer: leave out --log, or name another directory with --data"
+        f"--log names {wanted}, but the data directory {folder.root} already uses the log {has}: its cursors"
+        " and matches refer to that log. Leave out --log, or name another directory with --data"
     )

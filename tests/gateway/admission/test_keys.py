@@ -409,7 +409,7 @@ def test_an_admin_key_that_is_none_is_refused_by_its_files_name(tmp_path, text):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "events.example.com"])
 def test_a_public_address_needs_keys_or_to_be_meant(monkeypatch, tmp_path, host):
-    with pytest.raises(ValidationError, match="--insecure"):
+    with pytest.raises(ValidationError, match=r"set FIELDFARE_ADMIN_KEY_FILE .* --jwt-issuer, .* --insecure"):
         GatewaySettings(host=host)
     assert GatewaySettings(host=host, insecure=True)
     assert GatewaySettings(host=host, admin_key_file=admin_file(tmp_path))

@@ -100,6 +100,29 @@ def test_what_others_might_read_otherwise_is_no_address(url):
         Target.parse(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("example.com", "does not begin with https://"),
+        ("HTTPS://example.com/", "in lower case"),
+        ("https://user:secret@example.com/", "user name or password before @: remove"),
+        ("https://example.com#@127.0.0.1/", "a fragment: remove #"),
+        ("https://example.com\\@127.0.0.1/", "a backslash: write it as %5C"),
+        ("https://exämple.com/", "the character 'ä' in its host name: write"),
+        ("https://example.com/\r\nHost: x", r"the character '\r': percent-encode it"),
+        ("https://example.com?x=1", "no path before the question mark: write /"),
+        ("https:///x", "no valid host: write a name or an IP address"),
+        ("https://example.com:/", "no valid host: write a name or an IP address"),
+    ],
+)
+def test_an_invalid_address_is_told_which_rule_it_breaks_and_not_quoted(url, fault):
+    with pytest.raises(ValueError) as refused:
+        Target.parse(url)
+    said = str(refused.value)
+    assert fault in said and said.endswith("; an example is https://example.com/path")
+    assert "secret" not in said
+
+
 def test_an_address_is_read_once():
     assert Target.parse("https://Example.COM:8443/a?b=c%20d") == Target(
         "https", "example.com", 8443, "/a?b=c%20d"

@@ -85,7 +85,9 @@ def _check_presence(path: Path, values: ValueSet) -> None:
         )
     if values.atoms & (MISSING | NULL):
         raise EncryptionError(
-            f"filters cannot test that {format_path(path)} is missing; publish a value that stands for it"
+            f"the condition on {format_path(path)} is true if the attribute is missing or null, as IS NULL"
+            " is, and cannot be encrypted; publish an agreed value instead of none, and compare the attribute"
+            " with that value"
         )
 
 

@@ -345,9 +345,21 @@ class SpaceKey:
         for epoch in self.epochs:
             if epoch.number == number:
                 return epoch
-        raise EncryptionError(
-            f"this key has no epoch {number!r}: it is older or newer than the key that encrypted the content"
-        )
+        raise EncryptionError(_epoch_is_missing(number, [each.number for each in self.epochs]))
+
+
+def _epoch_is_missing(number: Any, present: Sequence[int]) -> str:
+    """Return the error for an event or filter in another epoch than those ``present`` in the key."""
+    if isinstance(number, int) and number > present[-1]:
+        remedy = "get the newer key file, which the last `fieldfare keys space rotate` has written"
+    elif isinstance(number, int) and number < present[0]:
+        remedy = "use a copy of the key file from before `fieldfare keys space drop`"
+    else:
+        remedy = "use the key with which it was encrypted"
+    return (
+        f"the space's key has no epoch {number!r}, in which this event or filter was encrypted, but only"
+        f" {', '.join(map(str, present))}: {remedy}"
+    )
 
 
 def _alternatives(epoch: Epoch, asked: Sequence[Alternative], steps: Any) -> list[dict[str, Any]]:

@@ -80,10 +80,7 @@ class Target:
             raise ValueError(f"the address has {len(url):,} characters; the maximum is {URL_MAX_CHARS:,}")
         found = _URL.fullmatch(url)
         if found is None or "#" in url or "\\" in url:
-            raise ValueError(
-                "the address must be an http or https URL such as https://example.com/path, in ASCII, without"
-                " user and fragment; write other letters of a host name as xn--..."
-            )
+            raise ValueError(f"the address {_fault_of(url)}; an example is https://example.com/path")
         scheme, host, port, path = found.groups()
         number = int(port) if port else DEFAULT_PORTS[scheme]
         if not 0 < number < 65_536:
@@ -99,6 +96,30 @@ class Target:
     def url(self) -> httpcore.URL:
         """Return the URL as a URL of httpcore."""
         return httpcore.URL(scheme=self.scheme, host=self.host, port=self.port, target=self.path)
+
+
+def _fault_of(url: str) -> str:
+    """Return which rule an invalid URL breaks and what to do, as the end of a sentence.
+
+    The URL is not quoted, because it may contain a secret.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in DEFAULT_PORTS:
+        return "does not begin with https:// or http:// (in lower case)"
+    host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+    if "@" in host:
+        return "contains a user name or password before @: remove them, and use `authorization`"
+    if "#" in url:
+        return "contains a fragment: remove # and the text after it"
+    if "\\" in url:
+        return "contains a backslash: write it as %5C in the path, or replace it by /"
+    if (odd := re.search(r"[^!-~]", host)) is not None:
+        return f"has the character {odd[0]!r} in its host name: write the name in ASCII, with xn-- (Punycode)"
+    if (odd := re.search(r"[^!-~]", rest)) is not None:
+        return f"contains the character {odd[0]!r}: percent-encode it, as in %20 for a space"
+    if "?" in rest and "/" not in rest.partition("?")[0]:
+        return "has no path before the question mark: write / there"
+    return "has no valid host: write a name or an IP address (IPv6 in brackets), and perhaps : and a port"
 
 
 def _host_of(host: str) -> str:

@@ -69,9 +69,10 @@ class KafkaEventLog:
         for partition, wanted in zip(self._partitions, to, strict=True):
             if wanted > (end := partition.end()):
                 raise EventLogError(
-                    f"{self._address}: partition {partition.number} ends at offset {end}, but offsets up to"
-                    f" {wanted} are already in use: the topic was created again, or is an older copy. Use"
-                    " another topic"
+                    f"{self._address}: partition {partition.number} ends at offset {end}, but cursors or"
+                    f" matches of this service refer to offsets up to {wanted}: the topic was deleted and"
+                    " created again, or an older copy of it was restored. Restore the missing records, or"
+                    " start with another topic and a new data directory (--log, --data)"
                 )
 
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:

@@ -61,9 +61,9 @@ def claim(address: KafkaAddress, service: str, root: Path) -> None:
         raise EventLogError(f"{table}: the log's owner, {root}, could not be recorded")
     if owner.service != service:
         raise AnotherOwner(
-            f"{address} belongs to another service, in {owner.place}: name another topic. If that service no"
-            f" longer exists, delete the topic {table.topic}, which records the owner; this service then"
-            " appends after the existing records"
+            f"{address} belongs to another service, whose data directory is {owner.place}: name another topic"
+            f" with --log. If that service no longer exists, delete the topic '{table.topic}', which records"
+            " the owner; this service then appends after the existing records"
         )
 
 

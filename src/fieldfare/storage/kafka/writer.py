@@ -122,8 +122,9 @@ class KafkaWriter:
             if record.stamp < stamp:
                 raise EventLogError(
                     f"{self._connections.address}: a record with stamp {record.stamp} cannot follow one with"
-                    f" stamp {stamp}: the registry is older than the log. Restore the newest copy of the"
-                    " registry"
+                    f" stamp {stamp} (the registry's revision): the registry is older than the log, so"
+                    " registry.db was replaced by an older copy. Restore the newest copy, or restart the"
+                    f" service: it continues above {stamp}, without the changes that the copy lacks"
                 )
             stamp = record.stamp
             wanted[key] = _Wanted(record, self._partition_of(record), digest)
