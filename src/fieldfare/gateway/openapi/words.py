@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fieldfare.gateway.problems import MEDIA_TYPE, ProblemDocument
 
 Json = dict[str, Any]
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 def record(properties: Json, required: list[str] | None = None, **more: Any) -> Json:
@@ -32,8 +34,8 @@ def integer(description: str = "", **more: Any) -> Json:
     return {"type": "integer", **({"description": description} if description else {}), **more}
 
 
-def number(description: str = "", **more: Any) -> Json:
-    return {"type": "number", **({"description": description} if description else {}), **more}
+def number(**more: Any) -> Json:
+    return {"type": "number", **more}
 
 
 def boolean(description: str) -> Json:
@@ -61,38 +63,30 @@ def content(schema: Any, example: Any = None, media: str = "application/json") -
     return {media: described}
 
 
-def answer(description: str, schema: Any = None, example: Any = None) -> Json:
+def answer(
+    description: str, schema: Any = None, example: Any = None, media: str = "application/json"
+) -> Json:
     """Describe a response whose content has a schema: JSON, or the type that is encoded."""
     described: Json = {"description": description}
     if schema is not None:
-        described["content"] = content(schema, example)
+        described["content"] = content(schema, example, media)
     return described
 
 
-def problem(description: str) -> Json:
-    return {
-        "description": description,
-        "content": content(ProblemDocument, None, MEDIA_TYPE),
-    }
-
-
-def body(schema: Any, example: Any, *, required: bool = True) -> Json:
+def json_body(schema: Any, example: Any, *, required: bool = True) -> Json:
     return {"required": required, "content": content(schema, example)}
 
 
-def parameter(name: str, place: str, schema: Any, description: str) -> Json:
+def parameter(name: str, schema: Any, description: str, place: str = "query") -> Json:
     required = place == "path"
     return {"name": name, "in": place, "required": required, "description": description, "schema": schema}
 
 
-_IN_PATHS = {
-    "space": "Name of the space.",
-    "id": "Id of the subscription.",
-    "broker": "Name of the neighbor that sends.",
-    "key": "Id of the API key, as in the list of keys; not the secret key itself.",
-    "delayed": "Id of the delayed events: `id` in the response that accepted them, and in the list.",
-    "position": "Position of the quarantined record, as in the list.",
-}
+def page_limit(maximum: int, description: str, default: int = 100) -> Json:
+    """Describe the query parameter that limits the entries of a response."""
+    return parameter("limit", integer(minimum=1, maximum=maximum, default=default), description)
+
+
 _PROBLEMS = {
     "400": "The request is invalid; the response names the place of the error.",
     "404": "The space or the subscription does not exist, or the caller has no rights in the space.",
@@ -103,37 +97,56 @@ _PROBLEMS = {
     "default": "The caller or the request was refused (401, 403, 408, 421, 431), or the service cannot"
     " respond (500, 503).",
 }
-NO_KEYS = "The service requires no API keys, so there are none to manage."
 
-
-def path(template: str, **operations: Json) -> Json:
-    """Describe the operations of a path, by method."""
-    names = re.findall(r"\{(\w+)\}", template)
-    item: Json = {"parameters": [parameter(name, "path", string(), _IN_PATHS[name]) for name in names]}
-    return {template: {**(item if names else {}), **operations}}
+OPERATIONS: dict[Callable[..., Any], Json] = {}
+"""The described operations, by their handlers."""
 
 
 def operation(
-    name: str,
-    summary: str,
-    description: str = "",
-    *,
     answers: Json,
     problems: str = "",
-    parameters: list[Json] | None = None,
+    *,
     takes: Json | None = None,
-) -> Json:
-    """One operation; ``answers`` by status, or the one of 200, and the statuses of the usual problems."""
-    described: Json = {"operationId": name, "summary": summary}
-    if description:
-        described["description"] = description
-    if parameters:
-        described["parameters"] = parameters
-    if takes:
-        described["requestBody"] = takes
+    parameters: list[Json] | None = None,
+    name: str = "",
+) -> Callable[[Handler], Handler]:
+    """Describe the operation of a handler, whose docstring is the operation's summary and description.
+
+    Parameters
+    ----------
+    answers
+        The responses by status, or the one of 200. A text alone describes a response without content, or,
+        from status 400 on, a problem.
+    problems
+        The statuses of the usual problems, separated by spaces.
+    takes
+        The request's body.
+    parameters
+        The parameters in the query and the headers.
+    name
+        The operation's id, if it is not the handler's name.
+    """
     usual = [*problems.split(), *(("413", "415") if takes else ()), "default"]
-    described["responses"] = {
-        **({"200": answers} if "description" in answers else answers),
-        **{status: problem(_PROBLEMS[status]) for status in usual},
-    }
+    by_status: Json = {"200": answers} if "description" in answers else answers
+    by_status = by_status | {status: _PROBLEMS[status] for status in usual}
+
+    def described(handler: Handler) -> Handler:
+        summary, _, description = (inspect.getdoc(handler) or "").partition("\n\n")
+        OPERATIONS[handler] = {
+            "operationId": name or handler.__name__,
+            "summary": " ".join(summary.split()).removesuffix("."),
+            **({"description": " ".join(description.split())} if description else {}),
+            **({"parameters": parameters} if parameters else {}),
+            **({"requestBody": takes} if takes else {}),
+            "responses": {status: _response(status, each) for status, each in by_status.items()},
+        }
+        return handler
+
     return described
+
+
+def _response(status: str, described: Json | str) -> Json:
+    if not isinstance(described, str):
+        return described
+    is_problem = status == "default" or int(status) >= 400
+    return answer(described, *((ProblemDocument, None, MEDIA_TYPE) if is_problem else ()))

@@ -15,11 +15,13 @@ from starlette.responses import Response
 
 from fieldfare.gateway.delivery.backlogs import Backlogs, Page
 from fieldfare.gateway.member_types import NextPage
+from fieldfare.gateway.openapi.from_types import described
+from fieldfare.gateway.openapi.words import Json, answer, array, operation, page_limit, record, string
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
 from fieldfare.gateway.subscription_store import SubscriptionDocument, subscription_document
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.model import SpaceBacklog, space_name
+from fieldfare.model import SpaceBacklog, SubscriptionBacklog, space_name
 from fieldfare.storage.registry import Criteria
 
 PAGE_MAX = 1_000
@@ -38,6 +40,31 @@ class PageDocument(Struct):
     next: NextPage
 
 
+_STARTING = "The gateway has just started and reads the cursors. Retry after the seconds in Retry-After."
+_SUMS: Json = {
+    name: {key: value for key, value in each.items() if key != "default"}
+    for name, each in described(SpaceBacklog)["properties"].items()
+    if name != "space"
+}
+_GREATEST = record(
+    {
+        "total": record(_SUMS, description="The sums of all spaces."),
+        "spaces": array(SpaceBacklog, "The spaces, most pending messages first."),
+        "subscriptions": array(
+            {
+                "allOf": [SubscriptionBacklog],
+                "properties": {
+                    "space": string("Name of the space."),
+                    "id": string("Id of the subscription."),
+                },
+                "required": ["space", "id"],
+            },
+            "The subscriptions with pending messages, most first.",
+        ),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BacklogRoutes:
     """``/v1/backlogs``, and the lists and sums below ``/v1/spaces/{space}``."""
@@ -53,13 +80,25 @@ class BacklogRoutes:
         page = await self.backlogs.page(key, after, limit, criteria)
         return await asyncio.to_thread(_response, page)
 
+    @operation({"200": answer("The sums.", SpaceBacklog), "503": _STARTING}, "404")
     async def get_space_backlog(self, request: Request) -> Response:
-        """Return the sums of all backlogs of a space."""
+        """Read the sums of all backlogs of a space.
+
+        They are at most a second old.
+        """
         key = self.subscriptions.check_space(request.path_params["space"])
         return json_response(await self.backlogs.sums_of(key))
 
+    @operation(
+        {"200": answer("The greatest backlogs.", _GREATEST), "503": _STARTING},
+        "400",
+        parameters=[page_limit(WORST_MAX, "Maximum spaces, and maximum subscriptions.", default=10)],
+    )
     async def get_backlogs(self, request: Request) -> Response:
-        """Return the sums of the spaces, and the subscriptions, with the greatest backlogs."""
+        """Read the greatest backlogs of the service.
+
+        The spaces and the subscriptions with the most pending messages, and the sums of all spaces.
+        """
         limit = query_int(request, "limit", 10, 1, WORST_MAX)
         sums = list((await self.backlogs.sums()).values())
         page = await self.backlogs.page(None, None, limit)

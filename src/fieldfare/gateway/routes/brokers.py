@@ -12,9 +12,27 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.bodies import Bodies, drain
 from fieldfare.gateway.admission.request_guard import header
+from fieldfare.gateway.federation.documents import (
+    AdvertisementDocument,
+    AdviceDocument,
+    BalancingDocument,
+    BrokersDocument,
+    DepartureDocument,
+    SubscriptionMoveDocument,
+)
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
+from fieldfare.gateway.openapi.from_types import described
+from fieldfare.gateway.openapi.words import (
+    answer,
+    boolean,
+    content,
+    json_body,
+    operation,
+    parameter,
+    string,
+)
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -77,6 +95,20 @@ _balance_body = msgspec.json.Decoder(BalanceBody)
 _move_body = msgspec.json.Decoder(MoveBody)
 
 
+_NO_BROKER = "This service is no broker."
+_ADVERTISED = answer(
+    "The advertisement.",
+    AdvertisementDocument,
+    {
+        "space": "market",
+        "filter": "type = 'trade'",
+        "dialect": "sql",
+        "is_pending": False,
+        "sites": {"oslo": True},
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRoutes:
     """Routes between brokers, and about them."""
@@ -86,24 +118,54 @@ class BrokerRoutes:
     subscriptions: Subscriptions
     filter_max_bytes: int
 
+    @operation(
+        {
+            "200": answer("The entries that are stored are acknowledged.", string(), media=MEDIA_TYPE),
+            "404": "This service is no broker, or the sender is no neighbour.",
+            "409": "The sender's name, routing or place in the sequence does not fit.",
+            "429": "Too much of others waits here: see Retry-After.",
+        },
+        "400",
+        takes={"required": True, "content": content(string(), None, MEDIA_TYPE)},
+        name="postEntries",
+    )
     async def post_entries(self, request: Request) -> Response:
-        """Store a batch of a neighbour's entries; the answer acknowledges what is stored."""
+        """Take a batch of a neighbour's entries.
+
+        For other brokers only: MessagePack, as the module gateway.federation.wire says.
+        """
         federation = self._federation()
         media = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
         if media != MEDIA_TYPE:
             await drain(request, 0)
             detail = f"The Content-Type {media[:80] or '(none)'} is not supported: send {MEDIA_TYPE}."
             raise HttpProblem(415, "content-type", detail, accepted=[MEDIA_TYPE])
-        body = await self.bodies.read(request)
-        answer = await federation.links.receive(request.path_params["broker"], body)
-        return Response(answer, media_type=MEDIA_TYPE)
+        entries = await self.bodies.read(request)
+        acknowledged = await federation.links.receive(request.path_params["broker"], entries)
+        return Response(acknowledged, media_type=MEDIA_TYPE)
 
+    @operation({"200": answer("The state.", BrokersDocument), "404": _NO_BROKER}, name="getBrokers")
     async def get_brokers(self, request: Request) -> Response:
-        """Return the topology, the links, and what was exchanged with each other broker."""
+        """Read the links of this broker, and what it has exchanged with others."""
         return json_response(await asyncio.to_thread(self._federation().document))
 
+    @operation(
+        {
+            "202": answer(
+                "The move has begun.", SubscriptionMoveDocument, {"state": "offered", "broker": "oslo"}
+            ),
+            "409": "It cannot move, or is moving already: `moving`, `cannot-move`.",
+        },
+        "400 404",
+        takes=json_body(described(MoveBody), {"to": "oslo"}),
+    )
     async def move_subscription(self, request: Request) -> Response:
-        """Begin to move a subscription to another broker; it goes on by itself."""
+        """Move a subscription to another broker.
+
+        The request begins the move, which goes on by itself. This broker delivers the events up to one place
+        of each origin, and once they are settled answers all requests for the subscription with 410, whose
+        document has the members `broker`, `url` and `token`; the other broker delivers the events after it.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         federation = self._federation()
         await self.subscriptions.get(space, id)
@@ -111,8 +173,9 @@ class BrokerRoutes:
         subscription = await self.subscriptions.get(space, id)
         return json_response(await federation.move(subscription, body.to), 202)
 
+    @operation(answer("The state.", SubscriptionMoveDocument, {"state": "ended", "broker": "oslo"}), "404")
     async def get_move(self, request: Request) -> Response:
-        """Return how far the move of a subscription is."""
+        """Read how far the move of a subscription to another broker is."""
         space, id = request.path_params["space"], request.path_params["id"]
         state = self._federation().moves.state(self.subscriptions.check_space(space), id)
         if state is None:
@@ -120,15 +183,34 @@ class BrokerRoutes:
             raise HttpProblem(404, "no-move", f"The subscription {id[:128]!r} has not been moved.")
         return json_response(state)
 
+    @operation(_ADVERTISED, "404")
     async def get_advertisement(self, request: Request) -> Response:
-        """Return what is published in a space at this site, and which other sites have confirmed it."""
+        """Read what is published in a space at this site."""
         space = request.path_params["space"]
         federation = self._federation()
         self.subscriptions.check_space(space)
         return json_response(federation.advertisements.document(space))
 
+    @operation(
+        {
+            "200": _ADVERTISED,
+            "503": "This broker is leaving.",
+            "409": "The space is encrypted (`cannot-advertise`); too many changes are not confirmed"
+            " (`advertisement-pending`), or too many spaces advertise (`too-many-advertisements`).",
+        },
+        "400 404",
+        takes=json_body(
+            described(AdvertisementBody, filter={"description": "The filter; null for all events."}),
+            {"filter": "type = 'trade'"},
+        ),
+    )
     async def put_advertisement(self, request: Request) -> Response:
-        """State what is published in a space at this site."""
+        """State what is published in a space at this site.
+
+        Other sites send only the filters that can match it. Events that do not match it are refused from now
+        on (400, `not-advertised`); what only a wider one allows is refused (503, `advertisement-pending`)
+        until all other sites have sent the filters that it needs.
+        """
         space = request.path_params["space"]
         federation = self._federation()
         key = self.subscriptions.check_space(space)
@@ -147,36 +229,92 @@ class BrokerRoutes:
         with self.subscriptions.gate.entered():
             return json_response(await federation.advertise(space, filter))
 
+    @operation(
+        {
+            "200": answer("The loads and the moves; nothing is done.", AdviceDocument),
+            "404": _NO_BROKER,
+            "409": "No other broker can take the subscriptions of one that is to be drained.",
+        },
+        "400",
+        parameters=[
+            parameter("drain", boolean("Whether all subscriptions are to leave."), "Default: false.")
+        ],
+    )
     async def get_balance(self, request: Request) -> Response:
-        """Return the loads of all brokers, and what this one would do about its own; it does nothing."""
+        """Read the loads of all brokers, and what this one would do about its own."""
         drain = query_text(request, "drain") or "false"
         if drain not in ("true", "1", "false", "0"):
             raise HttpProblem(400, "bad-parameter", "drain must be true or false.", parameter="drain")
         is_drain = drain in ("true", "1")
         return json_response(await self._federation().balancer.document(is_drain=is_drain))
 
+    @operation(
+        {
+            "202": answer("The moves have begun; they go on by themselves.", BalancingDocument),
+            "404": _NO_BROKER,
+            "409": "No other broker can take the subscriptions.",
+        },
+        "400",
+        takes=json_body(described(BalanceBody), {"drain": True}),
+    )
     async def balance(self, request: Request) -> Response:
-        """Begin to move the subscriptions that balance the load, or all of them."""
+        """Move the subscriptions that balance the load, or all of them."""
         body = await self.bodies.read_json(request, _balance_body, BODY_MAX_BYTES)
         return json_response(await self._federation().balance(is_drain=body.drain), 202)
 
+    @operation({"200": answer("The state.", DepartureDocument), "404": _NO_BROKER})
     async def get_leave(self, request: Request) -> Response:
-        """Return whether this broker is leaving, and what it waits for."""
+        """Read whether this broker is leaving, and what it waits for."""
         return json_response(self._federation().departure.document())
 
+    @operation(
+        {
+            "202": answer("It is leaving; that goes on by itself.", DepartureDocument),
+            "404": _NO_BROKER,
+            "409": "Others would be parted: `cut-vertex`, `cannot-leave`.",
+        },
+        "400",
+        takes=json_body(described(LeaveBody), {"force": False}),
+    )
     async def leave(self, request: Request) -> Response:
-        """Begin to leave the sites in good order; it goes on by itself."""
+        """Leave the sites in good order.
+
+        From now on events, and new or replaced subscriptions, are refused with 503 (`leaving`). The broker
+        leaves once all that it holds is with others, and its subscribers have all that came for them. A
+        repeated request changes nothing.
+        """
         federation = self._federation()
         body = await self.bodies.read_json(request, _leave_body, BODY_MAX_BYTES)
         return json_response(await federation.leave(is_forced=body.force), 202)
 
+    @operation(
+        {
+            "200": answer("It stays.", DepartureDocument),
+            "404": _NO_BROKER,
+            "409": "It has left already: `has-left`.",
+        }
+    )
     async def stay(self, request: Request) -> Response:
-        """Cancel leaving."""
+        """Cancel leaving.
+
+        Subscriptions here count again at all other brokers, from one place on.
+        """
         await drain(request, 0)
         return json_response(await self._federation().stay())
 
+    @operation(
+        {
+            "204": "The broker is removed; or it was before.",
+            "404": "This service is no broker, or knows no other broker of this name.",
+            "409": "The broker can be reached: stop it first.",
+        },
+        name="removeBroker",
+    )
     async def remove_broker(self, request: Request) -> Response:
-        """Remove a broker that is gone for good; nothing is kept for it any more."""
+        """Remove a broker that is gone for good.
+
+        Its filters are deleted, nothing is kept for it any more, and all brokers refuse it.
+        """
         await drain(request, 0)
         await self._federation().custody.remove(request.path_params["broker"])
         return Response(status_code=204)

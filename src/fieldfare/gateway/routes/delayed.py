@@ -15,6 +15,7 @@ from starlette.responses import Response
 from fieldfare.gateway.admission.request_guard import header
 from fieldfare.gateway.delivery.expiry import expiry_s
 from fieldfare.gateway.member_types import NextPage
+from fieldfare.gateway.openapi.words import answer, operation, page_limit, parameter, string
 from fieldfare.gateway.problems import HttpProblem, RefusedDocument
 from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.publishing.events import DecodedEvents, EventRefused, check_time
@@ -68,6 +69,25 @@ class DelayedPageDocument(Struct):
     total_bytes: Annotated[int, "Bytes that the events of all pages take."]
 
 
+DUE_PARAMETERS = [
+    parameter(
+        AFTER,
+        string(pattern=rf"^{_SECONDS.pattern}$"),
+        "Delay in seconds until the events are appended to the log and matched; default: none. Cannot be"
+        " combined with Fieldfare-Deliver-At.",
+        "header",
+    ),
+    parameter(
+        AT,
+        string(format="date-time"),
+        "Time (RFC 3339, with a time zone) at which the events are appended to the log and matched; default:"
+        " at once. Cannot be combined with Fieldfare-Deliver-After.",
+        "header",
+    ),
+]
+"""Parameters of publishing that set a later time."""
+
+
 @dataclass(frozen=True, slots=True)
 class DelayedRoutes:
     """Routes for a space's delayed records."""
@@ -75,8 +95,16 @@ class DelayedRoutes:
     subscriptions: Subscriptions
     delayed: Delayed
 
+    @operation(
+        answer("A page of the delayed events.", DelayedPageDocument),
+        "400 404",
+        parameters=[
+            parameter("after", string(), "`next` of the previous page; default: the first page."),
+            page_limit(1000, "Maximum entries of the page."),
+        ],
+    )
     async def list_delayed(self, request: Request) -> Response:
-        """Return a page of the delayed records, ordered by their due times."""
+        """List the delayed events, soonest first."""
         key = self.subscriptions.check_space(request.path_params["space"])
         limit = query_int(request, "limit", 100, 1, 1_000)
         found = await self.delayed.waiting(key, _after(request), limit + 1)
@@ -91,8 +119,14 @@ class DelayedRoutes:
             )
         )
 
+    @operation(
+        {
+            "204": "The events were removed and will not be published.",
+            "404": "There are no delayed events with this id, or they were published already.",
+        }
+    )
     async def cancel_delayed(self, request: Request) -> Response:
-        """Cancel a delayed record before its due time."""
+        """Cancel delayed events."""
         space, id = request.path_params["space"], request.path_params["delayed"]
         key = self.subscriptions.check_space(space)
         is_number = re.fullmatch(r"[0-9]{1,18}", id) is not None

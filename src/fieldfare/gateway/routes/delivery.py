@@ -18,7 +18,9 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.delivery.records import RecordCache
-from fieldfare.gateway.member_types import EventOrNull, NextPage, PositionText
+from fieldfare.gateway.member_types import CursorText, EventOrNull, NextPage, PositionText
+from fieldfare.gateway.openapi.from_types import described
+from fieldfare.gateway.openapi.words import answer, json_body, operation, page_limit, parameter
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.acks import CursorDocument
@@ -26,7 +28,7 @@ from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response, query_int, query_text
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import DeadLetter, Position, Subscription, positions_text
+from fieldfare.model import Backlog, DeadLetter, Position, Subscription, positions_text
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import EventReader, starts_of
 from fieldfare.storage.registry import DeadLetterStore
@@ -94,6 +96,12 @@ _seek_body = msgspec.json.Decoder(SeekBody)
 _retry_body = msgspec.json.Decoder(RetryBody)
 
 
+_BACKLOG = described(Backlog)
+_BACKLOG["properties"]["cursor"] = Annotated[
+    CursorText, msgspec.Meta(description="Everything before this cursor is settled.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryRoutes:
     """Routes below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
@@ -109,13 +117,42 @@ class DeliveryRoutes:
     load: Load
     backlogs: Backlogs
 
-    async def backlog(self, request: Request) -> Response:
-        """Return how many messages a subscription owes its readers, and how old the oldest is."""
+    @operation(
+        answer(
+            "The backlog.",
+            _BACKLOG,
+            {
+                "pending": 1204,
+                "is_exact": True,
+                "in_flight": 100,
+                "redeliveries": 0,
+                "dead_letters": 2,
+                "readers": 1,
+                "cursor": "0-6-0",
+                "oldest_s": 12.5,
+            },
+        ),
+        "404",
+    )
+    async def get_backlog(self, request: Request) -> Response:
+        """Count the messages that a subscription owes its readers.
+
+        Events that are not matched yet are not counted: see `lag_events` in `/v1/stats`.
+        """
         found = await self.backlogs.count((await self.finder.look(request))[1])
         return json_response(asdict(found) | {"cursor": positions_text(found.cursor)})
 
+    @operation(
+        answer("The new cursor, which is on disk.", CursorDocument, {"cursor": "0-6-0"}),
+        "400 404",
+        takes=json_body(SeekBody, {"to": "latest"}),
+    )
     async def seek(self, request: Request) -> Response:
-        """Move the cursor to a position: matches before it are settled, those from it on are delivered."""
+        """Move the cursor to another place in the log.
+
+        Matches before the place are settled. Matches from the place on are delivered, also those that were
+        acknowledged before.
+        """
         await self.finder.check(request)
         body = await self.bodies.read_json(request, _seek_body, BODY_MAX_BYTES)
         keys = await asyncio.to_thread(self.places.keys, body.to, "to")
@@ -125,8 +162,16 @@ class DeliveryRoutes:
         await self.backlogs.count(delivery)  # lists show what is pending from there on
         return json_response(CursorDocument(positions_text(map(position_of, cursor_keys))))
 
+    @operation(
+        answer("A page of the dead letters.", DeadLettersDocument),
+        "400 404",
+        parameters=[
+            parameter("after", PositionText, "Return only dead letters after this position; default: all."),
+            page_limit(1000, "Maximum dead letters of the page; a page also ends at 4 MiB of events."),
+        ],
+    )
     async def list_dead_letters(self, request: Request) -> Response:
-        """Return a page of the dead letters."""
+        """List the dead letters, sorted by position."""
         limit = query_int(request, "limit", 100, 1, 1_000)
         after = self._after(request)
         subscription, delivery = await self._settled(request, for_letters=True)
@@ -175,8 +220,19 @@ class DeliveryRoutes:
             return None
         return lines[0] if lines else None
 
+    @operation(
+        {
+            "200": answer(
+                "The dead letters are redelivered.", RetriedDocument, {"retried": 0, "gone": 0, "left": 0}
+            ),
+            "429": f"More than {RETRIED_MAX:,} dead letters would be in redelivery. Retry after the seconds"
+            " in Retry-After.",
+        },
+        "400 404",
+        takes=json_body(RetryBody, {}, required=False),
+    )
     async def retry_dead_letters(self, request: Request) -> Response:
-        """Deliver dead letters again, with their attempts counted from 1."""
+        """Redeliver dead letters, with attempts counted from 1."""
         await self.finder.check(request)
         body = await self.bodies.read_json(request, _retry_body, BODY_MAX_BYTES)
         named = None
@@ -216,8 +272,9 @@ class DeliveryRoutes:
             found += [each.position for each in letters if each.position.partition == partition]
         return found, 0
 
+    @operation(answer("The dead letters were deleted.", RemovedDocument, {"removed": 0}), "404")
     async def clear_dead_letters(self, request: Request) -> Response:
-        """Delete all dead letters."""
+        """Delete all dead letters of the subscription."""
         subscription, delivery = await self._settled(request, for_letters=True)
         number, clear = subscription.number, self.letters.clear_letters
         removed = await self.writer.change(lambda ends: clear(number), subscription.space)

@@ -20,13 +20,31 @@ from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.in_order import RecordOutOfOrder
 from fieldfare.gateway.member_types import PositionText
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.openapi.schemas import EVENT
+from fieldfare.gateway.openapi.words import (
+    Json,
+    answer,
+    array,
+    content,
+    integer,
+    operation,
+    parameter,
+    ref,
+    string,
+)
 from fieldfare.gateway.problems import HttpProblem, RefusedDocument
 from fieldfare.gateway.publishing.appender import Appender
 from fieldfare.gateway.publishing.decoding import BATCH, decode_body, kind_of
 from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
 from fieldfare.gateway.publishing.encrypted import encrypted_only
 from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.routes.delayed import AcceptedDocument, due_of, kept_document
+from fieldfare.gateway.routes.delayed import (
+    DUE_PARAMETERS,
+    AcceptedDocument,
+    KeptDocument,
+    due_of,
+    kept_document,
+)
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.tracing import Marks, Tracer
@@ -86,6 +104,84 @@ class PartlyAppendedDocument(_WithRefused, omit_defaults=True):
     detail: Annotated[str, "How many events were accepted and refused, as a sentence."]
 
 
+_BODIES: Json = {
+    **content(ref("Event"), EVENT, "application/cloudevents+json"),
+    **content(array(ref("Event")), [EVENT], "application/cloudevents-batch+json"),
+    **content(string("CloudEvents as JSON, one on each line."), None, "application/x-ndjson"),
+    **content(
+        string(
+            "An Arrow IPC stream: each row is an event, each column an attribute of the events.",
+            format="binary",
+        ),
+        None,
+        "application/vnd.apache.arrow.stream",
+    ),
+    **content(
+        {
+            "description": "Data of one event in CloudEvents' binary mode; headers ce-* have the attributes.",
+        },
+        None,
+        "*/*",
+    ),
+}
+_HEADERS = [
+    parameter(
+        "Fieldfare-Producer",
+        string(maxLength=128),
+        "Name of the producer. With Fieldfare-Sequence, a repeated request appends nothing again.",
+        "header",
+    ),
+    parameter(
+        "Fieldfare-Sequence",
+        integer(minimum=0),
+        "The producer's number of this request: higher for each new request, the same for a repeat. Required"
+        " with Fieldfare-Producer.",
+        "header",
+    ),
+    parameter(
+        "Fieldfare-Follows",
+        integer(minimum=-1),
+        "Sequence number of the producer's previous request, -1 if there is none. This request is appended"
+        " only after that one, for which it waits briefly. Default: any order.",
+        "header",
+    ),
+    parameter(
+        "Content-Encoding",
+        string(enum=["identity", "gzip", "zstd"]),
+        "Compression of the body. All routes with a request body accept these.",
+        "header",
+    ),
+    *DUE_PARAMETERS,
+]
+_RESPONSES: Json = {
+    "200": answer(
+        "All events were appended.",
+        AppendedDocument,
+        {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False},
+    ),
+    "202": answer(
+        "The events are stored and are appended to the log at their time. Refused events are listed.",
+        KeptDocument,
+        {
+            "id": "12",
+            "due": "2030-01-01T12:00:00.000Z",
+            "due_ms": 1893499200000,
+            "count": 1,
+            "duplicate": False,
+        },
+    ),
+    "207": answer("Some events were refused; the others were appended.", PartlyAppendedDocument),
+    "400": "The request or all of its events are invalid. Nothing was appended.",
+    "409": "The sequence number does not fit, and nothing was appended: the producer has used it for other"
+    " events, or a higher one; or the request that this one follows is not the producer's newest, which the"
+    " member `newest` names.",
+    "429": "The service is overloaded, or the space has used up a rate quota. Retry after the seconds in"
+    " Retry-After.",
+    "507": "The space's stored events or matches have reached their quota: wait until retention has removed"
+    " some.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
     """The route that publishes events; `advertisements` is None in a service without other sites."""
@@ -103,8 +199,13 @@ class EventRoutes:
     delay_max_s: float
     advertisements: Advertisements | None
 
+    @operation(_RESPONSES, "404", takes={"required": True, "content": _BODIES}, parameters=_HEADERS)
     async def publish(self, request: Request) -> Response:
-        """Append the events of one request as one record."""
+        """Publish events.
+
+        Accepts CloudEvents 1.0 in structured, batch or binary mode, JSON lines, or an Arrow stream. The
+        events of one request are appended to the log as one record, which is on disk before the response.
+        """
         gate = self.subscriptions.gate
         if gate.refusal:
             await drain(request, 0)

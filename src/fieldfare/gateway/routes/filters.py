@@ -28,6 +28,9 @@ from fieldfare.gateway.event_samples import SampleSize, newest_events
 from fieldfare.gateway.fair_limiter import FairExecutor, ThreadsClosed
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked, refuse_text
 from fieldfare.gateway.filter_warnings import AttributeDocument, FilterWarnings
+from fieldfare.gateway.openapi.from_types import described
+from fieldfare.gateway.openapi.schemas import DIALECT, FILTER
+from fieldfare.gateway.openapi.words import Json, answer, json_body, operation
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -114,6 +117,12 @@ class ConvertedDocument(msgspec.Struct):
     dialect: Annotated[str, "Dialect of the converted filter: sql."]
 
 
+def _takes(kind: type, example: Json, **members: Json) -> Json:
+    """Describe a body with a filter."""
+    request = described(kind, filter=FILTER, dialect=DIALECT, **members)
+    return json_body(request, {"filter": "data.symbol = 'YHOO' AND data.price < 18.5", **example})
+
+
 _check_body = msgspec.json.Decoder(CheckBody)
 _explain_body = msgspec.json.Decoder(ExplainBody)
 _test_body = msgspec.json.Decoder(TestBody)
@@ -172,19 +181,47 @@ class FilterRoutes:
         self._filter_max_bytes = filter_max_bytes
         self._threads = threads
 
+    @operation(
+        answer(
+            "The attributes, sorted by name.",
+            AttributesDocument,
+            {"attributes": [{"name": "data.price", "type": "number", "events": 98}], "events": 100},
+        ),
+        "404",
+    )
     async def list_attributes(self, request: Request) -> Response:
-        """List the attributes of a space's newest events, for the names in filters."""
+        """List the attributes of a space's newest events.
+
+        The names that filters of the space can use, from at most 100 events, read at most every ten seconds.
+        Attributes in arrays are not listed, nor are those of an encrypted space.
+        """
         key = self._subscriptions.check_space(request.path_params["space"])
         if self._subscriptions.encryption(key) is not None:
             return json_response(AttributesDocument([], 0))
         found, events = await self._threads.run(_owner(request), self._warnings.attributes, key)
         return json_response(AttributesDocument(found, events))
 
+    @operation(
+        answer("All errors of the filter, and warnings. A filter with errors also gets 200.", CheckDocument),
+        "400",
+        takes=_takes(CheckBody, {}),
+    )
     async def check_filter(self, request: Request) -> Response:
+        """Check a filter for errors."""
         return await self._answer(request, _check_body, lambda body, check: self._check(body))
 
+    @operation(
+        answer("The explanation; with events or a space, also how many events match.", ExplanationDocument),
+        "400 404",
+        takes=_takes(
+            ExplainBody,
+            {"space": "default"},
+            sample_events={"minimum": 0, "maximum": EVENTS_MAX},
+            events={"maxItems": EVENTS_MAX},
+        ),
+    )
     async def explain_filter(self, request: Request) -> Response:
-        """Explain a filter, against a space's newest events, events sent along, or none."""
+        """Explain what a filter matches and how the index searches for it."""
         caller = caller_of(request)
 
         def explained(body: ExplainBody, check: Callable[[], None]) -> ExplanationDocument:
@@ -192,10 +229,30 @@ class FilterRoutes:
 
         return await self._answer(request, _explain_body, explained)
 
+    @operation(
+        answer(
+            "The result for each event. Once a request has taken much work, the results of its further events"
+            " have only `matches`.",
+            TestDocument,
+        ),
+        "400",
+        takes=_takes(
+            TestBody,
+            {"events": [{"type": "trade", "data": {"symbol": "YHOO", "price": 20}}]},
+            events={"maxItems": EVENTS_MAX},
+        ),
+    )
     async def test_filter(self, request: Request) -> Response:
+        """Test a filter against events."""
         return await self._answer(request, _test_body, self._test)
 
+    @operation(
+        answer("The converted filter, which matches exactly the same events.", ConvertedDocument),
+        "400",
+        takes=_takes(ConvertBody, {"dialect": "sql"}, to={"enum": ["sql"]}),
+    )
     async def convert_filter(self, request: Request) -> Response:
+        """Convert a filter from another dialect to sql."""
         return await self._answer(request, _convert_body, lambda body, check: self._convert(body))
 
     async def _answer(

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import OF_SPACES, Caller, Right, caller_of
 from fieldfare.gateway.admission.keyring import KeyDocument, Keyring, Rights, SpaceOfKey, key_document
+from fieldfare.gateway.openapi.words import answer, json_body, operation
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
 
@@ -48,6 +49,9 @@ class KeysDocument(msgspec.Struct):
 _key_body = msgspec.json.Decoder(KeyBody)
 
 
+_NO_KEYS = "The service requires no API keys, so there are none to manage."
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRoutes:
     """Routes for API keys.
@@ -59,13 +63,29 @@ class KeyRoutes:
     check_space: Callable[[str], str]
     bodies: Bodies
 
+    @operation({"200": answer("The keys, without the secret keys.", KeysDocument), "409": _NO_KEYS})
     async def list_keys(self, request: Request) -> Response:
-        """List the keys that the caller manages, without the secret keys themselves."""
+        """List the API keys that the caller may manage.
+
+        An admin may manage all keys; a key with the right `manage` in a space, the keys of that space.
+        """
         by = self._caller(request)
         return json_response(KeysDocument(list(map(key_document, self.keyring.listed(by)))))
 
+    @operation(
+        {
+            "201": answer("The key was created.", MadeKeyDocument),
+            "409": "The service requires no API keys, so there are none to manage; or it has the maximum"
+            " number.",
+        },
+        "400 404",
+        takes=json_body(KeyBody, {"space": "default", "rights": ["publish"], "note": "gate 17"}),
+    )
     async def create_key(self, request: Request) -> Response:
-        """Create a key; the response is the only place where it is ever shown."""
+        """Create an API key.
+
+        The secret key is shown only in the response.
+        """
         by = self._caller(request)
         body = await self.bodies.read_json(request, _key_body, BODY_MAX_BYTES)
         rights = _known_rights(body.rights)
@@ -75,8 +95,12 @@ class KeyRoutes:
         document = MadeKeyDocument(text, **msgspec.structs.asdict(key_document(key)))
         return json_response(document, 201, headers)
 
+    @operation({"204": "The key was revoked.", "409": _NO_KEYS}, "404")
     async def revoke_key(self, request: Request) -> Response:
-        """Revoke a key; from the response on it gives no access, and its streams have ended."""
+        """Revoke an API key.
+
+        From the response on the key is rejected, and its open streams have ended.
+        """
         await self.keyring.revoke(self._caller(request), request.path_params["key"])
         return Response(status_code=204)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -14,10 +15,35 @@ from starlette.websockets import WebSocket
 
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.delivery.records import PulledDocument
 from fieldfare.gateway.delivery.service import DeliveryService
+from fieldfare.gateway.member_types import PositionText
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.openapi.schemas import EVENT
+from fieldfare.gateway.openapi.words import (
+    Handler,
+    answer,
+    integer,
+    json_body,
+    number,
+    operation,
+    parameter,
+    string,
+    taken,
+)
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.acks import AckBody, ExtendBody, NackBody, Settling, TerminateBody
+from fieldfare.gateway.routes.acks import (
+    AckBody,
+    CursorDocument,
+    ExtendBody,
+    ExtendedDocument,
+    NackBody,
+    NackedDocument,
+    Settling,
+    SomePositions,
+    TerminateBody,
+    TerminatedDocument,
+)
 from fieldfare.gateway.routes.client_commands import ClientCommands
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
@@ -60,6 +86,65 @@ _extend_body = msgspec.json.Decoder(ExtendBody)
 _terminate_body = msgspec.json.Decoder(TerminateBody)
 
 
+_UP_TO = (
+    "Acknowledge all messages of the partition up to and including this position: partition-offset-index."
+)
+_ACKED = {
+    "oneOf": [
+        taken({"positions": SomePositions}),
+        taken({"up_to": Annotated[PositionText, msgspec.Meta(description=_UP_TO)]}),
+    ]
+}
+_OF_STREAM = [
+    parameter(
+        "window",
+        integer(minimum=1, maximum=20000, default=1000),
+        "Maximum messages of this stream in flight: sent and not acknowledged.",
+    ),
+    parameter(
+        "ack_deadline_s",
+        number(exclusiveMinimum=0, maximum=DEADLINE_MAX_S),
+        "Seconds until a message without an ack is redelivered. Default: the subscription's `ack_deadline_s`,"
+        " or else the service's, 30 s.",
+    ),
+]
+_OF_EVENT_STREAM = [
+    *_OF_STREAM,
+    parameter(
+        "ack",
+        string(enum=list(ACK_MODES), default=ACK_MODES[0]),
+        "`explicit`: the client acknowledges each message. `auto`: the client sends no acks; a message counts"
+        " as acknowledged when the client reconnects with a Last-Event-ID at or after it, or when `window`"
+        " later messages were sent. With `auto`, messages have no deadline, `ack_deadline_s` must be missing,"
+        " and a subscription can have one such stream only.",
+    ),
+    parameter(
+        "last_event_id",
+        PositionText,
+        "With ack=auto: acknowledge all messages up to this position first.",
+    ),
+    parameter(
+        "Last-Event-ID",
+        PositionText,
+        "Like `last_event_id`, as EventSource sends it; takes precedence over it.",
+        "header",
+    ),
+]
+
+
+def _changes(request: type, counted: type, problems: str = "400 404") -> Callable[[Handler], Handler]:
+    """Describe an operation on some messages, and its answer: how many it changed."""
+    return operation(
+        answer(
+            "The number of messages changed; messages in another state are ignored.",
+            counted,
+            dict.fromkeys(get_type_hints(counted), 0),
+        ),
+        problems,
+        takes=json_body(request, {"positions": []}),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class MessageRoutes:
     """Routes for a subscription's messages."""
@@ -74,25 +159,50 @@ class MessageRoutes:
     quotas: Quotas
     settings: GatewaySettings
 
+    @operation(
+        answer(
+            "The acknowledgements are on disk: none of these messages is delivered again.",
+            CursorDocument,
+            {"cursor": "0-6-0"},
+        ),
+        "400 404",
+        takes=json_body(_ACKED, {"positions": []}),
+    )
     async def ack(self, request: Request) -> Response:
-        """Settle messages for good; the cursor is saved before the response."""
+        """Acknowledge messages: single ones, or all up to a position."""
         return json_response(await self.settling.ack(request, await self._read(request, _ack_body)))
 
+    @_changes(NackBody, NackedDocument)
     async def nack(self, request: Request) -> Response:
-        """Return messages for redelivery: after ``delay_s``, or as the subscription's settings say."""
+        """Request redelivery of messages."""
         return json_response(await self.settling.nack(request, await self._read(request, _nack_body)))
 
+    @_changes(ExtendBody, ExtendedDocument)
     async def extend(self, request: Request) -> Response:
-        """Extend the ack deadline of messages, counted from now."""
+        """Extend the ack deadline of messages."""
         return json_response(await self.settling.extend(request, await self._read(request, _extend_body)))
 
+    @_changes(TerminateBody, TerminatedDocument, "400 404 409")
     async def terminate(self, request: Request) -> Response:
-        """Turn messages into dead letters, so that they are not delivered again."""
+        """Turn messages into dead letters, which are not redelivered."""
         body = await self._read(request, _terminate_body)
         return json_response(await self.settling.terminate(request, body))
 
+    @operation(
+        {
+            "200": answer(
+                "The messages, in order of delivery; none if there were none until `wait_s` was over.",
+                PulledDocument,
+                {"messages": [{"position": "0-5-0", "attempt": 1, "event": EVENT}]},
+            ),
+            "429": "The space has used up its quota of delivered bytes per second, or of connections. Retry"
+            " after the seconds in Retry-After.",
+        },
+        "400 404",
+        takes=json_body(PullBody, {"max": 100, "wait_s": 0, "ack_deadline_s": 30}, required=False),
+    )
     async def pull(self, request: Request) -> Response:
-        """Return up to ``max`` messages; if there are none, wait up to ``wait_s`` seconds for one."""
+        """Receive messages."""
         await self._check_connection(request)
         body = await self._read(request, _pull_body)
         subscription, delivery = await self.finder.find(request)
@@ -110,8 +220,19 @@ class MessageRoutes:
         self.metrics.count_delivered(answer.count)
         return answer
 
+    @operation(
+        answer("The stream, which the server keeps open.", string(), media="text/event-stream"),
+        "400 404",
+        parameters=_OF_EVENT_STREAM,
+    )
     async def stream(self, request: Request) -> EventStream:
-        """Stream the subscription's messages as server-sent events, from its cursor on."""
+        """Receive messages as server-sent events.
+
+        `id` is the message's position, `data` the event as JSON; the field `attempt` has the number of the
+        delivery, if it is not the first. At most `window` messages are in flight. Comments are sent while
+        there are no messages. The event `sought` says that the cursor was moved; `deleted` that the
+        subscription was deleted, and `moved` that it is at another broker, which end the stream.
+        """
         await self._check_connection(request)
         mode = request.query_params.get("ack", ACK_MODES[0])
         if mode not in ACK_MODES:
@@ -127,8 +248,20 @@ class MessageRoutes:
             await self._settle_last(request)
         return EventStream(await self._sender(request, window, asked_s, is_auto), self.beats)
 
+    @operation(
+        {"101": "The WebSocket is open.", "426": "The request does not open a WebSocket."},
+        "400 404",
+        parameters=_OF_STREAM,
+    )
     async def socket(self, websocket: WebSocket) -> None:
-        """Stream messages as CloudEvents on a WebSocket, on which the client also sends commands."""
+        """Receive and acknowledge messages on a WebSocket.
+
+        Uses CloudEvents' subprotocol `cloudevents.json`: each text frame is an event, in both directions. A
+        message has the extension attributes `fieldfareposition` and `fieldfareattempt`. The client sends
+        events of the types `fieldfare.ack`, `fieldfare.nack`, `fieldfare.extend` and `fieldfare.terminate`,
+        whose data are the bodies of the routes with these names; the service responds to each with an event
+        `fieldfare.done` or `fieldfare.problem`.
+        """
         await self._check_connection(websocket)
         window, asked_s = self._window(websocket)
         subprotocol = agreed(websocket.scope["subprotocols"])

@@ -16,6 +16,7 @@ from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.openapi.words import answer, operation
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents
 from fieldfare.gateway.routes.events import AppendedDocument
@@ -59,8 +60,12 @@ class QuarantineRoutes:
     metrics: Metrics
     advertisements: Advertisements | None
 
+    @operation(
+        answer("The oldest 1,000 records of the spaces that the caller manages.", QuarantineDocument),
+        name="listQuarantine",
+    )
     async def list_quarantine(self, request: Request) -> Response:
-        """List the quarantined records of the spaces that the caller manages, with reasons, oldest first."""
+        """List the quarantined records, which were set aside because matching them failed."""
         caller = caller_of(request)
 
         def read() -> Response:
@@ -70,12 +75,24 @@ class QuarantineRoutes:
 
         return await asyncio.to_thread(read)
 
+    @operation(
+        {
+            "200": answer("The events were appended at this place.", AppendedDocument),
+            "404": "There is no quarantined record at this position, or retention has removed it.",
+            "429": "The service is overloaded. Retry after the seconds in Retry-After.",
+        },
+        "400",
+        name="retryQuarantined",
+    )
     async def retry(self, request: Request) -> Response:
-        """Publish a record's events again: at a new position, for the subscriptions as they are now.
+        """Publish the events of a quarantined record again.
 
-        The cursors of the subscriptions that missed it are already past its old position. The new record has
-        a producer of its own, so that a repeated retry, even after a crash, appends it only once.
+        The events get a new position, and are matched against the subscriptions as they are now. A repeated
+        retry appends nothing more.
         """
+        # The cursors of the subscriptions that missed the record are already past its old position. The new
+        # record has a producer of its own, so that a repeated retry, even after a crash, appends it only
+        # once.
         text = request.path_params["position"]
         try:
             position = Position.parse(text)

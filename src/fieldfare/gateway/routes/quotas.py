@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.quotas import NAMES, TOTALS, Quotas
+from fieldfare.gateway.openapi.words import answer, json_body, operation
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 
@@ -82,11 +83,21 @@ class QuotaRoutes:
     quotas: Quotas
     bodies: Bodies
 
+    @operation(answer("The quotas and the usage.", QuotasDocument), "404")
     async def get_quotas(self, request: Request) -> Response:
+        """Read a space's quotas and usage."""
         return json_response(self._document(request.path_params["space"]))
 
+    @operation(
+        answer("The quotas after the change.", QuotasDocument),
+        "400 404 429",
+        takes=json_body(QuotasBody, {"events_per_s": 500, "subscriptions": 10000}),
+    )
     async def put_quotas(self, request: Request) -> Response:
-        """Replace all of a space's quotas; usage over a new quota stays, but cannot grow."""
+        """Replace all quotas of a space.
+
+        Usage beyond a new quota stays, but cannot grow.
+        """
         space = request.path_params["space"]
         self.subscriptions.check_space(space)
         body = await self.bodies.read_json(request, _quotas_body, BODY_MAX_BYTES)

@@ -14,10 +14,11 @@ from starlette.responses import Response
 from fieldfare.gateway.admission.audit import Audit, ChangeDocument
 from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.admission.keyring import Keyring
-from fieldfare.gateway.maintenance.figures import Figures
-from fieldfare.gateway.maintenance.pipeline_figures import PipelineFigures
+from fieldfare.gateway.maintenance.figures import Figures, StatsDocument
+from fieldfare.gateway.maintenance.pipeline_figures import PipelineDocument, PipelineFigures
 from fieldfare.gateway.maintenance.rounds import Maintenance
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.openapi.words import answer, operation, page_limit, string
 from fieldfare.gateway.routes.requests import json_response, query_int
 
 AUDIT_MAX = 1_000
@@ -69,15 +70,20 @@ class ServiceRoutes:
     counts: Metrics
     description: bytes
 
+    @operation(answer("The gateway is alive.", LivenessDocument, {"status": "alive"}))
     async def healthz(self, request: Request) -> Response:
-        """Report liveness: the process answers."""
+        """Check that the gateway responds."""
         return json_response(LivenessDocument())
 
+    @operation(
+        {
+            "200": answer("Events are accepted and matched.", ReadinessDocument),
+            "503": answer("A component is not ready; `checks` names it and the reason.", ReadinessDocument),
+        }
+    )
     async def readyz(self, request: Request) -> Response:
-        """Report readiness: 200 if events are accepted and matched, else 503.
-
-        Callers with the right to watch also get the reasons.
-        """
+        """Check that events are accepted and matched."""
+        # Only callers with the right to watch get the reasons.
         checks = await self.figures.checks()
         ready = all(state == "ready" for state in checks.values())
         document = ReadinessDocument("ready" if ready else "not ready")
@@ -85,20 +91,35 @@ class ServiceRoutes:
             document.checks, document.notices = checks, list(self.maintenance.notices)
         return json_response(document, 200 if ready else 503)
 
+    @operation(answer("The metrics in Prometheus' text format.", string(), media="text/plain"))
     async def metrics(self, request: Request) -> Response:
+        """Read the metrics for Prometheus."""
         await self.figures.scrape()
         text = await asyncio.to_thread(self.counts.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    @operation(answer("The figures.", StatsDocument))
     async def stats(self, request: Request) -> Response:
+        """Read current figures of the service."""
         return json_response(await self.figures.stats())
 
+    @operation(answer("The state.", PipelineDocument))
     async def pipeline(self, request: Request) -> Response:
-        """Return the state of the pipeline and of the service's processes."""
+        """Read the state of the pipeline and of the service's processes.
+
+        Lag and rates are in `/v1/stats`.
+        """
         return json_response(await self.pipeline_figures.document())
 
+    @operation(
+        answer(
+            "The caller's rights.",
+            CallerDocument,
+            {"id": "", "needs_keys": False, "service": ["admin"], "spaces": {}},
+        )
+    )
     async def caller(self, request: Request) -> Response:
-        """Return the caller's rights."""
+        """Read what the caller may do."""
         caller = caller_of(request)
         document = CallerDocument(
             id=caller.id,
@@ -108,10 +129,21 @@ class ServiceRoutes:
         )
         return json_response(document)
 
+    @operation(
+        answer("The changes.", AuditDocument),
+        "400",
+        parameters=[page_limit(AUDIT_MAX, "Maximum number of changes.")],
+    )
     async def audit(self, request: Request) -> Response:
-        """List the last changes."""
+        """List the last changes, the newest first.
+
+        From the newest lines of the audit log: all requests that change more than events and acks, refused
+        ones included.
+        """
         limit = query_int(request, "limit", 100, 1, AUDIT_MAX)
         return json_response(AuditDocument(await asyncio.to_thread(self.record.newest, limit)))
 
+    @operation(answer("The description, in OpenAPI 3.1.", {"type": "object"}))
     async def openapi(self, request: Request) -> Response:
+        """Read this description of the API."""
         return Response(self.description, media_type="application/json")

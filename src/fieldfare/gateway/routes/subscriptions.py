@@ -21,14 +21,32 @@ from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.filter_warnings import FilterWarnings, NamedWarningDocument
 from fieldfare.gateway.maintenance.unused import Unused
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.openapi.from_types import described
+from fieldfare.gateway.openapi.schemas import LABELS, OWNER
+from fieldfare.gateway.openapi.words import (
+    Json,
+    answer,
+    array,
+    boolean,
+    json_body,
+    number,
+    operation,
+    page_limit,
+    parameter,
+    ref,
+    string,
+    taken,
+)
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.encrypted import Dimensions, SpaceDocument, space_document
 from fieldfare.gateway.push.pushes import Pushes
-from fieldfare.gateway.routes.backlogs import BacklogRoutes, PageDocument
-from fieldfare.gateway.routes.criteria import query_criteria
+from fieldfare.gateway.routes.backlogs import PAGE_MAX, BacklogRoutes, PageDocument
+from fieldfare.gateway.routes.criteria import SEARCH_MAX_CHARS, WANTED_MAX, query_criteria
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds, query_text, unless_gone
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import (
+    FOUND_MAX,
+    SEARCHED_MAX,
     ChangesBody,
     Outcome,
     PutRequest,
@@ -37,7 +55,7 @@ from fieldfare.gateway.subscription_store import (
     subscription_document,
 )
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.model import Subscription
+from fieldfare.model import OWNER_MAX, Subscription
 from fieldfare.storage.registry import SpaceEncryption
 
 SITES_WAIT_MAX_S = 60.0
@@ -119,6 +137,63 @@ _changes_body = msgspec.json.Decoder(ChangesBody)
 _subscriptions_body = msgspec.json.Decoder(SubscriptionsBody)
 
 
+_EXAMPLE: Json = {
+    "id": "cheap-yahoo",
+    "space": "default",
+    "filter": "data.symbol = 'YHOO' AND data.price < 18.5",
+    "dialect": "sql",
+    "revision": 1,
+    "valid_from": "0-0-0",
+}
+_BULK = taken(
+    {
+        "subscriptions": array(
+            ref("Filter"), "The subscriptions; each needs an id to be replaced later.", maxItems=10000
+        ),
+        "replace": boolean(
+            "Whether existing subscriptions are replaced (default). Otherwise one that exists with another"
+            " filter or other settings is refused."
+        ),
+    },
+    ["subscriptions"],
+)
+_LIST_PARAMETERS = [
+    parameter(
+        "after",
+        string(),
+        "Return only ids after this one, or what follows the page with this `next`; default: from the first.",
+    ),
+    parameter(
+        "sort",
+        string(enum=["id", "backlog"], default="id"),
+        "Order. By backlog the greatest comes first, each subscription has a `backlog`, and a page has at"
+        f" most {PAGE_MAX:,}.",
+    ),
+    parameter(
+        "search",
+        string(maxLength=SEARCH_MAX_CHARS),
+        "Return only subscriptions with this text in their id, filter, owner, or in `key=value` of a label,"
+        f" in any case of A to Z. Not with `sort=backlog`. A page has at most {FOUND_MAX}, and looks at"
+        f" {SEARCHED_MAX:,} of them: it may be short, or empty, and have a `next`.",
+    ),
+    parameter(
+        "owner",
+        string(minLength=1, maxLength=OWNER_MAX),
+        f"Return only subscriptions with this owner. A page has at most {FOUND_MAX}, or, sorted by backlog,"
+        f" {PAGE_MAX:,}, and may be short, or empty, and have a `next`.",
+    ),
+    parameter(
+        "label",
+        array(string(), maxItems=WANTED_MAX),
+        "Return only subscriptions with this label: `key=value`, or `key` for any value. Repeated: only those"
+        " with all of these labels. Pages are as with `owner`.",
+    ),
+    page_limit(10000, "Maximum subscriptions of the page."),
+]
+_STORED = answer("The subscription was created.", SubscriptionDocument, _EXAMPLE)
+_NO_REPLAY = "The subscription has a `start`, and the space's stored matches have reached their quota."
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionRoutes:
     """``/v1/spaces`` and below: spaces, and the subscriptions of each."""
@@ -136,12 +211,22 @@ class SubscriptionRoutes:
     bulk_max_subscriptions: int
     federation: Federation | None
 
+    @operation(answer("All of these spaces.", SpacesDocument, {"spaces": [{"name": "default"}]}))
     async def list_spaces(self, request: Request) -> Response:
         """List the spaces in which the caller has rights."""
         known = filter(caller_of(request).may_know, self.subscriptions.spaces())
         return json_response(SpacesDocument([self._space_document(name) for name in known]))
 
+    @operation(
+        {
+            "201": answer("The space was created.", SpaceDocument, {"name": "market"}),
+            "409": "A space with this name exists.",
+        },
+        "400 429",
+        takes=json_body(SpaceBody, {"name": "market"}),
+    )
     async def create_space(self, request: Request) -> Response:
+        """Create a space."""
         body = await self.bodies.read_json(request, _space_body)
         said = body.encryption
         encryption = None if said is None else SpaceEncryption(said.library, said.dimensions)
@@ -152,13 +237,36 @@ class SubscriptionRoutes:
     def _space_document(self, name: str) -> SpaceDocument:
         return space_document(name, self.subscriptions.encryption(self.subscriptions.check_space(name)))
 
+    @operation({"204": "The space was deleted.", "409": "The space `default` cannot be deleted."}, "404 429")
     async def delete_space(self, request: Request) -> Response:
-        """Delete a space; from the response on it does not exist, and a new one may have its name."""
+        """Delete a space.
+
+        Removes the space with its subscriptions, their cursors and dead letters, its keys and its quotas, and
+        closes its streams. A space that is created with this name later starts empty. The space `default`
+        cannot be deleted.
+        """
         await self.space_removal.delete(request.path_params["space"])
         return Response(status_code=204)
 
+    @operation(
+        {
+            "200": answer(
+                "The filter was replaced, or was the same already.", SubscriptionDocument, _EXAMPLE
+            ),
+            "201": _STORED,
+            "409": "The subscription exists, and only new ones can have a `start`; or the space has reached"
+            " its quota of subscriptions or filter cost.",
+            "507": _NO_REPLAY,
+        },
+        "400 404 429",
+        takes=json_body(ref("Filter"), {"filter": _EXAMPLE["filter"], "dialect": "sql"}),
+    )
     async def put_subscription(self, request: Request) -> Response:
-        """Create a subscription, or replace its filter; it applies from the event log's current end."""
+        """Create a subscription, or replace its filter.
+
+        Events that are published after the response are matched against the new filter only. The cursor
+        stays, and so do delivery settings that the request does not name.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
@@ -177,8 +285,19 @@ class SubscriptionRoutes:
         self.deliveries.configure(subscription)
         return json_response(await self._warned(subscription), 201 if outcome is Outcome.CREATED else 200)
 
+    @operation(
+        answer("The subscription after the change.", SubscriptionDocument, _EXAMPLE),
+        "400 404 429",
+        takes=json_body(
+            described(ChangesBody, delivery=ref("Delivery"), owner=OWNER, labels=LABELS),
+            {"delivery": {"max_attempts": 5}, "labels": {"env": "prod"}},
+        ),
+    )
     async def patch_subscription(self, request: Request) -> Response:
-        """Change a subscription's delivery settings, owner or labels; its filter and revision stay."""
+        """Change a subscription's delivery settings, owner or labels.
+
+        Members that are not named do not change, nor do the filter and its revision.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
@@ -190,8 +309,31 @@ class SubscriptionRoutes:
         self.deliveries.configure(configured)
         return json_response(subscription_document(configured))
 
-    async def post_subscriptions(self, request: Request) -> Response:
-        """Create one subscription, or create and replace many."""
+    @operation(
+        {
+            "200": answer(
+                "For many: the number of subscriptions by result. For one: it exists with the same filter and"
+                " settings.",
+                {"oneOf": [BulkAnswerDocument, SubscriptionDocument]},
+                {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
+            ),
+            "201": _STORED,
+            "409": "A subscription with this id has another filter or other settings; or the space has"
+            " reached its quota of subscriptions or filter cost.",
+            "507": _NO_REPLAY,
+        },
+        "400 404 429",
+        takes=json_body(
+            {"oneOf": [ref("Filter"), _BULK]},
+            {"subscriptions": [{"id": "cheap-yahoo", "filter": _EXAMPLE["filter"]}]},
+        ),
+    )
+    async def create_subscriptions(self, request: Request) -> Response:
+        """Create one subscription, or create and replace many.
+
+        In a request with many, each subscription is checked on its own: the valid ones are stored and replace
+        those with the same id, the others are listed in `refused`.
+        """
         space = request.path_params["space"]
         await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
@@ -259,7 +401,17 @@ class SubscriptionRoutes:
         replace = body.replace is not False
         return PutRequest(list(map(_item, body.subscriptions)), replace, is_bulk=True)
 
+    @operation(
+        answer(
+            "A page of the subscriptions. Sorted by backlog, it can be refused with 503 soon after a start.",
+            PageDocument,
+            {"subscriptions": [_EXAMPLE], "next": None},
+        ),
+        "400 404",
+        parameters=_LIST_PARAMETERS,
+    )
     async def list_subscriptions(self, request: Request) -> Response:
+        """List subscriptions, sorted by id or by backlog."""
         sort = query_text(request, "sort") or "id"
         if sort not in ("id", "backlog"):
             raise HttpProblem(400, "bad-parameter", "sort must be id or backlog.", parameter="sort")
@@ -279,7 +431,19 @@ class SubscriptionRoutes:
 
         return await asyncio.to_thread(read)
 
+    @operation(
+        answer("The subscription.", SubscriptionDocument, _EXAMPLE),
+        "400 404",
+        parameters=[
+            parameter(
+                "sites_wait_s",
+                number(exclusiveMinimum=0, maximum=SITES_WAIT_MAX_S),
+                "Maximum seconds to wait until the subscription counts at all sites.",
+            )
+        ],
+    )
     async def get_subscription(self, request: Request) -> Response:
+        """Read a subscription."""
         wait_s = query_seconds(request, "sites_wait_s", None, SITES_WAIT_MAX_S)
         found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
         document = subscription_document(found)
@@ -295,8 +459,12 @@ class SubscriptionRoutes:
         document.push = self.pushes.document(found)
         return json_response(document)
 
+    @operation({"204": "The subscription was deleted."}, "404 429")
     async def delete_subscription(self, request: Request) -> Response:
-        """Delete a subscription: it does not match events appended from now on, and its streams end."""
+        """Delete a subscription.
+
+        Its open streams end with the event `deleted`.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         removed = await self.subscriptions.remove(space, id)

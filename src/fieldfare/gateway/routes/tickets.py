@@ -13,6 +13,7 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.admission.tickets import VALID_MAX_S, Tickets
+from fieldfare.gateway.openapi.words import answer, json_body, operation
 from fieldfare.gateway.routes.requests import BODY_MAX_BYTES, json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 
@@ -45,8 +46,20 @@ class TicketRoutes:
     subscriptions: Subscriptions
     bodies: Bodies
 
+    @operation(
+        {
+            "201": answer("The ticket.", TicketDocument, {"ticket": "ft_Cq3...", "valid_s": 60}),
+            "429": "Too many tickets are valid. Retry after the seconds in Retry-After.",
+        },
+        "400 404",
+        takes=json_body(TicketBody, {"valid_s": 60}),
+    )
     async def create_ticket(self, request: Request) -> Response:
-        """Create a ticket for the stream and the WebSocket of a subscription."""
+        """Create a ticket for the stream and the WebSocket of a subscription.
+
+        A browser sends no key with an EventSource or a WebSocket. It can pass a ticket in the address, as
+        `ticket`. A ticket has the rights of its caller, and ends with the caller's key.
+        """
         space, id = request.path_params["space"], request.path_params["id"]
         subscription = await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _ticket_body, BODY_MAX_BYTES)

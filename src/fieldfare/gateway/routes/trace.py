@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.openapi.words import answer, number, operation, parameter, string
 from fieldfare.gateway.routes.requests import json_response, query_seconds, query_text, unless_gone
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.tracing import TRACES_MAX, TooManyTraces, TracedDocument, Tracer
@@ -32,8 +33,27 @@ class TraceRoutes:
     subscriptions: Subscriptions
     load: Load
 
+    @operation(
+        {
+            "200": answer("The traced records.", TraceDocument),
+            "404": "There is no such space.",
+            "429": "The maximum number of traces is under way.",
+        },
+        "400",
+        parameters=[
+            parameter(
+                "seconds",
+                number(exclusiveMinimum=0, maximum=TRACE_MAX_S, default=TRACE_S),
+                "How long to trace.",
+            ),
+            parameter("space", string(), "Trace only events of this space."),
+        ],
+    )
     async def trace(self, request: Request) -> Response:
-        """Trace records that are published in the next seconds, then return their steps."""
+        """Trace events that are published now.
+
+        Samples at most 200 requests per second, for some seconds; the answer comes one second later.
+        """
         seconds = query_seconds(request, "seconds", TRACE_S, TRACE_MAX_S)
         name = query_text(request, "space")
         space = None if name is None else self.subscriptions.check_space(name)
