@@ -241,6 +241,7 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
         assert ends.result(DEADLINE_S) == [False]
     assert list(keeps_up(1, [])) == [False], "it was started before, and comes late"
     hub.close()
+    monkeypatch.setattr(range_jobs, "Follower", lambda *_: SimpleNamespace(follow=lambda *_: False))
     assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
 
 
@@ -518,20 +519,28 @@ def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, ser
 
 
 @pytest.mark.spark
-def test_where_tasks_do_not_reach_the_driver_there_are_only_batches(
-    session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture
+def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
+    session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A firewall is between them."""
+    """A firewall is between them: the tasks follow all the same, but cannot be told to end."""
+    for name, value in {"FOLLOW_S": 1.0, "OVERLAP_S": 0.2, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    assert jobs._hub is not None
     jobs._hub.close()
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
-    for _ in range(2):
-        service.live_a_little(20)
+    until_s = time.monotonic() + DEADLINE_S
+    while jobs.follower is not None:
+        service.live_a_little(5)
         bring_index_up_to_date(service.folder)
         wait_until_matched(service, [])
         assert loop.is_active, loop.exception()
+        assert time.monotonic() < until_s
+    service.live_a_little(20)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [])
     loop.stop()
-    assert jobs.follower is None
-    assert "do not reach this machine" in caplog.text
+    assert "did not reach this machine" in caplog.text
+    assert loop.activity.kind != "follows"
     service.check()

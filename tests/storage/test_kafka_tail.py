@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import kafka_rig
+import msgspec
 import pytest
 from storage_support import of_number, read_on, some_matches, write_in_blocks
 
@@ -15,7 +16,9 @@ pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed"
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import StorageError, TrimmedError
 from fieldfare.storage.event_log import NewRecord, Record
-from fieldfare.storage.kafka import connections, heard, tail
+from fieldfare.storage.kafka import connections, heard, partition, tail
+from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.kafka.record_header import RecordHeader
 from fieldfare_lab.kafka_broker import KafkaBroker
 
 DEADLINE_S = 60.0
@@ -60,8 +63,8 @@ class Follower:
             partition = self.log.partitions[number]
             end = partition.end()
             if end > position:
-                upto = partition.bound(position, 300, 5)
-                assert position < upto <= end
+                upto = min(end, partition.bound(position, 300, 5))
+                assert position < upto
                 records = list(partition.read(position, upto))
                 if records:
                     assert partition.last_stamp() >= records[-1].stamp
@@ -82,6 +85,10 @@ def test_records_are_heard_as_they_are_appended(url: str, monkeypatch: pytest.Mo
     def refused(*_: object) -> None:
         raise AssertionError("the broker was asked")
 
+    until(lambda: follower.waiter.hears)
+    monkeypatch.setattr(partition, "ASK_EVERY_S", DEADLINE_S)
+    for each in follower.log.partitions:
+        until(lambda each=each: each._heard.end() == each.end())  # behind the last marker
     for asks in ("reading", "bounds", "end"):
         monkeypatch.setattr(follower.log._connections, asks, refused)  # type: ignore[attr-defined]
     for number in range(10, 30):
@@ -111,6 +118,72 @@ def test_a_record_in_pieces_is_heard_when_it_is_complete(url: str, monkeypatch: 
     until(lambda: len(follower.look()) == 60)
     assert follower.numbers() == list(range(60))
     assert all(len(each.payload) == sizes[int(each.payload.strip(b'"\n'))] + 3 for each in follower.read)
+    follower.waiter.close()
+
+
+def test_a_record_too_large_to_be_held_hides_no_later_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard, "HELD_BYTES_MAX", 2_000)
+    writer = open_event_log(url)
+    follower = Follower(url, {0: 0, 1: 0})
+    until(lambda: follower.waiter.hears)
+    for number in range(12):
+        writer.append([record(number, 3_000 if number % 3 == 0 else 20)])
+        until(lambda number=number: len(follower.look()) == number + 1)
+    assert follower.numbers() == list(range(12))
+    follower.waiter.close()
+
+
+def test_a_position_moves_without_a_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that stands by moves behind what another one has matched."""
+    monkeypatch.setattr(heard, "HELD_BYTES_MAX", 3_000)
+    writer = open_event_log(url)
+    number = writer.append([record(0)])[0].partition  # type: ignore[union-attr]
+    follower = Follower(url, {number: 0})
+    until(lambda: follower.waiter.hears)
+    for each in range(1, 40):
+        writer.append([record(each)])
+        follower.positions[number] = follower.log.partitions[number].end()
+    follower.positions[number] = writer.partitions[number].end()
+    writer.append([record(40)])
+    until(lambda: len(follower.look()) == 1)
+    assert follower.numbers() == [40]
+    follower.waiter.close()
+
+
+def test_after_its_end_a_listener_hides_nothing(url: str) -> None:
+    """The same process matches a batch next, whose end the driver has planned."""
+    writer = open_event_log(url)
+    follower = Follower(url, {0: 0, 1: 0})
+    for number in range(20):
+        writer.append([record(number)])
+        follower.look()
+    follower.waiter.close()
+    for each in writer.partitions:
+        assert follower.log.partitions[each.number].end() == each.end()
+        list(follower.log.partitions[each.number].read(0, each.end()))
+
+
+def test_foreign_messages_hide_no_record(url: str) -> None:
+    """A first piece without its others, and a header whose name is not in UTF-8."""
+    from confluent_kafka import Producer
+
+    writer = open_event_log(url)
+    number = writer.append([record(0)])[0].partition  # type: ignore[union-attr]
+    follower = Follower(url, {number: 0})
+    until(lambda: len(follower.look()) == 1)
+    address = KafkaAddress.parse(url, "log")
+    producer = Producer({"bootstrap.servers": address.brokers})
+    torn = RecordHeader(1, "birds", 1, 1, 0, "torn", pieces=2)
+    producer.produce(
+        address.topic, b"x", partition=number, headers=[("fieldfare", msgspec.json.encode(torn))]
+    )
+    for headers in ([("fieldfare", msgspec.json.encode(torn))], [("fieldfare", b"\xff")]):
+        producer.produce(address.topic, b"x", partition=number, headers=headers)
+    producer.flush(30)
+    for each in range(1, 4):
+        writer.append([record(each)])
+    until(lambda: len(follower.look()) == 4)
+    assert follower.numbers() == [0, 1, 2, 3]
     follower.waiter.close()
 
 

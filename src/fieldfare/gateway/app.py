@@ -22,6 +22,7 @@ from fieldfare.gateway.routes.console import ConsoleRoute
 from fieldfare.gateway.routes.delayed import DelayedRoutes
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
+from fieldfare.gateway.routes.event_store import EventStore
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
 from fieldfare.gateway.routes.guarded import GuardedRoute, GuardedSocket, KeyRoute, OpenRoute
@@ -95,10 +96,9 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
             matching_time=g.matching_time,
             metrics=g.metrics,
             tracer=g.tracer,
-            delayed=g.delayed,
+            store=EventStore(g.appender, g.delayed, g.load, g.advertisements),
             limits=Limits(settings.event_max_bytes, settings.batch_max_events),
             delay_max_s=settings.delay_max_s,
-            advertisements=g.advertisements,
         ),
         DelayedRoutes(g.subscriptions, g.delayed),
         SubscriptionRoutes(

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -44,11 +45,27 @@ to a thread.
 
 _HELD = "fieldfare.body"
 """Scope key of a request's space and the body bytes counted for it."""
+_NAMES = (b"content-type", b"content-encoding", b"content-length")
 _PLAIN = (None, "identity")
 _SAME = {"x-gzip": GZIP}
 """Older names of encodings (RFC 9110, 8.4.1.3)."""
 
 S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The headers that describe a body; `length` is 0 if it is not declared."""
+
+    content_type: str | None
+    encoding: str | None
+    length: int
+
+
+def _head_of(request: Request) -> _Head:
+    content_type, encoding, length = (header(request, name) for name in _NAMES)
+    is_number = length is not None and length.isascii() and length.isdigit()
+    return _Head(content_type, encoding and encoding.lower(), int(str(length)[:20]) if is_number else 0)
 
 
 class Bodies:
@@ -94,14 +111,18 @@ class Bodies:
         than allowed, compressed or not, 415 for an unsupported ``Content-Encoding``, 400 if it does not have
         that encoding, and 429 if other bodies leave no room for it.
         """
+        return await self._read(request, _head_of(request), max_bytes, way_out)
+
+    async def _read(self, request: Request, head: _Head, max_bytes: int | None, way_out: str = "") -> bytes:
         max_bytes = min(self.body_max_bytes, max_bytes or self.body_max_bytes)
-        encoding = header(request, b"content-encoding")
-        if encoding is not None:
-            encoding = _SAME.get(encoding.lower(), encoding.lower())
-            if encoding not in (*_PLAIN, *ENCODINGS):
-                await drain(request, 0)
-                raise _unknown_encoding(encoding)
+        encoding = head.encoding and _SAME.get(head.encoding, head.encoding)
+        if encoding not in (*_PLAIN, *ENCODINGS):
+            await drain(request, 0)
+            raise _unknown_encoding(str(encoding))
         try:
+            if head.length > max_bytes:
+                await drain(request, 0)
+                raise _too_large(head.length, max_bytes)
             body = await self._receive(request, max_bytes)
             if encoding in _PLAIN:
                 return body
@@ -112,10 +133,6 @@ class Bodies:
             raise
 
     async def _receive(self, request: Request, max_bytes: int) -> bytes:
-        declared = header(request, b"content-length") or ""
-        if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
-            await drain(request, 0)
-            raise _too_large(int(declared[:20]), max_bytes)
         chunks: list[bytes] = []
         size_bytes = 0
         more = True
@@ -168,13 +185,13 @@ class Bodies:
 
     async def read_json_text(self, request: Request, max_bytes: int | None = None) -> bytes:
         """Return the JSON text of a body, for `parse_json`; ``{}`` if it is empty."""
-        content_type = header(request, b"content-type")
-        media = (content_type or "").partition(";")[0].strip().lower()
-        if content_type is not None and media != "application/json" and not media.endswith("+json"):
+        head = _head_of(request)
+        media = (head.content_type or "").partition(";")[0].strip().lower()
+        if head.content_type is not None and media != "application/json" and not media.endswith("+json"):
             await drain(request, 0)
             raise _not_json(media or "an empty Content-Type")
-        body = await self.read(request, max_bytes)
-        if body and content_type is None:
+        body = await self._read(request, head, max_bytes)
+        if body and head.content_type is None:
             # Browsers send a body without a type for any web page, without a preflight request.
             raise _not_json("a body without Content-Type")
         return body or b"{}"

@@ -177,13 +177,13 @@ class MatchLogFollower:
 
     def stir(self) -> None:
         """Wake idle followers that have a reason to read: events were appended, or a subscriber now waits."""
-        for follower in self._followers:
+        for follower in () if self._closed else self._followers:
             if follower.is_idle and not follower.stirred.hears and follower.is_search_due(self._log_ends()):
                 follower.stirred.set()
 
     def look_again(self) -> None:
         """Wake all followers to retry: what was unreadable may be readable now."""
-        for follower in self._followers:
+        for follower in () if self._closed else self._followers:
             follower.stirred.set()
 
     def call_on_found(self, on_found: Callable[[ReadResult], None]) -> None:

@@ -1,8 +1,7 @@
-"""``/v1/spaces/{space}/delayed``: events published for later delivery, and the headers that set the time."""
+"""``/v1/spaces/{space}/delayed``: events published for later delivery."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,20 +11,17 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.admission.request_guard import header
-from fieldfare.gateway.delivery.expiry import expiry_s
 from fieldfare.gateway.member_types import NextPage
 from fieldfare.gateway.openapi.words import answer, operation, page_limit, parameter, string
 from fieldfare.gateway.problems import HttpProblem, RefusedDocument
 from fieldfare.gateway.publishing.delayed import Delayed
-from fieldfare.gateway.publishing.events import DecodedEvents, EventRefused, check_time
+from fieldfare.gateway.publishing.events import DecodedEvents
+from fieldfare.gateway.publishing.request_head import AFTER, AT, SECONDS
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.storage.delayed import StoredDelayed, Waiting
 
-AFTER, AT = "Fieldfare-Deliver-After", "Fieldfare-Deliver-At"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _PLACE = re.compile(r"([0-9]{1,16})-([0-9]{1,18})")
 
 
@@ -72,7 +68,7 @@ class DelayedPageDocument(Struct):
 DUE_PARAMETERS = [
     parameter(
         AFTER,
-        string(pattern=rf"^{_SECONDS.pattern}$"),
+        string(pattern=rf"^{SECONDS.pattern}$"),
         "Delay in seconds until the events are appended to the log and matched; default: none. Cannot be"
         " combined with Fieldfare-Deliver-At.",
         "header",
@@ -137,33 +133,6 @@ class DelayedRoutes:
             )
             raise HttpProblem(404, "unknown-delayed", detail)
         return Response(status_code=204)
-
-
-def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
-    """Return when a request's events are to be appended, in milliseconds since 1970; None for immediately.
-
-    Raise Problem 400 for an invalid time, or one more than ``most_s`` seconds ahead.
-    """
-    after, at = header(request, AFTER.lower().encode()), header(request, AT.lower().encode())
-    if after is None and at is None:
-        return None
-    if after is not None and at is not None:
-        raise HttpProblem(400, "bad-header", f"Send either {AFTER} or {AT}, not both.")
-    if after is not None:
-        if not _SECONDS.fullmatch(after):
-            raise HttpProblem(400, "bad-header", f"{AFTER} must be a number of seconds, such as 90 or 0.5.")
-        due_ms = now_ms + math.ceil(1000 * float(after))
-    else:
-        assert at is not None
-        try:
-            check_time(AT, at)
-        except EventRefused as refused:
-            raise HttpProblem(400, "bad-header", f"{refused.detail}.") from None
-        due_ms = math.ceil(1000 * expiry_s(at))
-    if due_ms - now_ms > 1000 * most_s:
-        detail = f"The delay is longer than {most_s:.15g} s, the maximum (FIELDFARE_DELAY_MAX_S)."
-        raise HttpProblem(400, "too-late", detail, max_seconds=most_s)
-    return max(due_ms, 0)
 
 
 def kept_document(kept: StoredDelayed, decoded: DecodedEvents) -> KeptDocument:

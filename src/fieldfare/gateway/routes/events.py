@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,10 +14,7 @@ from fieldfare.gateway.admission.bodies import Bodies, drain
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.matching_time import MatchingTime
 from fieldfare.gateway.admission.quotas import Quotas
-from fieldfare.gateway.admission.request_guard import header
-from fieldfare.gateway.federation.advertisements import Advertisements
 from fieldfare.gateway.in_order import RecordOutOfOrder
-from fieldfare.gateway.member_types import PositionText
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.openapi.schemas import EVENT
 from fieldfare.gateway.openapi.words import (
@@ -32,76 +28,34 @@ from fieldfare.gateway.openapi.words import (
     ref,
     string,
 )
-from fieldfare.gateway.problems import HttpProblem, RefusedDocument
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.appender import Appender
-from fieldfare.gateway.publishing.decoding import BATCH, decode_body, kind_of
-from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
+from fieldfare.gateway.publishing.decoding import decode_body
 from fieldfare.gateway.publishing.encrypted import encrypted_only
 from fieldfare.gateway.publishing.events import CLAIM_CHECK, BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.routes.delayed import (
-    DUE_PARAMETERS,
-    AcceptedDocument,
-    KeptDocument,
-    due_of,
-    kept_document,
+from fieldfare.gateway.publishing.request_head import BATCH, PublishHead, read_head
+from fieldfare.gateway.routes.delayed import DUE_PARAMETERS, KeptDocument
+from fieldfare.gateway.routes.event_answers import (
+    AppendedDocument,
+    PartlyAppendedDocument,
+    answer_to,
+    empty_batch_answer,
+    nothing_taken,
+    out_of_order,
+    sequence_used,
 )
-from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.routes.event_store import EventStore
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.tracing import Marks, Tracer
+from fieldfare.gateway.tracing import Tracer
 from fieldfare.gateway.writer import WriterOverloaded
-from fieldfare.model import space_name
-from fieldfare.storage.delayed import StoredDelayed
-from fieldfare.storage.event_log import FIRST, Appended, NewRecord
+from fieldfare.storage.event_log import Appended, NewRecord
 
 ANSWER_INLINE_EVENTS = 1_000
-
-REFUSED_SHOWN = 1_000
 
 _PASSING = frozenset((429, 503, 507))
 """Statuses after which a client retries the request."""
 
 _TOO_LARGE = f"Send fewer events at once. {CLAIM_CHECK}"
-
-
-class AppendedDocument(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The record of a request's events.
-
-    Attributes
-    ----------
-    offset
-        Offset of the record in the partition: event i of the accepted ones is at the position
-        partition-offset-i. None if the request was an empty batch, which appends nothing.
-    stamp
-        Revision of the registry whose subscriptions the events are matched against; None for an empty batch.
-    duplicate
-        Whether this repeats an earlier request: nothing was appended, and the response names the record of
-        that request.
-    """
-
-    partition: Annotated[int, "Partition of the log."]
-    offset: int | None
-    count: Annotated[int, "Number of events of the record."]
-    stamp: int | None
-    duplicate: bool
-    follows: Annotated[int | None, "The request's Fieldfare-Follows; missing if it had none."] = None
-
-
-class AcceptedEventDocument(AcceptedDocument):
-    position: PositionText
-
-
-class _WithRefused(AppendedDocument, omit_defaults=True, kw_only=True):
-    accepted: Annotated[list[AcceptedEventDocument], "The accepted events."]
-    refused: Annotated[list[RefusedDocument], "The refused events."]
-
-
-class PartlyAppendedDocument(_WithRefused, omit_defaults=True):
-    """The record of a request's accepted events, and its refused events."""
-
-    type: Annotated[str, "Kind of the response: `urn:fieldfare:problem:some-events-refused`."]
-    title: Annotated[str, "Short description, the same for all responses of this kind."]
-    status: Annotated[int, "HTTP status of the response."]
-    detail: Annotated[str, "How many events were accepted and refused, as a sentence."]
 
 
 _BODIES: Json = {
@@ -184,7 +138,7 @@ _RESPONSES: Json = {
 
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
-    """The route that publishes events; `advertisements` is None in a service without other sites."""
+    """The route that publishes events."""
 
     subscriptions: Subscriptions
     appender: Appender
@@ -194,10 +148,9 @@ class EventRoutes:
     matching_time: MatchingTime
     metrics: Metrics
     tracer: Tracer
-    delayed: Delayed
+    store: EventStore
     limits: Limits
     delay_max_s: float
-    advertisements: Advertisements | None
 
     @operation(_RESPONSES, "404", takes={"required": True, "content": _BODIES}, parameters=_HEADERS)
     async def publish(self, request: Request) -> Response:
@@ -206,56 +159,39 @@ class EventRoutes:
         Accepts CloudEvents 1.0 in structured, batch or binary mode, JSON lines, or an Arrow stream. The
         events of one request are appended to the log as one record, which is on disk before the response.
         """
-        gate = self.subscriptions.gate
-        if gate.refusal:
-            await drain(request, 0)
-        with gate.entered():
-            return await self._checked(request)
-
-    async def _checked(self, request: Request) -> Response:
-        """Publish the events of a request that may be accepted, and note where one is refused for good."""
         name = request.path_params["space"]
-        try:
-            space = self.subscriptions.check_space(name)
-            sender = _sender_of(request)
-            due_ms = due_of(request, time.time_ns() // 1_000_000, self.delay_max_s)
-            if due_ms is not None and sender.follows is not None:
-                detail = (
-                    "Delayed events cannot have the header Fieldfare-Follows: leave it out, or publish"
-                    " without a delay."
-                )
-                raise HttpProblem(400, "bad-header", detail)
-            self.load.check()
-            self.quotas.check(space, time.monotonic())
-            self.quotas.check_room(space, "stored_event_bytes")
-            self.quotas.check_room(space, "stored_match_bytes")
-            kind = kind_of(request)
-        except HttpProblem as refused:
-            await self.quotas.delay_refusal(refused)
-            await drain(request, 0)
-            raise
-        try:
-            return await self._publish(request, space, sender, kind, due_ms)
-        except HttpProblem as refused:
-            if sender.producer is not None and sender.sequence is not None and refused.status not in _PASSING:
-                self.appender.writer.refused(space, sender.producer, sender.sequence)
-            raise
+        with ExitStack() as inside:
+            try:
+                inside.enter_context(self.subscriptions.gate.entered())
+                space = self.subscriptions.check_space(name)
+                head = read_head(request, time.time_ns() // 1_000_000, self.delay_max_s)
+                self.load.check()
+                self.quotas.check(space, time.monotonic())
+                self.quotas.check_room(space, "stored_event_bytes")
+                self.quotas.check_room(space, "stored_match_bytes")
+            except HttpProblem as refused:
+                await self.quotas.delay_refusal(refused)
+                await drain(request, 0)
+                raise
+            try:
+                return await self._publish(request, space, head)
+            except HttpProblem as refused:
+                # Note a request that is refused for good.
+                if head.producer is not None and head.sequence is not None and refused.status not in _PASSING:
+                    self.appender.writer.refused(space, head.producer, head.sequence)
+                raise
 
-    async def _publish(
-        self, request: Request, space: str, sender: _Sender, kind: str, due_ms: int | None
-    ) -> Response:
+    async def _publish(self, request: Request, space: str, head: PublishHead) -> Response:
         name, marks = request.path_params["space"], self.tracer.received()
-        decoded = await self._read(request, space, kind)
+        decoded = await self._read(request, space, head)
         if marks is not None:
             self.tracer.decoded(marks)
         if self.subscriptions.check_space(name) != space:  # deleted and created again meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         if not decoded.count:
-            if kind == BATCH and not decoded.refused and sender.sequence is None:
-                return json_response(
-                    AppendedDocument(partition=0, offset=None, count=0, stamp=None, duplicate=False)
-                )
-            raise _nothing_taken(decoded, is_numbered=sender.sequence is not None)
+            if head.kind == BATCH and not decoded.refused and head.sequence is None:
+                return empty_batch_answer()
+            raise nothing_taken(decoded, is_numbered=head.sequence is not None)
         size_bytes = len(decoded.payload)
         spent = {"events_per_s": decoded.count, "bytes_per_s": size_bytes}
         now_s = time.monotonic()
@@ -266,15 +202,15 @@ class EventRoutes:
             space,
             decoded.payload,
             decoded.count,
-            sender.producer,
-            sender.sequence,
+            head.producer,
+            head.sequence,
             now_ms,
-            follows=sender.follows,
+            follows=head.follows,
         )
         try:
             storing, expecting = self.quotas.storing, self.matching_time.expecting
             with storing(space, size_bytes) as stored, expecting(space, size_bytes) as expected:
-                place = await self._store(name, decoded, record, due_ms, marks)
+                place = await self.store.store(name, decoded, record, head.due_ms, marks)
                 stored.is_kept = not place.duplicate
                 if place.duplicate:
                     self.metrics.duplicates.inc()
@@ -294,42 +230,15 @@ class EventRoutes:
             if not is_told_at_once:
                 self.quotas.give_back(space, time.monotonic(), **spent)
             if isinstance(error, RecordOutOfOrder):
-                raise _out_of_order(record, error) from None
+                raise out_of_order(record, error) from None
             raise
         if place.differs:
-            raise _sequence_used(record)
-        if isinstance(place, StoredDelayed):
-            return json_response(kept_document(place, decoded), 202)
+            raise sequence_used(record)
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
-            return await asyncio.to_thread(_answer, decoded, place, sender.follows)
-        return _answer(decoded, place, sender.follows)
+            return await asyncio.to_thread(answer_to, decoded, place, head.follows)
+        return answer_to(decoded, place, head.follows)
 
-    async def _store(
-        self, name: str, decoded: DecodedEvents, record: NewRecord, due_ms: int | None, marks: Marks | None
-    ) -> Appended | StoredDelayed:
-        """Append a record, or store it until its due time, if its space advertises its events."""
-
-        async def append() -> Appended | StoredDelayed:
-            if due_ms is None:
-                return await self.appender.append(record, marks=marks)
-            return await self._store_delayed(record, due_ms)
-
-        return await (
-            append() if self.advertisements is None else self.advertisements.publish(name, decoded, append)
-        )
-
-    async def _store_delayed(self, record: NewRecord, due_ms: int) -> StoredDelayed:
-        """Store a record until its due time."""
-        try:
-            return await self.delayed.store(record, due_ms)
-        except DelayedFull as full:
-            detail = (
-                f"The delay queue is full: delayed events take {full.max_bytes} bytes, the maximum of all"
-                " spaces together (FIELDFARE_DELAYED_MAX_BYTES)."
-            )
-            raise self.load.overloaded("delayed", detail) from None
-
-    async def _read(self, request: Request, space: str, kind: str) -> DecodedEvents:
+    async def _read(self, request: Request, space: str, head: PublishHead) -> DecodedEvents:
         """Return the events of a request, and charge the quotas for what is refused.
 
         Refused events cost as much work as others, and otherwise no quota would limit them.
@@ -338,7 +247,9 @@ class EventRoutes:
         try:
             body = await self.bodies.read(request, way_out=_TOO_LARGE)
             wasted_bytes = len(body)
-            decoded = await decode_body(kind, request.headers, body, self.limits, self.bodies.body_max_bytes)
+            decoded = await decode_body(
+                head.kind, request.headers, body, self.limits, self.bodies.body_max_bytes
+            )
             encryption = self.subscriptions.encryption(space)
             if encryption is not None:
                 decoded = await encrypted_only(decoded, encryption)
@@ -355,130 +266,10 @@ class EventRoutes:
             if problem.status in (400, 413) and not wasted_bytes:
                 # Charge what was received, and what was unpacked until the refusal.
                 unpacked = "unpacked_bytes" if problem.status == 400 else "max_bytes"
-                is_packed = header(request, b"content-encoding") is not None
                 wasted_bytes = self.bodies.held_by(request.scope)
-                wasted_bytes += problem.place.get(unpacked, 0) if is_packed else 0
+                wasted_bytes += problem.place.get(unpacked, 0) if head.is_packed else 0
             raise
         finally:
             if refused or wasted_bytes:
                 now_s = time.monotonic()
                 self.quotas.spend(space, now_s, events_per_s=refused, bytes_per_s=wasted_bytes)
-
-
-def _sequence_used(record: NewRecord) -> HttpProblem:
-    detail = (
-        f"The producer {record.producer!r} has already used the sequence number {record.sequence} for other"
-        f" events in the space {space_name(record.space)!r}. Nothing was appended. Use a new number for new"
-        " events, and the same body for a repeat."
-    )
-    return HttpProblem(409, "sequence-used", detail)
-
-
-def _out_of_order(record: NewRecord, error: RecordOutOfOrder) -> HttpProblem:
-    assert record.sequence is not None
-    newest = error.newest
-    if newest > record.sequence:
-        detail = (
-            f"The producer {record.producer!r} has sent the sequence number {record.sequence} after {newest}"
-            f" in the space {space_name(record.space)!r}. Nothing was appended. Use a number above {newest}."
-        )
-        return HttpProblem(409, "sequence-passed", detail, newest=newest)
-    known = "no request of this producer is known" if newest == FIRST else f"the newest one is {newest}"
-    later = ", which is delayed and cannot be followed" if error.is_behind_later else ""
-    detail = (
-        f"Request {record.sequence} of the producer {record.producer!r} must follow request"
-        f" {record.follows}{later}, but {known} in the space {space_name(record.space)!r}. Nothing was"
-        " appended. Send the missing requests first."
-    )
-    return HttpProblem(409, "out-of-order", detail, newest=newest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sender:
-    """The producer, the sequence number of its request, and the sequence number that the request follows."""
-
-    producer: str | None = None
-    sequence: int | None = None
-    follows: int | None = None
-
-
-def _sender_of(request: Request) -> _Sender:
-    producer = header(request, b"fieldfare-producer")
-    sequence = header(request, b"fieldfare-sequence")
-    follows = header(request, b"fieldfare-follows")
-    if producer is None and sequence is None:
-        if follows is not None:
-            detail = "Fieldfare-Follows needs Fieldfare-Producer and Fieldfare-Sequence."
-            raise HttpProblem(400, "bad-header", detail)
-        return _Sender()
-    if producer is None or sequence is None:
-        raise HttpProblem(
-            400, "bad-header", "Send both Fieldfare-Producer and Fieldfare-Sequence, or neither."
-        )
-    if not 1 <= len(producer) <= 128:
-        raise HttpProblem(400, "bad-header", "Fieldfare-Producer must have 1 to 128 characters.")
-    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= 18):
-        raise HttpProblem(
-            400, "bad-header", "Fieldfare-Sequence must be a whole number of at most 18 digits."
-        )
-    if follows is None:
-        return _Sender(producer, int(sequence))
-    if follows != str(FIRST) and not (follows.isascii() and follows.isdigit() and len(follows) <= 18):
-        raise HttpProblem(
-            400,
-            "bad-header",
-            f"Fieldfare-Follows must be a sequence number, or {FIRST} for the first request.",
-        )
-    if int(follows) >= int(sequence):
-        raise HttpProblem(400, "bad-header", "Fieldfare-Follows must be less than Fieldfare-Sequence.")
-    return _Sender(producer, int(sequence), int(follows))
-
-
-def _nothing_taken(decoded: DecodedEvents, *, is_numbered: bool) -> HttpProblem:
-    refused = decoded.refused
-    if not refused:
-        detail = "The request contains no event."
-        if is_numbered:  # a success would suggest that it is in the log and can be followed
-            detail += " An empty request cannot have a Fieldfare-Sequence: do not send it."
-        return HttpProblem(400, "no-events", detail)
-    status = 413 if all(each.too_large for each in refused) else 400
-    if len(refused) == 1:
-        only = refused[0].document()
-        place = msgspec.structs.asdict(only)
-        detail = place.pop("detail")
-        return HttpProblem(
-            status, "bad-event", detail, title="The event was refused", **place, refused=[only]
-        )
-    return HttpProblem(
-        status,
-        "bad-events",
-        f"All {len(refused)} events were refused; the first because {refused[0].detail}.",
-        title="No event was accepted",
-        refused=[each.document() for each in refused[:REFUSED_SHOWN]],
-    )
-
-
-def _answer(decoded: DecodedEvents, place: Appended, follows: int | None) -> Response:
-    appended: dict[str, Any] = {
-        "partition": place.partition,
-        "offset": place.offset,
-        "count": place.count,
-        "stamp": place.stamp,
-        "duplicate": place.duplicate,
-        "follows": follows,  # tells pipelining clients that their order is kept
-    }
-    if not decoded.refused:
-        return json_response(AppendedDocument(**appended))
-    document = PartlyAppendedDocument(
-        "urn:fieldfare:problem:some-events-refused",
-        "Some events were refused",
-        207,
-        f"{decoded.count} events were accepted, {len(decoded.refused)} refused.",
-        **appended,
-        accepted=[
-            AcceptedEventDocument(index, f"{place.partition}-{place.offset}-{place_in_record}")
-            for place_in_record, index in enumerate(decoded.accepted)
-        ],
-        refused=[each.document() for each in decoded.refused],
-    )
-    return json_response(document, 207)

@@ -19,7 +19,7 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.openapi.words import answer, operation
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents
-from fieldfare.gateway.routes.events import AppendedDocument
+from fieldfare.gateway.routes.event_answers import AppendedDocument
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterOverloaded

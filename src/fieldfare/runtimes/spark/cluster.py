@@ -113,6 +113,12 @@ def tasks_folder(context: SparkContext, folder: DataFolder) -> DataFolder:
     return folder.for_tasks() if is_cluster(context.master) else folder
 
 
+def slots_of(context: SparkContext) -> int:
+    """Return the number of tasks that Spark can run at once now; on a cluster without executors 0."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
 class ExecutorSlots:
     """Number of tasks that Spark runs at once: this machine's, or those of the present executors.
 

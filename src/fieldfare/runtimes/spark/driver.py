@@ -31,8 +31,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -90,6 +92,8 @@ class Pipeline:
     forwarding: str = "adaptive"
     elastic: ElasticSettings | None = None
     is_ready: bool = False
+    warmer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "fieldfare-warming"))
+    warming: Future[None] | None = None
 
     def run(self, running: RunningSpark | None) -> int:
         """Run loops until `stop` is set or recovery fails; return the process's exit status.
@@ -235,6 +239,11 @@ class Pipeline:
         return PinnedJobs(context, self.folder, spread, control, learner)
 
     def _keep_warm(self, keeper: WarmKeeper) -> None:
+        """Warm the workers in a thread: on a cluster its tasks may wait for tasks that follow the log."""
+        if self.warming is None or self.warming.done():
+            self.warming = self.warmer.submit(self._warm, keeper)
+
+    def _warm(self, keeper: WarmKeeper) -> None:
         try:
             keeper.warm_if_due(self.heartbeat.offset, time.monotonic())
         except Exception as error:

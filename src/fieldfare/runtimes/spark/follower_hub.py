@@ -74,13 +74,18 @@ class FollowerHub:
         The address and the port at which to listen; 0 for any free one.
     want_index : callable
         Called with a stamp that the index does not cover yet.
+
+    Raises
+    ------
+    OSError
+        Nothing can listen at that address and port.
     """
 
     def __init__(self, host: str, bind: str, port: int, want_index: Callable[[int], None]) -> None:
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        self._listener = socket.create_server((bind, port), family=family)
+        family, _, _, _, place = socket.getaddrinfo(bind.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        self._listener = socket.create_server(place[:2], family=family, dualstack_ipv6=place[0] == "::")
         self._listener.setblocking(False)
-        self._host, self._port = host, int(self._listener.getsockname()[1])
+        self._host, self._port = host.strip("[]"), int(self._listener.getsockname()[1])
         self._want_index = want_index
         self._token = secrets.token_hex(16)
         self._lock = threading.Lock()
@@ -186,28 +191,26 @@ class FollowerHub:
 
 
 class DriverLink:
-    """A task's end of its connection to the driver.
+    """A task's end of its connection to the driver; without one, the driver cannot end the task.
 
     Parameters
     ----------
-    address : DriverAddress
-    lane : str
-        Name of the lane, which copies of the task share; without spaces, short.
-
-    Raises
-    ------
-    OSError
-        The driver cannot be reached.
+    connection : socket, optional
+        Does not block.
     """
 
-    def __init__(self, address: DriverAddress, lane: str = "") -> None:
-        self._socket = socket.create_connection((address.host, address.port), CONNECT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setblocking(False)
-        self._say(f"{address.token} {lane}")
+    def __init__(self, connection: socket.socket | None) -> None:
+        self._socket = connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the driver was reached."""
+        return self._socket is not None
 
     def goes_on(self) -> bool:
         """Return whether the driver has not ended this task."""
+        if self._socket is None:
+            return True
         try:
             return bool(self._socket.recv(1))
         except BlockingIOError:
@@ -217,19 +220,42 @@ class DriverLink:
 
     def want_index(self, stamp: int) -> None:
         """Ask for an index that covers a stamp."""
-        self._say(f"want {stamp}")
+        self.say(f"want {stamp}")
 
     def say_behind(self) -> None:
         """Say that this task returns because too much waits; the driver then ends the others."""
-        self._say("behind")
+        self.say("behind")
 
     def say_over(self) -> None:
         """Say that this task returns because its time is over."""
-        self._say("over")
+        self.say("over")
+
+    def say(self, line: str) -> None:
+        """Send a line to the driver."""
+        if self._socket is not None:
+            with suppress(OSError):  # the driver has ended this task
+                self._socket.sendall(f"{line}\n".encode())
 
     def close(self) -> None:
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
-    def _say(self, line: str) -> None:
-        with suppress(OSError):  # the driver has ended this task
-            self._socket.sendall(f"{line}\n".encode())
+
+def link_to(address: DriverAddress, lane: str = "") -> DriverLink:
+    """Return a connection to the driver, or a link without one if it cannot be reached.
+
+    Parameters
+    ----------
+    address : DriverAddress
+    lane : str
+        Name of the lane, which copies of the task share; without spaces, short.
+    """
+    try:
+        connection = socket.create_connection((address.host, address.port), CONNECT_S)
+    except OSError:
+        return DriverLink(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setblocking(False)
+    link = DriverLink(connection)
+    link.say(f"{address.token} {lane}")
+    return link

@@ -70,8 +70,10 @@ class FollowerLane(msgspec.Struct, frozen=True):
 class FollowJobs(Protocol):
     """The jobs whose tasks follow a service's log."""
 
-    lanes_max: int
-    """Maximum lanes at a time."""
+    @property
+    def lanes_max(self) -> int:
+        """Maximum lanes at a time."""
+        ...
 
     def follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind. From any thread."""

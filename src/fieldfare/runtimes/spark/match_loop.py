@@ -26,6 +26,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.following import FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 
 GROUP = "fieldfare-matching"
@@ -36,6 +37,9 @@ OVERLAP_S = 1.0
 STOPPED_S = 5.0
 """Seconds without a match, while records wait, after which the next following task is started: the present
 one may hang."""
+BATCHES_AFTER_S = 12.0
+"""Seconds without a match, while records wait, after which batches take the place of following tasks: there
+may be no room for the next ones."""
 LATE_S = 30.0
 """Seconds after its end at which a following task is cancelled."""
 LOOK_S = 0.5
@@ -231,7 +235,10 @@ class MatchLoop:
                 for each in running:
                     each.cancel_if_late(self._context, now_s)
                 next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
-                is_hung = len(running) == 1 and progress.has_stopped(now_s)
+                stopped_s = progress.stopped_s(now_s)
+                if stopped_s > BATCHES_AFTER_S:
+                    return
+                is_hung = len(running) == 1 and stopped_s > STOPPED_S
                 if not running or now_s >= next_s or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
@@ -294,7 +301,7 @@ class _Following:
 
 
 class _Progress:
-    """Notices that records wait and nothing is matched.
+    """Notices that records of a partition wait and are not matched.
 
     It looks from the end of the durable matches on, as the heartbeat reports it: a block that could not be
     synced was removed, and leaves a hole in front of later ones.
@@ -304,14 +311,18 @@ class _Progress:
         self._planner = planner
         self._heartbeat = heartbeat
         self._tips: Offsets = planner.first()
-        self._since_s = time.monotonic()
+        self._since_s = [time.monotonic()] * len(self._tips)
 
-    def has_stopped(self, now_s: float) -> bool:
-        """Return whether nothing was matched for `STOPPED_S`, though the index covers what waits."""
+    def stopped_s(self, now_s: float) -> float:
+        """Return for how many seconds a partition was not matched, though the index covers what waits."""
         tips = self._planner.tips(self._durable() or self._tips)
-        if tips != self._tips or not self._planner.can_match(tips):
-            self._tips, self._since_s = tips, now_s
-        return now_s - self._since_s > STOPPED_S
+        ends = ends_of(self._planner.log)
+        waits = self._planner.can_match(tips)
+        for number, (before, tip, end) in enumerate(zip(self._tips, tips, ends, strict=True)):
+            if tip != before or tip >= end or not waits:
+                self._since_s[number] = now_s
+        self._tips = tips
+        return now_s - min(self._since_s)
 
     def _durable(self) -> Offsets | None:
         """Return the end of the durable matches of each partition; None if the heartbeat does not say it."""

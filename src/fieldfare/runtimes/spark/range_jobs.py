@@ -19,8 +19,8 @@ from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
-from fieldfare.runtimes.spark.cluster import tasks_folder
-from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub
+from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
+from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, link_to
 from fieldfare.runtimes.spark.following import Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
 from fieldfare.runtimes.spark.range_task import OpenIndex, RangeMatcher, RecordRange, matcher_of
@@ -33,6 +33,10 @@ LOOPBACK = "127.0.0.1"
 
 PORT = "spark.fieldfare.followers.port"
 """The property with the driver's port for tasks that follow the log, on a cluster; 0 for any free one."""
+
+UNREACHED_MAX = 3
+"""Following jobs with a task that did not reach the driver, one after the other, after which there are only
+batches: such a task cannot be told to end."""
 
 ORDERS = "fieldfare.orders"
 """The property of a job that says what each of its tasks does: a `TaskOrder` for each, as JSON."""
@@ -54,7 +58,7 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 class CarryOut:
     """The function of a task: yields a row of ``SUMMARY`` for each range, or how following ended.
 
-    That is whether the lane is behind; None if the task could not follow, as it does not reach the driver.
+    That is whether the lane is behind; None if not, and the task did not reach the driver.
     """
 
     folder: DataFolder
@@ -70,47 +74,44 @@ class CarryOut:
         for each in order.ranges:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
-            link = _linked(order.driver, order.name)
-            if link is None:
-                yield None
-            else:
-                with closing(link):
-                    yield self._follow(matcher, order.lane, link, is_copy=context.attemptNumber() > 0)
+            with closing(link_to(order.driver, order.name)) as link:
+                yield self._follow(matcher, order.lane, link, is_copy=context.attemptNumber() > 0)
 
-    def _follow(self, matcher: RangeMatcher, lane: FollowerLane, link: DriverLink, *, is_copy: bool) -> bool:
+    def _follow(
+        self, matcher: RangeMatcher, lane: FollowerLane, link: DriverLink, *, is_copy: bool
+    ) -> bool | None:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
         is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, link.goes_on)
-        # The job waits for its other lanes, which end with this one.
+        # The job waits for its other lanes, and Spark would kill copies of this task.
         say = link.say_behind if is_behind else link.say_over
         say()
-        return is_behind
+        return is_behind or (False if link.is_open else None)
 
 
-def _linked(driver: DriverAddress, name: str) -> DriverLink | None:
-    """Return a connection to the driver; None if it cannot be reached."""
-    try:
-        return DriverLink(driver, name)
-    except OSError:
-        return None
+def _hub_of(config: SparkConf, want_index: Callable[[int], None], *, on_cluster: bool) -> FollowerHub | None:
+    """Return the hub of a driver: on a cluster tasks reach it at the address at which they reach Spark's.
 
-
-def _hub_of(config: SparkConf, want_index: Callable[[int], None], *, on_cluster: bool) -> FollowerHub:
-    """Return the hub of a driver: on a cluster tasks reach it at the address at which they reach Spark's."""
+    None if nothing can listen there.
+    """
     if not on_cluster:
         return FollowerHub(LOOPBACK, LOOPBACK, 0, want_index)
     host = config.get("spark.driver.host") or LOOPBACK
     port = config.get(PORT) or "0"
     if not port.isascii() or not port.isdigit() or int(port) >= 1 << 16:
         raise ValueError(f"{PORT} must be a port, from 0 (any that is free) to 65535, not {port!r}")
-    return FollowerHub(host, config.get("spark.driver.bindAddress") or host, int(port), want_index)
+    try:
+        return FollowerHub(host, config.get("spark.driver.bindAddress") or host, int(port), want_index)
+    except OSError as error:
+        _log.warning("no task follows the log, as nothing can listen at %s:%s for it: %s", host, port, error)
+        return None
 
 
 class RangeJobs:
     """Runs jobs on a service's log, from any thread; see `match_loop.Jobs` and `following.FollowJobs`.
 
-    On a cluster at most half of the slots are for tasks that follow, as the next ones overlap with them; with
-    one slot none can.
+    On a cluster at most a third of the slots are for tasks that follow, but one at least: the next ones
+    overlap with them, and Spark starts copies of tasks that run long.
     """
 
     batches_max = BATCHES_MAX
@@ -118,8 +119,7 @@ class RangeJobs:
     def __init__(self, context: SparkContext, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._context = context
         on_cluster = is_cluster(context.master)
-        self.lanes_max = settings.tasks // 2 if on_cluster else settings.tasks
-        self.follower: FollowJobs | None = self if self.lanes_max else None
+        self._on_cluster, self._tasks = on_cluster, settings.tasks
         seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
         self._prepared: dict[int, RDD[Any]] = {}
@@ -127,6 +127,13 @@ class RangeJobs:
         others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
         self._hub = _hub_of(context.getConf(), partial(request_index, folder.wanted), on_cluster=on_cluster)
+        self.follower: FollowJobs | None = None if self._hub is None else self
+        self._unreached = 0
+
+    @property
+    def lanes_max(self) -> int:
+        """Maximum lanes at a time, for the slots that there are now."""
+        return max(1, slots_of(self._context) // 3) if self._on_cluster else self._tasks
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
@@ -134,26 +141,30 @@ class RangeJobs:
 
     def follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind."""
+        assert self._hub is not None
         address, job = self._hub.address, next(self._numbers)
         ended = self._run(
             [TaskOrder((), lane, address, f"{job}.{number}") for number, lane in enumerate(lanes)]
         )
-        if None in ended:
-            self.follower = None
+        self._unreached = self._unreached + 1 if None in ended else 0
+        if self._unreached == 1:
             _log.warning(
-                "tasks do not reach this machine at %s:%d, so none follows the log: events wait for batches",
-                address.host,
-                address.port,
+                "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
             )
-        return any(each is not False for each in ended)
+        elif self._unreached >= UNREACHED_MAX:
+            self.follower = None
+            _log.warning("no task follows the log any more, as they do not reach this machine")
+        return any(ended) or self.follower is None
 
     def end(self) -> None:
         """Make all tasks return that follow the log."""
-        self._hub.end()
+        if self._hub is not None:
+            self._hub.end()
 
     def close(self) -> None:
         """Close the connections of tasks that follow."""
-        self._hub.close()
+        if self._hub is not None:
+            self._hub.close()
 
     def _run(self, orders: Sequence[TaskOrder]) -> list[Any]:
         tasks = len(orders)

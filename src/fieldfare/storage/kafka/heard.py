@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from fieldfare.storage.kafka.pieces import AssembledRecord, Assembly
 from fieldfare.storage.kafka.record_header import TORN_AFTER, RecordHeader
-from fieldfare.storage.kafka.tail import Tail
+from fieldfare.storage.kafka.tail import MESSAGE_BYTES, Tail
 
 HELD_BYTES_MAX = 4 << 20
-"""Payload bytes of held records from which on no further ones are taken from the tail."""
+"""Maximum bytes of held records; the oldest beyond it are dropped, and read from the broker if needed."""
 
 
 class HeardRecords:
@@ -42,13 +42,22 @@ class HeardRecords:
 
     def end(self) -> int:
         """Return the offset up to which all records are held, or were dropped."""
-        if self._bytes < HELD_BYTES_MAX:
-            self._take()
+        messages, heard, is_end = self.tail.take(self._number)
+        for message in messages:
+            self._assembly.add(message)
+            if self._assembly:
+                self._assembly.give_up_before(message.offset() - TORN_AFTER)
+            self._hold()
+        if is_end:  # The pieces of a record become visible together.
+            self._assembly.give_up_before(heard)
+            self._hold()
+        begun = self._assembly.first()
+        self._end = heard if begun is None else begun
         return self._end
 
     def holds(self, start: int) -> bool:
-        """Return whether no record from an offset on was dropped."""
-        return start >= self._from
+        """Return whether a record at an offset would be held, with all behind it that have been heard."""
+        return self._from <= start < self._end
 
     def read(self, start: int, end: int) -> Iterator[AssembledRecord[RecordHeader]]:
         """Yield the records of a range, and drop those before it."""
@@ -70,21 +79,19 @@ class HeardRecords:
             events += whole.header.count
             if (size_bytes > max_bytes or events > max_events) and events > whole.header.count:
                 return whole.first
-        return max(start, self._end)
+        return self._end
 
-    def _take(self) -> None:
-        messages, heard = self.tail.take(self._number)
-        for message in messages:
-            self._assembly.add(message)
-            if self._assembly:
-                self._assembly.give_up_before(message.offset() - TORN_AFTER)
-            for whole in self._assembly.in_order():
-                self._held.append(whole)
-                self._bytes += _size_bytes(whole)
-                self.stamp = whole.header.stamp
-        begun = self._assembly.first()
-        self._end = heard if begun is None else begun
+    def _hold(self) -> None:
+        """Hold the records that are complete, and drop the oldest that are too much."""
+        for whole in self._assembly.in_order():
+            self._held.append(whole)
+            self._bytes += _size_bytes(whole)
+            self.stamp = whole.header.stamp
+        while self._bytes > HELD_BYTES_MAX:
+            dropped = self._held.popleft()
+            self._bytes -= _size_bytes(dropped)
+            self._from = max(self._from, dropped.last + 1)
 
 
 def _size_bytes(whole: AssembledRecord[RecordHeader]) -> int:
-    return sum(map(len, whole.parts))
+    return sum(map(len, whole.parts)) + MESSAGE_BYTES

@@ -90,6 +90,8 @@ class KafkaMatchPartition:
     def listen(self) -> Tail:
         """Return a tail that brings new blocks from now on; `_follow` takes them from there."""
         with self._lock:
+            if self._tail is not None and not self._tail.is_closed:
+                raise RuntimeError(f"partition {self.number} is listened to already")
             self._follow()
             self._tail = self._connections.tail({self.number: self._high})
             return self._tail
@@ -246,6 +248,8 @@ class KafkaMatchPartition:
         low, high = self._connections.bounds(self.number)
         if self._high > high:  # The topic was created again, or has lost its end.
             self._places, self._high = BlockPlaces(), -1
+            if self._tail is not None:
+                self._tail.resume({self.number: high})
         if self._high < 0 or self._high < low:
             self._low = self._high = high
             self._lowest_page_end = _UNMET if low < high else 0
@@ -262,7 +266,7 @@ class KafkaMatchPartition:
         """Take the messages before an offset, and later ones, from the tail; return whether it had all."""
         until_s = time.monotonic() + HEARD_WAIT_S
         while self._tail is not None and self._tail.hears and 0 <= self._high < end:
-            messages, _ = self._tail.take(self.number, max(0.0, until_s - time.monotonic()))
+            messages, _, _ = self._tail.take(self.number, max(0.0, until_s - time.monotonic()))
             if not messages:
                 return False
             for message in messages:

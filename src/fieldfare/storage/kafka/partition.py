@@ -6,6 +6,7 @@ brought is read from memory.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -16,6 +17,9 @@ from fieldfare.storage.kafka.heard import HeardRecords
 from fieldfare.storage.kafka.pieces import AssembledRecord, Assembly
 from fieldfare.storage.kafka.record_header import FORMAT, TORN_AFTER, RecordHeader
 from fieldfare.storage.kafka.tail import Tail
+
+ASK_EVERY_S = 1.0
+"""Seconds after which the broker is asked for the end even though a tail hears: nothing depends on it."""
 
 _SAMPLE_RECORDS = 32
 """Maximum records in a sample for estimates."""
@@ -35,17 +39,18 @@ class KafkaPartition:
         """An end of the partition, and the stamp of the last record before it."""
         self._heard: HeardRecords | None = None
         self._asked_end = 0
-        """The end that the broker gave last, while nothing was heard."""
+        """The end that the broker has given last."""
+        self._ask_next_s = 0.0
 
     def start(self) -> int:
         return self.bounds()[0]
 
     def end(self) -> int:
         heard = self._hearing()
-        if heard is not None:
-            return max(heard.end(), self._asked_end)
-        self._asked_end = self._connections.end(self.number)
-        return self._asked_end
+        if heard is None or time.monotonic() >= self._ask_next_s:
+            self._asked_end = self._connections.end(self.number)
+            self._ask_next_s = time.monotonic() + ASK_EVERY_S
+        return self._asked_end if heard is None else max(heard.end(), self._asked_end)
 
     def hear(self, tail: Tail, start: int) -> None:
         """Take the records from an offset on from a tail, as long as it hears them."""
@@ -53,6 +58,8 @@ class KafkaPartition:
 
     def _hearing(self) -> HeardRecords | None:
         heard = self._heard
+        if heard is not None and heard.tail.is_closed:
+            heard = self._heard = None
         return heard if heard is not None and heard.tail.hears else None
 
     def read(self, start: int, end: int) -> Iterator[Record]:
@@ -76,7 +83,7 @@ class KafkaPartition:
         if start >= end:
             return
         heard = self._hearing()
-        if heard is not None and heard.holds(start) and heard.end() >= end:
+        if heard is not None and heard.end() >= end and heard.holds(start):
             yield from map(self._checked, heard.read(start, end))
             return
         assembly = Assembly(RecordHeader)
@@ -113,7 +120,7 @@ class KafkaPartition:
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         heard = self._hearing()
-        if heard is not None and heard.holds(start):
+        if heard is not None and heard.end() > start and heard.holds(start):
             return heard.bound(start, max_bytes, max_events)
         low, high = self.bounds()
         if start < low:

@@ -59,12 +59,12 @@ def new_id() -> str:
 
 def header_of(message: Message, kind: type[H]) -> H | None:
     """Return a message's header; None for a message of another program, which is treated as a hole."""
-    for name, value in message.headers() or ():
-        if name == HEADER and isinstance(value, bytes):
-            try:
+    try:
+        for name, value in message.headers() or ():
+            if name == HEADER and isinstance(value, bytes):
                 return msgspec.json.decode(value, type=kind)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return None
+    except (msgspec.DecodeError, UnicodeDecodeError, SystemError):
+        return None  # SystemError: a header's name is not in UTF-8
     return None
 
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 logger = logging.getLogger("fieldfare.storage.kafka")
 
 HEARD_BYTES_MAX = 4 << 20
-"""Maximum payload bytes of messages that wait to be taken; at more, the thread stops asking for others."""
+"""Maximum bytes of messages that wait to be taken; at more, the thread stops asking for others."""
+
+MESSAGE_BYTES = 500
+"""Bytes that a message takes besides its payload, about."""
 
 TAKE_S = 0.2
 """Maximum seconds for which the thread waits for a message at a time; its end takes as long."""
@@ -41,7 +44,8 @@ class Tail:
     Attributes
     ----------
     hears : bool
-        Whether messages are heard. False after an error, until the next message.
+        Whether messages are heard: from the first answer of the broker on. False after an error, until the
+        next answer, and when the tail is closed.
     is_lost : bool
         Whether retention has removed messages that were not heard: then none are heard until `resume`.
     """
@@ -52,20 +56,32 @@ class Tail:
         self._changed = threading.Condition()
         self._messages: dict[int, deque[Message]] = {number: deque() for number in places}
         self._heard = dict(places)
+        self._ends: dict[int, int] = {}
+        """Where the broker has said that a partition ends for now."""
         self._bytes = 0
         self._is_set = self._is_closed = self.is_lost = False
         self._is_moved = True
-        self.hears = True
+        self.hears = False
         self._thread = threading.Thread(target=self._run, name="fieldfare-kafka-tail", daemon=True)
         self._thread.start()
 
-    def take(self, partition: int, wait_s: float = 0.0) -> tuple[list[Message], int]:
-        """Return the next messages of a partition, and the offset up to which it has been heard.
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def take(self, partition: int, wait_s: float = 0.0) -> tuple[list[Message], int, bool]:
+        """Take the next messages of a partition.
 
         Parameters
         ----------
         wait_s : float
             Seconds to wait for a message if there is none.
+
+        Returns
+        -------
+        messages, heard, is_end
+            The messages, the offset up to which the partition has been heard, and whether the broker has said
+            that it ended there.
         """
         with self._changed:
             waiting = self._messages[partition]
@@ -73,15 +89,16 @@ class Tail:
                 self._changed.wait_for(lambda: waiting or self._is_closed or not self.hears, wait_s)
             taken = list(waiting)
             waiting.clear()
-            self._bytes -= sum(map(len, taken))
+            self._bytes -= _size_bytes(taken)
             self._changed.notify_all()
-            return taken, self._heard[partition]
+            heard = self._heard[partition]
+            return taken, heard, self._ends.get(partition) == heard
 
     def resume(self, places: Mapping[int, int]) -> None:
         """Go on at other offsets, without the messages that were not taken."""
         with self._changed:
             for number, offset in places.items():
-                self._bytes -= sum(map(len, self._messages[number]))
+                self._bytes -= _size_bytes(self._messages[number])
                 self._messages[number].clear()
                 self._heard[number] = offset
             self.is_lost, self._is_moved = False, True
@@ -106,18 +123,20 @@ class Tail:
     def close(self) -> None:
         """End the thread, which then closes the consumer; does not wait for that."""
         with self._changed:
-            self._is_closed = True
+            self._is_closed, self.hears = True, False
             self._changed.notify_all()
 
     def _run(self) -> None:
         try:
-            while self._may_ask():
+            while True:
                 try:
+                    if not self._may_ask():
+                        break
                     self._hear(TAKE_S)
                 except KafkaException as error:
                     self._stop_hearing(error.args[0])
         finally:
-            self.hears = False
+            self.close()
             self._consumer.close()
 
     def _may_ask(self) -> bool:
@@ -142,7 +161,7 @@ class Tail:
         size_bytes = 0
         while message is not None:  # a message without a value is false
             self._take_in(message)
-            size_bytes += len(message)
+            size_bytes += len(message) + MESSAGE_BYTES
             message = self._consumer.poll(0) if size_bytes < HEARD_BYTES_MAX else None
 
     def _take_in(self, message: Message) -> None:
@@ -151,17 +170,17 @@ class Tail:
             raise KafkaException(problem)
         number, offset = message.partition(), message.offset()
         with self._changed:
-            if self._is_moved:
+            if self._is_moved or self._is_closed:
                 return  # It may be from before the place to which the tail was moved.
-            self.hears = True
-            if problem is None and offset >= self._heard[number]:
+            if problem is None:
+                if offset < self._heard[number]:
+                    return  # heard already, as after a change of leader
                 self._messages[number].append(message)
-                self._bytes += len(message)
+                self._bytes += len(message) + MESSAGE_BYTES
                 self._heard[number] = offset + 1
-            elif offset > self._heard[number]:
-                self._heard[number] = offset  # Only markers of transactions lie in between.
-            else:
-                return  # heard already, as after a change of leader
+            else:  # Only markers of transactions lie in between.
+                self._heard[number] = self._ends[number] = max(offset, self._heard[number])
+            self.hears = True
             self._is_set = True
             self._changed.notify_all()
 
@@ -169,8 +188,13 @@ class Tail:
         """Note an error, and ask again some time later."""
         logger.info("%s is not followed for a moment: %s", self._topic, problem.str())
         with self._changed:
+            # After `resume` it is another place that was lost.
+            self.is_lost = problem.code() == KafkaError._AUTO_OFFSET_RESET and not self._is_moved
             self.hears, self._is_moved = False, True
-            self.is_lost = problem.code() == KafkaError._AUTO_OFFSET_RESET
             self._is_set = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closed, AGAIN_S)
+
+
+def _size_bytes(messages: Collection[Message]) -> int:
+    return sum(map(len, messages)) + MESSAGE_BYTES * len(messages)
