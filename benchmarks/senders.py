@@ -32,6 +32,9 @@ class Sender(Protocol):
     def waiting(self) -> int:
         """The number of events that were passed and are not durable yet."""
 
+    def trouble(self) -> str:
+        """The error of the last request, if it failed."""
+
     def flush(self, timeout_s: float) -> None:
         """Wait until no event is pending, or for some seconds."""
 
@@ -58,6 +61,9 @@ class FieldfareSender:
         stats = self._publisher.stats()
         return stats.queued_events + stats.in_flight_events
 
+    def trouble(self) -> str:
+        return self._publisher.stats().trouble or "no request failed"
+
     def flush(self, timeout_s: float) -> None:
         with suppress(FlushTimeout):
             self._publisher.flush(timeout_s)
@@ -76,6 +82,9 @@ class _Counting:
 
     def waiting(self) -> int:
         return self._sent - self._acknowledged
+
+    def trouble(self) -> str:
+        return "its errors are not known"
 
     def flush(self, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s

@@ -21,6 +21,7 @@ sys.path += [str(HERE / folder) for folder in FOLDERS]
 
 import balancing_tables  # noqa: E402
 import elastic_runs  # noqa: E402
+import http_tables  # noqa: E402
 import routing_tables  # noqa: E402
 import scaling_tables  # noqa: E402
 import support  # noqa: E402
@@ -32,7 +33,8 @@ from spark_tables import spread, summarise  # noqa: E402
 PAGES = [
     ROOT / f"docs/{name}.md"
     for name in (
-        *("comparisons", "papers/autotuned", "papers/bluedove-figures", "papers/bluedove-on-spark"),
+        *("comparisons", "papers/autotuned", "papers/autotuned-http"),
+        *("papers/bluedove-figures", "papers/bluedove-on-spark"),
         *(
             "papers/estreamhub-figures",
             "papers/estreamhub-on-spark",
@@ -298,6 +300,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration": calibration,
     "tuners": tuners,
     "read-time": read_time,
+    "http-steps": lambda: markdown(*http_tables.steps()),
+    "http-slow": lambda: markdown(*http_tables.slow()) + http_tables.note("http_slow_subscriber"),
+    "http-trace": lambda: markdown(*http_tables.trace()) + http_tables.note("http_trace"),
     "elastic-loads": elastic_loads,
     "knowing-yesterday": knowing_yesterday,
     "migration-times": migration_times,

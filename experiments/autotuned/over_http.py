@@ -1,6 +1,6 @@
 """The paper's experiments over real HTTP: steps of the load, a slow subscriber, and the trace.
 
-    python experiments/autotuned/over_http.py steps|slow|trace [--draw] [--data FOLDER]
+    python experiments/autotuned/over_http.py steps|slow|trace [--draw] [--data FOLDER] [--shared-machine]
 
 The service is a real gateway in a process of its own (`fieldfare.testing`: matching without Spark), the
 publishers are those of the client, with fixed settings, the paper's tuner, the windowed one and "auto". All
@@ -19,13 +19,16 @@ Differences from the paper:
   queue, whose length is shown.
 * trace: at the original speed only the busiest 120 s of its 2.4 hours; 50 times as fast all of it, 173 s.
 
-The figures depend on the machine; `python experiments/autotuned` does not run this program.
+The figures depend on the machine; `python experiments/autotuned` does not run this program. With
+``--shared-machine`` the results of slow and trace say that other work ran meanwhile. Run
+`python experiments/tables.py` afterwards: it writes the tables of docs/papers/autotuned-http.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -137,9 +140,9 @@ def draw_steps() -> None:
     write_picture("http_steps", (size + load) & late)
 
 
-def slow() -> None:
+def slow(is_shared: bool) -> None:
     """Section V.B.3: a slow subscriber fills the broker's buffer."""
-    rows = keep("http_slow_subscriber", measure_slow)
+    rows = keep("http_slow_subscriber", lambda: measure_slow(is_shared))
     names = [way.name for way in WAYS]
     base = alt.Chart(as_data(rows)).encode(y=alt.Y("setting:N", title=None, sort=names))
 
@@ -162,7 +165,7 @@ def slow() -> None:
     )
 
 
-def measure_slow() -> list[dict[str, Any]]:
+def measure_slow(is_shared: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     times_s = list(poisson_times(SLOW_LOAD_PER_S, SLOW_S, 1))
     for vacation_s in VACATIONS_S:
@@ -178,7 +181,10 @@ def measure_slow() -> list[dict[str, Any]]:
                 link = stack.enter_context(delayed(broker.port, ROUND_TRIP_MS))
                 addresses[way.name] = f"http://127.0.0.1:{link}"
             records = run.publish(times_s, addresses)
-        rows += [summarise_slow(name, vacation_s, record) for name, record in records.items()]
+        rows += [
+            {**summarise_slow(name, vacation_s, record), "shared_machine": is_shared}
+            for name, record in records.items()
+        ]
     return rows
 
 
@@ -199,14 +205,14 @@ def summarise_slow(name: str, vacation_s: float, record: Record) -> dict[str, An
     }
 
 
-def trace(folder: Path) -> None:
+def trace(folder: Path, is_shared: bool) -> None:
     """Figures 12, 13, 14."""
-    if not (folder / FILE).exists():
+    if "--draw" not in sys.argv and not (folder / FILE).exists():
         print(f"skipped: {FILE} is not there; name its folder with --data or FIELDFARE_SHARED_DATA")
         return
-    times_s = read_times(folder / FILE)
 
     def measure() -> list[dict[str, Any]]:
+        times_s = read_times(folder / FILE)
         rows: list[dict[str, Any]] = []
         for speed in SPEEDS:
             shown = busiest(times_s) if speed == 1 else [moment_s / speed for moment_s in times_s]
@@ -214,6 +220,7 @@ def trace(folder: Path) -> None:
             rows += [
                 {"speed": speed, "tuner": way.tuner, "setting": way.name}
                 | records[way.name].summarise(0.0, shown[-1] + 1)
+                | {"shared_machine": is_shared}
                 for way in TRACE_WAYS
             ]
             if speed == SPEEDS[-1]:
@@ -270,11 +277,12 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true", help="only draw the stored results")
     folder = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER))
     parser.add_argument("--data", type=Path, default=folder, help="folder with the trace")
+    parser.add_argument("--shared-machine", action="store_true", help="other work runs meanwhile: say so")
     options = parser.parse_args()
     if options.what == "trace":
-        trace(options.data)
+        trace(options.data, options.shared_machine)
     elif options.what == "slow":
-        slow()
+        slow(options.shared_machine)
     elif options.draw:
         draw_steps()
     else:

@@ -75,6 +75,7 @@ def delayed(port: int, round_trip_ms: float) -> Iterator[int]:
     here, there = multiprocessing.Pipe()
     proxy = context.Process(target=run_proxy, args=(there, port, round_trip_ms / 1000), daemon=True)
     proxy.start()
+    there.close()  # If the proxy dies at its start, `recv` fails and does not wait for ever.
     try:
         yield here.recv()
     finally:

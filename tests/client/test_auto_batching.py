@@ -67,6 +67,19 @@ def test_events_gather_while_a_request_is_under_way(service: FaultyService, clie
     assert service.most_events_at_once == 1
 
 
+def test_each_of_many_short_lived_publishers_gets_its_first_answer(service: FaultyService) -> None:
+    """Each begins while requests of the one before are under way: that one is closed without a flush."""
+    for _ in range(20):
+        client = Client(service.url)
+        publisher = client.publisher()
+        first = publisher.publish(event(0))
+        for n in range(1, 300):
+            publisher.publish(event(n))
+        first.result(20)
+        publisher.close(timeout_s=0.001)
+        client.close(timeout_s=0.001)
+
+
 def test_a_refusing_service_gets_smaller_requests_and_every_event_once(
     service: FaultyService, client: Client
 ) -> None:

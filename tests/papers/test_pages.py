@@ -54,6 +54,7 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "support",
         "client_tuner",
         "http_support",
+        "http_tables",
         "systems",
         "paper_points",
         "spark_tables",

@@ -178,21 +178,38 @@ def far(events: int) -> float:
     return 0.140 + 0.000003 * events
 
 
-def test_with_a_backlog_on_a_long_path_more_requests_are_tried_while_none_queues() -> None:
-    """A full request of 10,000 keeps the service busy for 30 of 170 ms: five of them for all the time."""
+def test_with_a_backlog_one_request_more_is_tried_at_each_answer_while_none_queues() -> None:
+    """Requests that are as fast however many are in flight: nothing is full yet."""
     tuner = RequestTuner(RequestKnobs(most_requests=20))
-    teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
-    assert 4 <= tuner.setting.most_requests <= 6
+    seen = [1]
+    for number in range(1, 6):
+        tuner.observe(RequestOutcome(1000, far(1000), backlog_events=100_000), 0.143 + number / 1000)
+        seen.append(tuner.setting.most_requests)
+    assert seen == [1, 2, 3, 4, 5, 6]
     tuner = RequestTuner(RequestKnobs(most_requests=3))
     teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
     assert tuner.setting.most_requests == 3
 
 
-def test_large_requests_on_a_short_path_fill_it_one_at_a_time() -> None:
-    """3,800 events keep the service busy for 38 of 40 ms: a second request would only wait behind them."""
-    tuner = RequestTuner(RequestKnobs(most_requests=6))
-    teach(tuner, near, [*SIZES, *[3800] * 40], backlog=100_000)
-    assert tuner.setting.most_requests == 1
+def test_requests_in_flight_share_what_is_unanswered() -> None:
+    """6,000 wait and 3,000 are in flight: 3,000 for each of three; a request may always have 1,000."""
+    for backlog, in_flight, most_events in ((6000, 3000, 3000), (6000, 3002, 3001), (90, 10, 1000)):
+        tuner = RequestTuner(RequestKnobs(most_requests=3))
+        teach(tuner, far, [10, 20, 10, 20], backlog=100)
+        tuner.observe(RequestOutcome(10, far(10), 1, True, backlog, in_flight), 10.0)
+        assert (tuner.setting.most_requests, tuner.setting.most_events) == (3, most_events)
+
+
+def test_requests_that_have_queued_behind_others_do_not_change_what_an_event_costs() -> None:
+    """Requests of 5,000 events and of 3,000 take 200 ms alike, as each waits for the one before."""
+    tuner = RequestTuner(RequestKnobs(most_requests=3))
+    now_s = teach(tuner, near, SIZES)
+    known = tuner.estimates()
+    for number in range(20):
+        events = 3000 if number % 2 else 5000
+        tuner.observe(RequestOutcome(events, 0.2, 1, True, 9000, 8000 - events), now_s + 0.1 * number)
+    found = tuner.estimates()
+    assert found.each_s == pytest.approx(known.each_s, rel=0.01)
 
 
 def test_on_a_long_path_events_need_not_wait_for_the_request_before() -> None:

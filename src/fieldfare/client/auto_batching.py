@@ -77,6 +77,7 @@ class AutoBatching:
             attempts=report.attempts,
             acknowledged=report.acknowledged,
             backlog_events=report.backlog_events,
+            in_flight_events=report.in_flight_events - report.events,
         )
         setting = self._tuner.observe(outcome, report.ended_s)
         self._limits = _make_limits(setting)

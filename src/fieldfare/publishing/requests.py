@@ -13,18 +13,26 @@ It applies the ideas of `windowed` to requests with many events. A request of n 
   carried in larger batches (Little's law), they take precedence over the bound.
 * If the service refuses requests (429, 5xx, no connection) or becomes much slower than its average, it gets
   less: batches of half the size, with pauses in between, until requests succeed again. No event is lost.
-* Several requests may be in flight. With one at a time, the fixed time is wasted: a twentieth while requests
-  have the wanted size, more on a long path where they cannot. So one request is added while events wait,
-  those in flight do not fill the path, and less than one request queues at the service; one is removed when
-  more than two queue (TCP Vegas), or when fewer would also fill the path. Each request is timed from its own
-  start: without failures, answers arrive one after the other, each a round trip after its request. If one
-  fails, those behind it wait for it and are as slow: of all requests in flight then, only the first counts as
-  a refusal, and no estimate uses them, or one lost packet would count five times.
+* Several requests may be in flight. With one at a time, the path, the service and the client are idle in
+  turn. Which of them is the bottleneck is not known: a request's duration does not tell. So one request is
+  added while events wait and less than one request queues; whether that helps is seen from the durations. One
+  is removed when more than two queue (TCP Vegas), or when fewer would carry as much. After the first
+  increases, one at each answer, the number changes at most once a round trip: only a request that began after
+  a change shows its effect.
+* Each request is timed from its own start: without failures, answers arrive one after the other, each a round
+  trip after its request. Where large requests have queued behind each other, their durations would hide what
+  a request costs, and are left out. If one fails, those behind it wait for it and are as slow: of all
+  requests in flight then, only the first counts as a refusal, and no estimate uses them, or one lost packet
+  would count five times.
+* Requests in flight share a backlog evenly. Otherwise the first takes all that waits and the next the few
+  events that arrived since, so that in effect one request is in flight, and its first events wait for its
+  last ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
 
@@ -35,8 +43,11 @@ LONG_PATH_S = 0.010
 """Fixed time of a request, in seconds, from which another one is sent as soon as any event waits: it costs
 both ends far less. On a shorter path, batching is better."""
 
-FULL_PATH = 0.75
-"""Utilisation of the path by the requests in flight, above which one more would gain little."""
+FULL_PATH = 0.95
+"""Utilisation of the bottleneck by one request fewer, from which that one is surplus."""
+
+QUEUED_SHARE = 0.1
+"""Share of a request's duration, from which the work of the other requests in flight may have delayed it."""
 
 CROWD = 4.0
 """Events per round trip and request in flight, above which events linger."""
@@ -61,6 +72,8 @@ class RequestOutcome:
         Whether the service acknowledged it.
     backlog_events : int
         Events that are waiting at its end.
+    in_flight_events : int
+        Events of the other requests that are in flight at its end.
     """
 
     events: int
@@ -68,6 +81,7 @@ class RequestOutcome:
     attempts: int = 1
     acknowledged: bool = True
     backlog_events: int = 0
+    in_flight_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,7 @@ class RequestKnobs:
     least_events, most_events : int
         Bounds of a full request's size, without refusals and without a bound on latency. The maximum is the
         service's limit; it applies until estimates exist, and matters only with a backlog, where it is the
-        fastest.
+        fastest. On a short path, fewer than ``least_events`` waiting events need no second request.
     most_requests : int
         Maximum requests in flight. Higher: more throughput on a long path.
     fixed_share : float
@@ -165,8 +179,15 @@ class RequestCost:
         self._count = 0
         self.each_s = 0.0
 
-    def add(self, events: int, seconds: float, now_s: float) -> None:
-        """Add the duration of a request with ``events`` events."""
+    def add(self, events: int, seconds: float, now_s: float, *, has_queued: bool = False) -> None:
+        """Add the duration of a request with ``events`` events.
+
+        A request that has queued behind others (``has_queued``) only bounds the time per event.
+        """
+        least_each_s = self._least_each.add(seconds / events, now_s)
+        if has_queued and self._count:
+            self.each_s = min(self.each_s, least_each_s)
+            return
         self._count += 1
         weight = max(1 - self._gain, 1 / self._count)
         off_events, off_seconds = events - self._events, seconds - self._seconds
@@ -176,7 +197,7 @@ class RequestCost:
         self._covariance = (1 - weight) * (self._covariance + weight * off_events * off_seconds)
         if self._variance > (0.1 * self._events) ** 2:
             self.each_s = self._covariance / self._variance
-        most_s = min(self._least_each.add(seconds / events, now_s), self._seconds / self._events)
+        most_s = min(least_each_s, self._seconds / self._events)
         self.each_s = min(max(self.each_s, 0.0), most_s)
 
     @property
@@ -203,9 +224,12 @@ class RequestTuner:
         self._took = MovingAverage(self.knobs.gain)
         self._throttle = 1.0
         self._requests = 1
+        self._is_ramping = True
+        self._adjusted_s = float("-inf")
         self._ended_s: float | None = None
         self._troubled_s = float("-inf")
         self._backlog_events = 0
+        self._unanswered_events = 0
         self.setting = RequestSetting(self.knobs.most_events, 0.0, 1)
 
     def observe(self, outcome: RequestOutcome, now_s: float) -> RequestSetting:
@@ -223,13 +247,15 @@ class RequestTuner:
         if outcome.attempts > 1 or not outcome.acknowledged or outcome.took_s > slow_s:
             self._throttle = max(self._throttle / 2, self.LEAST_THROTTLE)
             self._troubled_s = now_s
-            self._requests = max(1, self._requests // 2)
+            self._set_requests(self._requests // 2, now_s)
         else:
             self._throttle = min(1.0, self._throttle * 1.5)
         if outcome.attempts == 1 and outcome.acknowledged:
-            self._cost.add(outcome.events, outcome.took_s, now_s)
+            others_s = self._cost.each_s * outcome.in_flight_events
+            has_queued = others_s > QUEUED_SHARE * outcome.took_s
+            self._cost.add(outcome.events, outcome.took_s, now_s, has_queued=has_queued)
             self._least_fixed.add(max(0.0, outcome.took_s - self._cost.each_s * outcome.events), now_s)
-            self._adjust_requests(outcome)
+            self._adjust_requests(outcome, now_s)
 
     def estimates(self) -> RequestEstimates:
         """Return the current estimates."""
@@ -247,24 +273,35 @@ class RequestTuner:
             self._load.add(max(0.0, arrived / (now_s - self._ended_s)))
         self._ended_s = now_s
         self._backlog_events = outcome.backlog_events
+        self._unanswered_events = outcome.backlog_events + outcome.in_flight_events
 
-    def _adjust_requests(self, outcome: RequestOutcome) -> None:
-        """Adjust the number of requests in flight, as TCP Vegas does, by how many queue at the service.
+    def _adjust_requests(self, outcome: RequestOutcome, now_s: float) -> None:
+        """Adjust the number of requests in flight, as TCP Vegas does, by how many of them queue.
 
-        Part of a request's time is work for its events; the rest is spent on the path, while other requests
-        can be worked on. As many are in flight as keep the busiest side busy all the time.
+        Queueing shows as time above the least that a request needs. The bottleneck works on one request for
+        at most the time of its events, and for at most the interval of the answers (Little's law).
         """
-        least_s = (self._least_fixed.value or 0.0) + self._cost.each_s * outcome.events
-        queueing = self._requests * (1 - least_s / outcome.took_s) if outcome.took_s > 0 else 0.0
-        path_s = self._least_fixed.value or 0.0
-        busy = (least_s - path_s) / least_s if least_s > 0 else 0.0
+        requests, took_s, backlog = self._requests, outcome.took_s, outcome.backlog_events
+        path_s, work_s = self._least_fixed.value or 0.0, self._cost.each_s * outcome.events
+        least_s = path_s + work_s
+        queueing = requests * (1 - least_s / took_s) if took_s > 0 else 0.0
+        bottleneck_s = min(work_s, took_s / requests)
+        is_surplus = requests > 1 and (requests - 1) * bottleneck_s >= FULL_PATH * least_s
         is_long = path_s >= LONG_PATH_S
-        waiting = outcome.backlog_events >= (1 if is_long else self.setting.most_events)
-        is_too_much = queueing > 2 or (self._requests - 1) * busy >= FULL_PATH
-        if is_too_much or not (is_long or waiting):
-            self._requests = max(1, self._requests - 1)
-        elif queueing < 1 and self._requests * busy < FULL_PATH and waiting:
-            self._requests = min(self.knobs.most_requests, self._requests + 1)
+        is_idle = not is_long and backlog + outcome.in_flight_events < self.knobs.least_events
+        is_waiting = backlog >= (1 if is_long else self.knobs.least_events)
+        is_fresh = now_s - took_s + TIME_GRAIN_S >= self._adjusted_s
+        if queueing > 2 or is_surplus or is_idle:
+            self._is_ramping = False
+            if is_fresh:
+                self._set_requests(requests - 1, now_s)
+        elif queueing < 1 and is_waiting and (is_fresh or self._is_ramping):
+            self._set_requests(requests + 1, now_s)
+
+    def _set_requests(self, wanted: int, now_s: float) -> None:
+        requests = min(max(1, wanted), self.knobs.most_requests)
+        if requests != self._requests:
+            self._requests, self._adjusted_s = requests, now_s
 
     def _choose_events(self) -> int:
         knobs, cost = self.knobs, self._cost
@@ -276,7 +313,11 @@ class RequestTuner:
             if knobs.latency_bound_s is not None:
                 within_bound = (knobs.latency_bound_s / 2 - cost.fixed_s) / cost.each_s
                 wanted = min(wanted, max(within_bound, self._events_to_keep_up()))
-        return max(1, int(min(wanted, knobs.most_events) * self._throttle))
+        most = int(min(wanted, knobs.most_events) * self._throttle)
+        if self._requests > 1:
+            share = ceil(self._unanswered_events / self._requests)
+            most = min(most, max(share, knobs.least_events))
+        return max(1, most)
 
     def _events_to_keep_up(self) -> float:
         """Return 1.25 times the least n with n / (fixed + each * n) = load; infinity if there is none."""
