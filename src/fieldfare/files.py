@@ -1,7 +1,7 @@
-"""Atomic, durable writes: after a crash or a power failure a file is complete or does not exist.
+"""Files that other processes read: after a crash or a power failure each is complete or does not exist.
 
-All files that other processes read are written here: index files, blocks, manifests, notes. So all temporary
-files have the same form of name, and `remove_abandoned` finds those of killed writers.
+All of them are written here: index files, blocks, manifests, notes. So all temporary files have the same form
+of name, and `remove_abandoned` finds those of killed writers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,22 @@ import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 TEMPORARY_SUFFIX = ".tmp"
 _WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]+" + re.escape(TEMPORARY_SUFFIX))
+
+
+def decode_file(path: Path, kind: type[T]) -> T | None:
+    """Read a file that another process writes; None if it is missing, torn, or of an older version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:

@@ -94,7 +94,7 @@ def test_an_ack_outweighs_a_nack_of_the_same_message() -> None:
     buffer.ack(HERE, 0.0)
     buffer.nack(HERE, 0.0)
     batch = buffer.take()
-    assert (batch.acks, batch.nacks) == ([HERE], [])
+    assert (batch.acks, batch.said) == ([HERE], {})
 
 
 @pytest.mark.parametrize("verb", ["nack", "terminate"])
@@ -121,7 +121,7 @@ def test_acks_whose_sending_failed_are_sent_with_the_next() -> None:
     buffer.nack(THERE, 1.0)
     buffer.put_back(failed, 1.0)
     batch = buffer.take()
-    assert (batch.acks, batch.nacks) == ([HERE], [THERE])
+    assert (batch.acks, list(batch.said)) == ([HERE], [THERE])
 
 
 def test_after_a_reconnect_what_was_seen_is_not_shown_again() -> None:

@@ -159,7 +159,7 @@ def test_filters_agree_with_the_documentation(text: str, value: bool | None) -> 
     compiled = compile_filter(text)
     assert compiled.evaluate(EVENT) == Evaluation(value)
     assert compiled.matches(EVENT) is (value is True)
-    assert compiled.matches_lookup(lambda path: EVENT["data"].get(path[1], ABSENT) if path[1:] else 7) in (
+    assert compiled.decides(lambda path: EVENT["data"].get(path[1], ABSENT) if path[1:] else 7) in (
         True,
         False,
     )

@@ -71,15 +71,13 @@ class NormalForm:
     def column_paths(self) -> frozenset[tuple[str | int, ...]]:
         return self.paths
 
-    def matches_lookup(self, get: Any) -> bool:
+    def decides(self, get: Any) -> bool:
         for conjunction in self.conjunctions:
             fits = all(get(path) in values for path, values in conjunction.constraints)
             fits = fits and all(needle.is_in(get(needle.path)) for needle in conjunction.needles)
             if fits and (conjunction.exact or not self._refuses(get(("a",)))):
                 return True
         return False
-
-    decides = matches_lookup
 
     def _refuses(self, value: Any) -> bool:
         return any(type(value) is type(refused) and value == refused for refused in self.refused)
@@ -154,7 +152,7 @@ def _word(value: Any, text: bytearray, exact: list[Any]) -> tuple[int, int]:
 
 def matches_of(form: NormalForm, event: Mapping[tuple[str | int, ...], Any]) -> bool:
     """The expected result."""
-    return form.matches_lookup(lambda path: event.get(path, ABSENT))
+    return form.decides(lambda path: event.get(path, ABSENT))
 
 
 _INTERESTING_NUMBERS = [

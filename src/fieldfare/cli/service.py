@@ -37,6 +37,12 @@ def _configure(named: Path | None) -> Path | None:
     return path
 
 
+def _setting(option: str, metavar: str | None, help: str, **more: Any) -> Any:
+    """Return an option that is also read from the environment variable of its name."""
+    variable = f"FIELDFARE_{option.removeprefix('--').replace('-', '_').upper()}"
+    return typer.Option(option, envvar=variable, metavar=metavar, help=help, **more)
+
+
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -60,98 +66,47 @@ LogFormatOption = Annotated[
 ]
 LogUrl = Annotated[
     str | None,
-    typer.Option(
+    _setting(
         "--log",
-        envvar="FIELDFARE_LOG",
-        metavar="URL",
-        help="Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A data directory's log"
+        "URL",
+        "Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A data directory's log"
         " cannot be changed; later starts need not name it.",
     ),
 ]
 Master = Annotated[
     str | None,
-    typer.Option(
-        "--master",
-        envvar="FIELDFARE_MASTER",
-        metavar="URL",
-        help="Match on a Spark cluster: spark://HOST:PORT. Default: on this machine.",
-    ),
+    _setting("--master", "URL", "Match on a Spark cluster: spark://HOST:PORT. Default: on this machine."),
 ]
 IndexStoreUrl = Annotated[
     str | None,
-    typer.Option(
+    _setting(
         "--index-store",
-        envvar="FIELDFARE_INDEX_STORE",
-        metavar="URL",
-        help="Where the cluster's machines read the index: file:///PATH (shared by all), s3://BUCKET/PATH or"
+        "URL",
+        "Where the cluster's machines read the index: file:///PATH (shared by all), s3://BUCKET/PATH or"
         " hdfs://HOST:PORT/PATH. Later starts need not name it.",
     ),
 ]
 SparkProperties = Annotated[
     Path | None,
-    typer.Option(
+    _setting(
         "--spark-properties",
-        envvar="FIELDFARE_SPARK_PROPERTIES",
-        metavar="FILE",
-        help="Spark settings, as in spark-defaults.conf; they override the service's.",
+        "FILE",
+        "Spark settings, as in spark-defaults.conf; they override the service's.",
     ),
 ]
-TlsCert = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Certificate (PEM); listen with TLS."
-    ),
-]
-TlsKey = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's private key."
-    ),
-]
+TlsCert = Annotated[str | None, _setting("--tls-cert", "FILE", "Certificate (PEM); listen with TLS.")]
+TlsKey = Annotated[str | None, _setting("--tls-key", "FILE", "The certificate's private key.")]
 TlsClientCa = Annotated[
     str | None,
-    typer.Option(
-        "--tls-client-ca",
-        envvar="FIELDFARE_TLS_CLIENT_CA",
-        metavar="FILE",
-        help="Require client certificates that these authorities (PEM) have signed.",
+    _setting(
+        "--tls-client-ca", "FILE", "Require client certificates that these authorities (PEM) have signed."
     ),
 ]
-JwtIssuer = Annotated[
-    str | None,
-    typer.Option(
-        "--jwt-issuer",
-        envvar="FIELDFARE_JWT_ISSUER",
-        metavar="URL",
-        help="Accept tokens (JWT) of this issuer.",
-    ),
-]
-JwtAudience = Annotated[
-    str | None,
-    typer.Option(
-        "--jwt-audience",
-        envvar="FIELDFARE_JWT_AUDIENCE",
-        metavar="NAME",
-        help="The audience that tokens must have.",
-    ),
-]
-JwtJwks = Annotated[
-    str | None,
-    typer.Option(
-        "--jwt-jwks",
-        envvar="FIELDFARE_JWT_JWKS",
-        metavar="FILE|URL",
-        help="The keys (JWKS) to verify tokens with.",
-    ),
-]
+JwtIssuer = Annotated[str | None, _setting("--jwt-issuer", "URL", "Accept tokens (JWT) of this issuer.")]
+JwtAudience = Annotated[str | None, _setting("--jwt-audience", "NAME", "The audience that tokens must have.")]
+JwtJwks = Annotated[str | None, _setting("--jwt-jwks", "FILE|URL", "The keys (JWKS) to verify tokens with.")]
 Broker = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        envvar="FIELDFARE_BROKER",
-        metavar="NAME",
-        help="Join other sites as the broker of this name; see --peer.",
-    ),
+    str | None, _setting("--broker", "NAME", "Join other sites as the broker of this name; see --peer.")
 ]
 Peers = Annotated[
     list[str] | None,
@@ -164,11 +119,10 @@ Peers = Annotated[
 ]
 RoutingOption = Annotated[
     str | None,
-    typer.Option(
+    _setting(
         "--routing",
-        envvar="FIELDFARE_ROUTING",
-        metavar="PROTOCOL",
-        help="How events go between brokers: ddbr (default), fbr or merc; all brokers have the same.",
+        "PROTOCOL",
+        "How events go between brokers: ddbr (default), fbr or merc; all brokers have the same.",
     ),
 ]
 ClustersOption = Annotated[
@@ -181,111 +135,87 @@ ClustersOption = Annotated[
 ]
 PeerKeyFile = Annotated[
     str | None,
-    typer.Option(
-        "--peer-key-file",
-        envvar="FIELDFARE_PEER_KEY_FILE",
-        metavar="FILE",
-        help="The API key for requests to neighbours; it needs the right broker there.",
+    _setting(
+        "--peer-key-file", "FILE", "The API key for requests to neighbours; it needs the right broker there."
     ),
 ]
 BalanceOption = Annotated[
     bool,
-    typer.Option(
+    _setting(
         "--balance",
-        envvar="FIELDFARE_BALANCE",
-        help="Balance load with the other brokers that have this option: subscriptions move by themselves.",
+        None,
+        "Balance load with the other brokers that have this option: subscriptions move by themselves.",
     ),
 ]
 PartitioningOption = Annotated[
     str,
-    typer.Option(
+    _setting(
         "--partitioning",
-        envvar="FIELDFARE_PARTITIONING",
-        metavar="KIND",
-        help="How to partition spaces into slices for several matchers: auto, hash, attribute_space,"
+        "KIND",
+        "How to partition spaces into slices for several matchers: auto, hash, attribute_space,"
         " single_attribute or replicated.",
     ),
 ]
 MatchersOption = Annotated[
     int,
-    typer.Option(
+    _setting(
         "--matchers",
-        envvar="FIELDFARE_MATCHERS",
+        "N",
+        "Number of matchers to partition for. With 1, each task matches all filters of a space.",
         min=1,
         max=1000,
-        metavar="N",
-        help="Number of matchers to partition for. With 1, each task matches all filters of a space.",
     ),
 ]
 SlicesOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--slices",
-        envvar="FIELDFARE_SLICES",
-        metavar="SPACE=KIND:N",
-        help="How to partition one space; may be given several times.",
-    ),
+    _setting("--slices", "SPACE=KIND:N", "How to partition one space; may be given several times."),
 ]
 MatcherMemory = Annotated[
     int | None,
-    typer.Option(
+    _setting(
         "--matcher-memory",
-        envvar="FIELDFARE_MATCHER_MEMORY",
+        "SIZE",
+        "With auto, partition spaces that need more memory than this (8GiB). Default: half of this"
+        " machine's memory.",
         parser=size_option(min=1),
-        metavar="SIZE",
-        help=(
-            "With auto, partition spaces that need more memory than this (8GiB). Default: half of this"
-            " machine's memory."
-        ),
     ),
 ]
 ForwardingOption = Annotated[
     str,
-    typer.Option(
+    _setting(
         "--forwarding",
-        envvar="FIELDFARE_FORWARDING",
-        metavar="POLICY",
-        help="How to choose among several possible matchers for an event: adaptive, response_time,"
+        "POLICY",
+        "How to choose among several possible matchers for an event: adaptive, response_time,"
         " subscription_count, random or balanced.",
     ),
 ]
 ElasticOption = Annotated[
     str | None,
-    typer.Option(
+    _setting(
         "--elastic",
-        envvar="FIELDFARE_ELASTIC",
-        metavar="MIN..MAX",
-        help="Scale the executors of a standalone cluster with the load; needs --master and several"
-        " --matchers. `fieldfare scale` shows the decisions.",
+        "MIN..MAX",
+        "Scale the executors of a standalone cluster with the load; needs --master and several --matchers."
+        " `fieldfare scale` shows the decisions.",
     ),
 ]
 ElasticSchedule = Annotated[
     list[str] | None,
-    typer.Option(
+    _setting(
         "--elastic-schedule",
-        envvar="FIELDFARE_ELASTIC_SCHEDULE",
-        metavar="HH:MM-HH:MM=MIN..MAX",
-        help="Other bounds for this part of each day; may be given several times.",
+        "HH:MM-HH:MM=MIN..MAX",
+        "Other bounds for this part of each day; may be given several times.",
     ),
 ]
 ElasticDryRun = Annotated[
-    bool,
-    typer.Option(
-        "--elastic-dry-run",
-        envvar="FIELDFARE_ELASTIC_DRY_RUN",
-        help="Make and report scaling decisions, but do not carry them out.",
-    ),
+    bool, _setting("--elastic-dry-run", None, "Make and report scaling decisions, but do not carry them out.")
 ]
 ElasticCalm = Annotated[
     float,
-    typer.Option(
+    _setting(
         "--elastic-calm",
-        envvar="FIELDFARE_ELASTIC_CALM",
+        "TIME",
+        "Minimum time between adding executors and releasing one; seconds, or with a unit, such as 10min.",
         parser=time_option(),
-        metavar="TIME",
-        help=(
-            "Minimum time between adding executors and releasing one; seconds, or with a unit, such as 10min."
-        ),
     ),
 ]
 
@@ -297,22 +227,10 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
-Data = Annotated[
-    Path,
-    typer.Option(
-        "--data", envvar="FIELDFARE_DATA", metavar="DIR", parser=_directory, help="The data directory."
-    ),
-]
-Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen on.")]
+Data = Annotated[Path, _setting("--data", "DIR", "The data directory.", parser=_directory)]
+Host = Annotated[str, _setting("--host", None, "The address to listen on.")]
 Port = Annotated[
-    int,
-    typer.Option(
-        "--port",
-        envvar="FIELDFARE_PORT",
-        min=0,
-        max=65535,
-        help="The port to listen on; 0 chooses a free one.",
-    ),
+    int, _setting("--port", None, "The port to listen on; 0 chooses a free one.", min=0, max=65535)
 ]
 Insecure = Annotated[
     bool,

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from fieldfare.client.paths import space_path
-from fieldfare.client.protocol import JSON_CONTENT, ApiCall, read_object, subscription_path
+from fieldfare.client.protocol import ApiCall, json_body, read_object, subscription_path
 
 
 def move_subscription(space: str, id: str, to: str) -> ApiCall[dict[str, Any]]:
     """Begin to move a subscription to another broker."""
-    return ApiCall(
-        "POST",
-        f"{subscription_path(space, id)}/move",
-        read_object,
-        content=msgspec.json.encode({"to": to}),
-        headers=(JSON_CONTENT,),
-        good_statuses=frozenset({202}),
-    )
+    return _begin(f"{subscription_path(space, id)}/move", {"to": to})
 
 
 def get_balance(drain: bool) -> ApiCall[dict[str, Any]]:
@@ -29,14 +20,7 @@ def get_balance(drain: bool) -> ApiCall[dict[str, Any]]:
 
 def balance(drain: bool) -> ApiCall[dict[str, Any]]:
     """Begin to balance a broker's load, or to drain it."""
-    return ApiCall(
-        "POST",
-        "/v1/balance",
-        read_object,
-        content=msgspec.json.encode({"drain": drain}),
-        headers=(JSON_CONTENT,),
-        good_statuses=frozenset({202}),
-    )
+    return _begin("/v1/balance", {"drain": drain})
 
 
 def get_move(space: str, id: str) -> ApiCall[dict[str, Any]]:
@@ -46,14 +30,7 @@ def get_move(space: str, id: str) -> ApiCall[dict[str, Any]]:
 
 def leave(force: bool) -> ApiCall[dict[str, Any]]:
     """Begin to leave the sites."""
-    return ApiCall(
-        "POST",
-        "/v1/leave",
-        read_object,
-        content=msgspec.json.encode({"force": force}),
-        headers=(JSON_CONTENT,),
-        good_statuses=frozenset({202}),
-    )
+    return _begin("/v1/leave", {"force": force})
 
 
 def get_leave() -> ApiCall[dict[str, Any]]:
@@ -73,9 +50,13 @@ def get_advertisement(space: str) -> ApiCall[dict[str, Any]]:
 
 def set_advertisement(space: str, filter: object, dialect: str) -> ApiCall[dict[str, Any]]:
     """State the advertisement of a space at this site."""
-    content = msgspec.json.encode({"filter": filter, "dialect": dialect})
-    return ApiCall("PUT", _advertisement_path(space), read_object, content=content, headers=(JSON_CONTENT,))
+    body = {"filter": filter, "dialect": dialect}
+    return ApiCall("PUT", _advertisement_path(space), read_object, *json_body(body))
 
 
 def _advertisement_path(space: str) -> str:
     return f"{space_path(space)}/advertisement"
+
+
+def _begin(path: str, body: dict[str, Any]) -> ApiCall[dict[str, Any]]:
+    return ApiCall("POST", path, read_object, *json_body(body), good_statuses=frozenset({202}))

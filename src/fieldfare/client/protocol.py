@@ -41,7 +41,6 @@ from fieldfare.model import Backlog, DeliverySettings, Position, PushSettings, p
 
 Result = TypeVar("Result")
 
-JSON_CONTENT = ("content-type", "application/json")
 LINES_CONTENT = ("content-type", "application/x-ndjson")
 ARROW_CONTENT = ("content-type", "application/vnd.apache.arrow.stream")
 BULK_MAX = 10_000
@@ -203,7 +202,7 @@ def following(call: ApiCall[PublishAnswer], follows: int | None) -> ApiCall[Publ
 def create_space(name: str, encryption: Mapping[str, Any] | None = None) -> ApiCall[str]:
     """Create a space; ``encryption`` has the parameters of an encrypted one."""
     body: dict[str, Any] = {"name": name} | ({} if encryption is None else {"encryption": encryption})
-    return ApiCall("POST", "/v1/spaces", lambda answer: name, *_json(body))
+    return ApiCall("POST", "/v1/spaces", lambda answer: name, *json_body(body))
 
 
 def delete_space(name: str) -> ApiCall[None]:
@@ -226,7 +225,7 @@ def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[s
     for name, value in quotas.items():
         if value is not None and not math.isfinite(value):
             raise ValueError(f"the quota {name} must be a finite number, not {value}; 0 means no bound")
-    return ApiCall("PUT", f"{space_path(space)}/quotas", read_object, *_json(dict(quotas)))
+    return ApiCall("PUT", f"{space_path(space)}/quotas", read_object, *json_body(dict(quotas)))
 
 
 def _read_spaces(answer: Answer) -> list[str]:
@@ -237,7 +236,7 @@ def _read_spaces(answer: Answer) -> list[str]:
 
 def create_subscription(space: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Create a subscription; an id that exists is refused with status 409."""
-    return ApiCall("POST", subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
+    return ApiCall("POST", subscriptions_path(space), _read_subscription, *json_body(_describe_new(new)))
 
 
 def create_subscriptions(
@@ -247,7 +246,7 @@ def create_subscriptions(
     listed = [_describe_new(item) for item in items]
     body = {"subscriptions": listed} if replace else {"subscriptions": listed, "replace": False}
     good = frozenset({200, 201, 207})
-    return ApiCall("POST", subscriptions_path(space), _read_bulk, *_json(body), good_statuses=good)
+    return ApiCall("POST", subscriptions_path(space), _read_bulk, *json_body(body), good_statuses=good)
 
 
 def _read_bulk(answer: Answer) -> BulkStored:
@@ -261,7 +260,7 @@ def _read_bulk(answer: Answer) -> BulkStored:
 def put_subscription(space: str, id: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Create or replace the subscription with this id."""
     body = _describe_new(new)
-    return ApiCall("PUT", subscription_path(space, id), _read_subscription, *_json(body))
+    return ApiCall("PUT", subscription_path(space, id), _read_subscription, *json_body(body))
 
 
 def get_subscription(space: str, id: str, sites_wait_s: float | None = None) -> ApiCall[SubscriptionInfo]:
@@ -284,7 +283,7 @@ def pull(
     if ack_deadline_s is not None:
         body["ack_deadline_s"] = ack_deadline_s
     return ApiCall(
-        "POST", f"{subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
+        "POST", f"{subscription_path(space, id)}/pull", _read_pull, *json_body(body), extra_wait_s=wait_s
     )
 
 
@@ -316,13 +315,16 @@ def cut_positions(positions: Sequence[Position], most: int = POSITIONS_MAX) -> I
 def acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
     """Acknowledge messages; durable when answered."""
     body = {"positions": [str(position) for position in positions]}
-    return ApiCall("POST", f"{subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
+    return ApiCall("POST", f"{subscription_path(space, id)}/ack", lambda answer: None, *json_body(body))
 
 
 def acknowledge_up_to(space: str, id: str, position: Position) -> ApiCall[None]:
     """Acknowledge every message up to and including this position; durable when answered."""
     return ApiCall(
-        "POST", f"{subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
+        "POST",
+        f"{subscription_path(space, id)}/ack",
+        lambda answer: None,
+        *json_body({"up_to": str(position)}),
     )
 
 
@@ -335,7 +337,7 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
     if verdict.value is not None:
         body[_SETTINGS[verdict.verb]] = verdict.value
     return ApiCall(
-        "POST", f"{subscription_path(space, id)}/{verdict.verb}", lambda answer: None, *_json(body)
+        "POST", f"{subscription_path(space, id)}/{verdict.verb}", lambda answer: None, *json_body(body)
     )
 
 
@@ -348,7 +350,7 @@ def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[Subsc
         delivery["push"] = push.to_wire()
     if delivery or not body:
         body["delivery"] = delivery
-    return ApiCall("PATCH", subscription_path(space, id), _read_subscription, *_json(body))
+    return ApiCall("PATCH", subscription_path(space, id), _read_subscription, *json_body(body))
 
 
 _TAGS = ("owner", "labels")
@@ -371,7 +373,7 @@ def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:
         "POST",
         f"{subscription_path(space, id)}/seek",
         lambda answer: positions_of(read_object(answer)["cursor"]),
-        *_json({"to": to}),
+        *json_body({"to": to}),
     )
 
 
@@ -417,7 +419,7 @@ def _read_dead_letters(answer: Answer) -> tuple[list[DeadMessage], str | None]:
 def retry_dead_letters(space: str, id: str, positions: Sequence[Position] | None) -> ApiCall[tuple[int, int]]:
     """Redeliver dead letters; the result is how many are, and how many are left."""
     body = {} if positions is None else {"positions": [str(position) for position in positions]}
-    return ApiCall("POST", f"{_dead_letters_path(space, id)}/retry", _read_retried, *_json(body))
+    return ApiCall("POST", f"{_dead_letters_path(space, id)}/retry", _read_retried, *json_body(body))
 
 
 def _read_retried(answer: Answer) -> tuple[int, int]:
@@ -447,7 +449,7 @@ def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) 
 def explain_filter(space: str, filter: str, dialect: str, sample_events: int) -> ApiCall[dict[str, Any]]:
     """Explain a filter against the newest events of a space."""
     body = {"filter": filter, "dialect": dialect, "space": space, "sample_events": sample_events}
-    return ApiCall("POST", "/v1/filters:explain", read_object, *_json(body))
+    return ApiCall("POST", "/v1/filters:explain", read_object, *json_body(body))
 
 
 def brokers() -> ApiCall[dict[str, Any]]:
@@ -473,7 +475,7 @@ def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
 def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[NewKey]:
     """Create an API key."""
     body = {"rights": list(rights), "space": space, "note": note}
-    return ApiCall("POST", "/v1/keys", _read_new_key, *_json(body))
+    return ApiCall("POST", "/v1/keys", _read_new_key, *json_body(body))
 
 
 def list_keys() -> ApiCall[list[KeyInfo]]:
@@ -506,8 +508,9 @@ def subscription_path(space: str, id: str) -> str:
     return f"{subscriptions_path(space)}/{path_segment(id)}"
 
 
-def _json(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
-    return msgspec.json.encode(value), (JSON_CONTENT,)
+def json_body(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+    """Return the content and headers of a request with a JSON body."""
+    return msgspec.json.encode(value), (("content-type", "application/json"),)
 
 
 def _describe_new(new: NewSubscription) -> dict[str, Any]:

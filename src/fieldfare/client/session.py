@@ -26,11 +26,6 @@ class AckBatch:
     acks: list[Position] = field(default_factory=list)
     said: dict[Position, Verdict] = field(default_factory=dict)
 
-    @property
-    def nacks(self) -> list[Position]:
-        """Positions that were nacked."""
-        return [position for position, verdict in self.said.items() if verdict.verb == "nack"]
-
     def __bool__(self) -> bool:
         return bool(self.acks or self.said)
 

@@ -221,16 +221,6 @@ class Filter:
             match = self._match_event = Compiler(event_getter).matcher(self.expression)
         return match(event) is True
 
-    def matches_lookup(self, get: Callable[[Path], Any]) -> bool:
-        """Return whether an event matches whose attributes are read by a function.
-
-        Parameters
-        ----------
-        get : path to value
-            Returns ``values.ABSENT`` for an attribute that the event does not have.
-        """
-        return (self.work is None or self.work.fits(get)) and self.decides(get)
-
     def decides(self, get: Callable[[Path], Any]) -> bool:
         """Return whether an event matches, without limiting the steps: for callers that have counted them."""
         match = self._match_lookup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.errors import FilterError, Problem, problem_at
+from fieldfare.filters.errors import FilterError, Mistake, Problem, problem_at
 
 TEXT_BYTES_MAX = 65_536
 """Maximum UTF-8 bytes of a filter; longer ones are rejected."""
@@ -16,6 +16,25 @@ DIGITS_MAX = 1_000
 
 PROBLEMS_MAX = 10
 """Maximum problems reported for one filter; the others are left out."""
+
+
+class ProblemRecorder:
+    """The problems that a parser finds in a filter's text, at most one at each place."""
+
+    text: str
+    problems: list[Problem]
+
+    def note(self, mistake: Mistake) -> None:
+        """Record a mistake as a problem, unless there is one at the same place."""
+        problem = mistake.problem(self.text)
+        if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
+            self.problems.append(problem)
+
+    def record(self, mistake: Mistake) -> None:
+        """Record a mistake; raise a fatal one if there are ``PROBLEMS_MAX``."""
+        self.note(mistake)
+        if len(self.problems) >= PROBLEMS_MAX:
+            raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
 
 def refuse_unreadable(text: str) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from fieldfare.model import DEADLINE_MAX_S
+
 PositionText = Annotated[
     str,
     Meta(
@@ -22,6 +24,8 @@ CursorText = Annotated[
         extra_json_schema={"pattern": r"^\d+-\d+-\d+(,\d+-\d+-\d+)*$"},
     ),
 ]
+
+DeadlineSeconds = Annotated[float, Meta(gt=0, le=DEADLINE_MAX_S)]
 
 _EVENT = {"$ref": "#/components/schemas/Event"}
 EventJson = Annotated[Any, Meta(extra_json_schema=_EVENT)]

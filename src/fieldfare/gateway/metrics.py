@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,51 +33,41 @@ class Metrics(RequestMetrics):
     def __init__(self) -> None:
         super().__init__()
         registry = self.collection
-        self.events = Counter("fieldfare_events", "Events appended to the log.", registry=registry)
-        self.records = Counter("fieldfare_records", "Records appended to the log.", registry=registry)
-        self.duplicates = Counter(
-            "fieldfare_duplicate_records", "Repeated records that changed nothing.", registry=registry
-        )
-        self.refused = Counter(
-            "fieldfare_refused_events", "Events refused because they were not valid.", registry=registry
-        )
-        self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
-        self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)
-        self.matches = Counter("fieldfare_matches", "Matches found.", registry=registry)
-        self.matching_time = Counter("fieldfare_matching_seconds", "CPU time of matching.", registry=registry)
-        self.given_up = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.events = counter("fieldfare_events", "Events appended to the log.")
+        self.records = counter("fieldfare_records", "Records appended to the log.")
+        self.duplicates = counter("fieldfare_duplicate_records", "Repeated records that changed nothing.")
+        self.refused = counter("fieldfare_refused_events", "Events refused because they were not valid.")
+        self.bytes = counter("fieldfare_event_bytes", "Payload bytes appended.")
+        self.matched_events = counter("fieldfare_matched_events", "Events matched.")
+        self.matches = counter("fieldfare_matches", "Matches found.")
+        self.matching_time = counter("fieldfare_matching_seconds", "CPU time of matching.")
+        self.given_up = counter(
             "fieldfare_given_up",
             "Evaluations of a filter that were skipped, as they exceeded the work limit.",
-            registry=registry,
         )
         self.given_up_by: dict[int, int] = {}
-        self.delivered = Counter("fieldfare_deliveries", "Messages delivered.", registry=registry)
-        self.acked = Counter("fieldfare_acks", "Messages acknowledged.", registry=registry)
-        self.given_up_messages = Counter(
-            "fieldfare_given_up_messages", "Messages that became dead letters.", registry=registry
-        )
-        self.over = Counter(
-            "fieldfare_expired_messages", "Messages of expired events, not delivered.", registry=registry
-        )
-        self.expired_subscriptions = Counter(
-            "fieldfare_expired_subscriptions", "Subscriptions removed as unused.", registry=registry
+        self.delivered = counter("fieldfare_deliveries", "Messages delivered.")
+        self.acked = counter("fieldfare_acks", "Messages acknowledged.")
+        self.given_up_messages = counter("fieldfare_given_up_messages", "Messages that became dead letters.")
+        self.over = counter("fieldfare_expired_messages", "Messages of expired events, not delivered.")
+        self.expired_subscriptions = counter(
+            "fieldfare_expired_subscriptions", "Subscriptions removed as unused."
         )
         self.spans, self.push = SpanMetrics(registry), PushMetrics(registry)
-        self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
-        self.subscriptions = Gauge("fieldfare_subscriptions", "Subscriptions.", registry=registry)
-        self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
-        self.delayed = Gauge("fieldfare_delayed_records", "Delayed records.", registry=registry)
-        self.queued_bytes = Gauge(
-            "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
+        self.lag = gauge("fieldfare_lag_events", "Events appended and not matched yet.")
+        self.subscriptions = gauge("fieldfare_subscriptions", "Subscriptions.")
+        self.connected = gauge("fieldfare_connected_streams", "Open streams.")
+        self.delayed = gauge("fieldfare_delayed_records", "Delayed records.")
+        self.queued_bytes = gauge(
+            "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk."
         )
-        self.set_aside = Gauge(
-            "fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.", registry=registry
-        )
+        self.set_aside = gauge("fieldfare_set_aside_blocks", "Corrupt blocks of the match log, set aside.")
         self.state = StateMetrics(registry)
         self.backlogs = BacklogMetrics(registry)
         self.balancing = BalancingMetrics(registry)
         notes = "Corruption notes: damaged files and unusable rows."
-        self.corruption = Gauge("fieldfare_corruption_notes", notes, registry=registry)
+        self.corruption = gauge("fieldfare_corruption_notes", notes)
         self.match_latency = Histogram(
             "fieldfare_match_latency_seconds",
             "Time from append to match, observed once per block of the match log.",
@@ -157,23 +148,17 @@ class StateMetrics:
     """The state of the service and its disk, updated when the metrics are read."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.ready = Gauge(
+        gauge = partial(Gauge, registry=registry)
+        self.ready = gauge(
             "fieldfare_ready",
             "Whether a component is ready (1) or not (0), as /readyz reports it.",
             ["component"],
-            registry=registry,
         )
-        self.lag_seconds = Gauge(
-            "fieldfare_lag_seconds", "Age of the oldest event that is not matched yet.", registry=registry
-        )
-        self.log_bytes = Gauge("fieldfare_log_bytes", "Bytes of the event log.", registry=registry)
-        self.disk_free_bytes = Gauge(
-            "fieldfare_disk_free_bytes", "Free bytes of the data directory's disk.", registry=registry
-        )
-        self.quarantined = Gauge(
-            "fieldfare_quarantined_records",
-            "Records that were set aside, as matching them failed.",
-            registry=registry,
+        self.lag_seconds = gauge("fieldfare_lag_seconds", "Age of the oldest event that is not matched yet.")
+        self.log_bytes = gauge("fieldfare_log_bytes", "Bytes of the event log.")
+        self.disk_free_bytes = gauge("fieldfare_disk_free_bytes", "Free bytes of the data directory's disk.")
+        self.quarantined = gauge(
+            "fieldfare_quarantined_records", "Records that were set aside, as matching them failed."
         )
         self.processes = ProcessMetrics(registry)
 
@@ -246,26 +231,22 @@ class BalancingMetrics:
     """The metrics of balancing load between brokers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._state = Gauge(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._state = gauge(
             "fieldfare_balancing_state",
             "Whether a broker is in a load balancing state (1) or not (0).",
             ["state"],
-            registry=registry,
         )
-        self._load = Gauge(
-            "fieldfare_broker_load", "Utilisation ratios of a broker.", ["ratio"], registry=registry
-        )
-        self.sessions = Counter(
+        self._load = gauge("fieldfare_broker_load", "Utilisation ratios of a broker.", ["ratio"])
+        self.sessions = counter(
             "fieldfare_balancing_sessions",
             "Sessions of balancing that have ended, by the role of this broker.",
             ["role"],
-            registry=registry,
         )
-        self._moved = Counter(
+        self._moved = counter(
             "fieldfare_moved_subscriptions",
             "Subscriptions that began to come from another broker (in) or to leave for one (out).",
             ["direction"],
-            registry=registry,
         )
 
     def show_state(self, state: State) -> None:
@@ -287,22 +268,14 @@ class PushMetrics:
     """The metrics of requests to push addresses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "fieldfare_push_requests",
-            "Requests to push addresses, by outcome.",
-            ["outcome"],
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.requests = counter(
+            "fieldfare_push_requests", "Requests to push addresses, by outcome.", ["outcome"]
         )
-        self.subscriptions = Gauge(
-            "fieldfare_pushed_subscriptions", "Subscriptions with a push address.", registry=registry
-        )
-        self.under_way = Gauge(
-            "fieldfare_push_requests_under_way", "Open requests to push addresses.", registry=registry
-        )
-        self.broken = Gauge(
-            "fieldfare_broken_push_addresses",
-            "Push addresses whose circuit breaker is open.",
-            registry=registry,
+        self.subscriptions = gauge("fieldfare_pushed_subscriptions", "Subscriptions with a push address.")
+        self.under_way = gauge("fieldfare_push_requests_under_way", "Open requests to push addresses.")
+        self.broken = gauge(
+            "fieldfare_broken_push_addresses", "Push addresses whose circuit breaker is open."
         )
 
 
@@ -310,19 +283,16 @@ class SpanMetrics:
     """The metrics of the export of spans."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.exported = Counter(
-            "fieldfare_exported_spans",
-            "Spans that the receiver of OpenTelemetry accepted.",
-            registry=registry,
+        counter = partial(Counter, registry=registry)
+        self.exported = counter(
+            "fieldfare_exported_spans", "Spans that the receiver of OpenTelemetry accepted."
         )
-        self.dropped = Counter(
+        self.dropped = counter(
             "fieldfare_dropped_spans",
             "Spans that were not exported, as too many waited (queue) or the receiver failed (export).",
             ["why"],
-            registry=registry,
         )
-        self.untraced = Counter(
+        self.untraced = counter(
             "fieldfare_untraced_events",
             "Sampled events without spans, as too many were published in a second.",
-            registry=registry,
         )

@@ -26,17 +26,17 @@ from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.admission.request_guard import Identified, RequestGuard, header
+from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
 from fieldfare.gateway.admission.tickets import Tickets
 from fieldfare.gateway.admission.tls import Certificates
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.linking import clusters_of, links_of
 from fieldfare.gateway.federation.relay import Relay
-from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.middleware import EXCEPTION_HANDLERS, Audited, Timed
 from fieldfare.gateway.peers import DDBR
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.request_metrics import RequestMetrics
+from fieldfare.gateway.routes.brokers import receive_entries
 from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
 from fieldfare.gateway.routes.keys import KeyRoutes
 from fieldfare.gateway.routes.requests import json_response
@@ -150,14 +150,7 @@ class RelayRoutes:
 
     async def post_entries(self, request: Request) -> Response:
         """Store a batch of a neighbour's entries; the answer acknowledges what is stored."""
-        media = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
-        if media != MEDIA_TYPE:
-            await drain(request, 0)
-            detail = f"The Content-Type {media[:80] or '(none)'} is not supported: send {MEDIA_TYPE}."
-            raise HttpProblem(415, "content-type", detail, accepted=[MEDIA_TYPE])
-        body = await self.gateway.bodies.read(request)
-        answer = await self.gateway.relay.links.receive(request.path_params["broker"], body)
-        return Response(answer, media_type=MEDIA_TYPE)
+        return await receive_entries(request, self.gateway.bodies, self.gateway.relay.links)
 
     async def get_brokers(self, request: Request) -> Response:
         """Return the topology and the links."""

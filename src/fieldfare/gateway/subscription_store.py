@@ -67,52 +67,49 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     """A subscription as a client requests it.
 
     One of a list may have members of any type: each is validated on its own.
-
-    Attributes
-    ----------
-    filter
-        The filter's text. In a dialect that is JSON: the JSON value, or its text.
-    dialect
-        The language of the filter.
-    id
-        Id of the subscription: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a
-        letter, digit or _. None: the service chooses one.
-    delivery
-        Delivery settings; missing ones keep their values, or the defaults in a new subscription.
-    start
-        Where a new subscription begins: `earliest`, `latest`, a position, or a time of publishing. Events in
-        the log from there on are matched, too. Not allowed in a request for many. None: it begins now.
-    owner
-        The team or person that is responsible for the subscription. None: no owner. Without it, an existing
-        subscription keeps its owner.
-    labels
-        Labels by key, for finding subscriptions: they replace all labels that it has. None: no labels.
-        Without them, an existing subscription keeps its labels.
     """
 
-    filter: str | dict[str, Any] | list[Any]
-    dialect: str = "sql"
-    id: str | None = None
-    delivery: dict[str, Any] | None = None
-    start: str | None = None
-    owner: str | UnsetType | None = UNSET
-    labels: dict[str, Any] | UnsetType | None = UNSET
+    filter: Annotated[
+        str | dict[str, Any] | list[Any],
+        "The filter's text. In a dialect that is JSON: the JSON value, or its text.",
+    ]
+    dialect: Annotated[str, "The language of the filter."] = "sql"
+    id: Annotated[
+        str | None,
+        "Id of the subscription: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first"
+        " a letter, digit or _. null: the service chooses one.",
+    ] = None
+    delivery: Annotated[
+        dict[str, Any] | None,
+        "Delivery settings; missing ones keep their values, or the defaults in a new subscription.",
+    ] = None
+    start: Annotated[
+        str | None,
+        "Where a new subscription begins: `earliest`, `latest`, a position, or a time of publishing."
+        " Events in the log from there on are matched, too. Not allowed in a request for many. null: it"
+        " begins now.",
+    ] = None
+    owner: Annotated[
+        str | UnsetType | None,
+        "The team or person that is responsible for the subscription. null: no owner. Without it, an"
+        " existing subscription keeps its owner.",
+    ] = UNSET
+    labels: Annotated[
+        dict[str, Any] | UnsetType | None,
+        "Labels by key, for finding subscriptions: they replace all labels that it has. null: no labels."
+        " Without them, an existing subscription keeps its labels.",
+    ] = UNSET
 
 
 class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Changes of a subscription that leave its filter as it is.
-
-    Attributes
-    ----------
-    owner
-        The new owner; None removes it.
-    labels
-        Labels to add or change, by key; a value of None removes one. None removes all.
-    """
+    """Changes of a subscription that leave its filter as it is."""
 
     delivery: dict[str, Any] | UnsetType = UNSET
-    owner: str | UnsetType | None = UNSET
-    labels: dict[str, Any] | UnsetType | None = UNSET
+    owner: Annotated[str | UnsetType | None, "The new owner; null removes it."] = UNSET
+    labels: Annotated[
+        dict[str, Any] | UnsetType | None,
+        "Labels to add or change, by key; a value of null removes one. null removes all.",
+    ] = UNSET
 
 
 class Outcome(enum.Enum):
@@ -413,43 +410,22 @@ def _with_kept_secrets(put: Put, held: Subscription) -> Put:
 
 
 class SubscriptionDocument(msgspec.Struct, omit_defaults=True):
-    """A subscription as shown to clients.
-
-    Attributes
-    ----------
-    revision
-        Revision of the registry that stored this filter. It applies to events with this stamp or a higher
-        one.
-    valid_from
-        Place in the log from which on this filter applies: one position for each partition, separated by
-        commas.
-    start
-        Place in the log where the subscription began; missing if it was created without `start`.
-    sites
-        By name of each other site whether the subscription counts for all events that it publishes from now
-        on; missing without other sites, and in lists.
-    warnings
-        What is probably not intended in the filter; only in responses to requests that store it.
-    given_up_events
-        Number of events since the gateway's start that were not matched, because evaluating the filter for
-        them takes too much work; only when one subscription is read, and if not 0.
-    unused_s
-        Seconds since the last use; only when one subscription with `expires_unused_s` is read.
-    past
-        Progress in matching the events from before the subscription's creation; only when one subscription
-        with a `start` is read.
-    push
-        State of the push; only when one subscription with a push URL is read.
-    backlog
-        Backlog of the subscription; only in lists that are sorted by backlog.
-    """
+    """A subscription as shown to clients."""
 
     id: Annotated[str, "Id of the subscription."]
     space: Annotated[str, "Name of its space."]
     filter: Annotated[str, "Text of the filter."]
     dialect: Annotated[str, "Language of the filter."]
-    revision: int
-    valid_from: CursorText
+    revision: Annotated[
+        int,
+        "Revision of the registry that stored this filter. It applies to events with this stamp or a"
+        " higher one.",
+    ]
+    valid_from: Annotated[
+        CursorText,
+        "Place in the log from which on this filter applies: one position for each partition, separated"
+        " by commas.",
+    ]
     owner: Annotated[str | None, "The team or person that is responsible; missing without an owner."] = None
     labels: Annotated[dict[str, str] | None, "The labels, by key; missing if there are none."] = None
     delivery: Annotated[
@@ -457,17 +433,42 @@ class SubscriptionDocument(msgspec.Struct, omit_defaults=True):
         msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/DeliveryShown"}),
         "The delivery settings that differ from their defaults; missing if none does.",
     ] = None
-    start: CursorText | None = None
+    start: Annotated[
+        CursorText | None,
+        "Place in the log where the subscription began; missing if it was created without `start`.",
+    ] = None
     paused_because: Annotated[
         str | None, "Why the service has paused the subscription; missing if it has not."
     ] = None
-    sites: dict[str, bool] | None = None
-    warnings: list[WarningDocument] | None = None
-    given_up_events: int | None = None
-    unused_s: float | None = None
-    past: ReplayDocument | None = None
-    push: PushStateDocument | None = None
-    backlog: SubscriptionBacklog | None = None
+    sites: Annotated[
+        dict[str, bool] | None,
+        "By name of each other site whether the subscription counts for all events that it publishes"
+        " from now on; missing without other sites, and in lists.",
+    ] = None
+    warnings: Annotated[
+        list[WarningDocument] | None,
+        "What is probably not intended in the filter; only in responses to requests that store it.",
+    ] = None
+    given_up_events: Annotated[
+        int | None,
+        "Number of events since the gateway's start that were not matched, because evaluating the filter"
+        " for them takes too much work; only when one subscription is read, and if not 0.",
+    ] = None
+    unused_s: Annotated[
+        float | None,
+        "Seconds since the last use; only when one subscription with `expires_unused_s` is read.",
+    ] = None
+    past: Annotated[
+        ReplayDocument | None,
+        "Progress in matching the events from before the subscription's creation; only when one"
+        " subscription with a `start` is read.",
+    ] = None
+    push: Annotated[
+        PushStateDocument | None, "State of the push; only when one subscription with a push URL is read."
+    ] = None
+    backlog: Annotated[
+        SubscriptionBacklog | None, "Backlog of the subscription; only in lists that are sorted by backlog."
+    ] = None
 
 
 def subscription_document(subscription: Subscription) -> SubscriptionDocument:

@@ -48,20 +48,17 @@ class StepsDocument(Struct, omit_defaults=True):
 
 
 class TracedDocument(Struct):
-    """A traced record.
-
-    Attributes
-    ----------
-    steps
-        When it passed each step, in milliseconds since its request came; without the steps that it has not
-        reached. `fetched` and `sent` are of its first delivery.
-    """
+    """A traced record."""
 
     position: Annotated[str, "The position of the record's first event."]
     space: Annotated[str, "Its space."]
     events: Annotated[int, "Number of its events."]
     received_ms: Annotated[float, "When its request came, in milliseconds since 1970."]
-    steps: StepsDocument
+    steps: Annotated[
+        StepsDocument,
+        "When it passed each step, in milliseconds since its request came; without the steps that it has"
+        " not reached. `fetched` and `sent` are of its first delivery.",
+    ]
 
 
 STEPS = StepsDocument.__struct_fields__

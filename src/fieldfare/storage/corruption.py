@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from fieldfare.files import write_file
+from fieldfare.files import decode_file, write_file
 
 FOLDER = "corrupt"
 NOTES_MAX = 1_000
@@ -92,10 +92,7 @@ def note_paths(data: Path) -> list[Path]:
 
 def read_note(path: Path) -> CorruptionNote | None:
     """Return the note in a file; None if the file is missing or unreadable."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=CorruptionNote)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_file(path, CorruptionNote)
 
 
 def corruption_notices(data: Path) -> list[str]:

@@ -22,7 +22,7 @@ import msgspec
 
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
-from fieldfare.files import temporary_path, write_file
+from fieldfare.files import decode_file, temporary_path, write_file
 from fieldfare.storage.checked_files import read_checked, set_aside, write_checked
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.errors import FormatError
@@ -130,10 +130,7 @@ class ElasticLoads(msgspec.Struct):
     @classmethod
     def read(cls, path: Path) -> ElasticLoads | None:
         """Read the last written loads; None if there are none."""
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return None
+        return decode_file(path, cls)
 
     def is_fresh(self, now_s: float) -> bool:
         """Return whether a running service has written the loads, by the wall clock in seconds."""
@@ -211,11 +208,8 @@ def take_move_request(folder: DataFolder) -> SliceMove | None:
 
 
 def _read_wish(path: Path) -> SliceMove | None:
-    try:
-        move = msgspec.json.decode(path.read_bytes(), type=SliceMove)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return move if isinstance(move.to, str) else None
+    move = decode_file(path, SliceMove)
+    return move if move is not None and isinstance(move.to, str) else None
 
 
 @dataclass(slots=True)

@@ -85,6 +85,11 @@ class Move:
     owner: str = ""
     labels: Labels = ()
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of the space, and the id of the subscription."""
+        return self.space, self.id
+
 
 Results = Sequence[Subscription | Conflict | None]
 

@@ -63,7 +63,7 @@ def test_the_internal_expression_matches_the_events_of_the_specification(
     for event in events:
         expected = naive.matches(tree, event)
         assert compiled.matches(event) is expected
-        assert compiled.matches_lookup(lambda path, event=event: event.get(path[0], ABSENT)) is expected
+        assert compiled.decides(lambda path, event=event: event.get(path[0], ABSENT)) is expected
 
 
 @many

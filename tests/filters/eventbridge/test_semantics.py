@@ -36,7 +36,7 @@ def test_a_filter_agrees_with_the_naive_interpreter(generator: Generator) -> Non
         expected = naive.matches(pattern, event)
         assert compiled.matches(event) is expected, (pattern, event)
         assert (compiled.evaluate(event).value is True) is expected
-        assert compiled.matches_lookup(lambda path, event=event: event_getter(path)(event)) is expected
+        assert compiled.decides(lambda path, event=event: event_getter(path)(event)) is expected
         fitting = naive_expressions.candidates(form, event)
         assert fitting or not expected, (pattern, event)
         assert expected or not any(conjunction.exact for conjunction in fitting), (pattern, event)

@@ -10,6 +10,7 @@ AND, OR, XOR, comma or closing parenthesis, so that several mistakes are reporte
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from fieldfare.filters.cesql import mistakes, syntax
@@ -21,7 +22,7 @@ from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, CesqlType, 
 from fieldfare.filters.errors import FilterError, Mistake, Problem
 from fieldfare.filters.expression import DEPTH_MAX, Pattern, Wild
 from fieldfare.filters.patterns import PATTERN_CHARACTERS_MAX
-from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX, refuse_unreadable
+from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX, ProblemRecorder, refuse_unreadable
 
 _LOGIC = ("AND", "OR", "XOR")
 _COMPARE, _ADD, _MULTIPLY, _TEST = range(1, 5)
@@ -67,13 +68,10 @@ def _refuse_size(text: str, tokens: list[CesqlToken]) -> None:
 
 
 _FREE = frozenset(("string", "number", ",", "end"))
+_place = attrgetter("line", "column")
 
 
-def _place(problem: Problem) -> tuple[int, int]:
-    return problem.line, problem.column
-
-
-class _CesqlParser:
+class _CesqlParser(ProblemRecorder):
     """A cursor over the tokens. ``height`` is the depth of the tree that was parsed last."""
 
     def __init__(self, text: str, tokens: list[CesqlToken], problems: list[Problem]) -> None:
@@ -115,18 +113,6 @@ class _CesqlParser:
                 self.note(mistake)
             return _INVALID
         return node
-
-    def note(self, mistake: Mistake) -> None:
-        """Record a mistake as a problem, unless there is one at the same place."""
-        problem = mistake.problem(self.text)
-        if all(_place(problem) != _place(known) for known in self.problems):
-            self.problems.append(problem)
-
-    def record(self, mistake: Mistake) -> None:
-        """Record a mistake; raise a fatal one if there are ``PROBLEMS_MAX``."""
-        self.note(mistake)
-        if len(self.problems) >= PROBLEMS_MAX:
-            raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
     def warn(self, problem: Problem | None) -> None:
         if problem and len(self.warnings) < PROBLEMS_MAX:

@@ -71,17 +71,14 @@ class PredicateDocument(Struct, omit_defaults=True):
 
 
 class ConjunctionDocument(Struct, omit_defaults=True):
-    """A conjunction of predicates.
-
-    Attributes
-    ----------
-    exact
-        Whether every event that satisfies the predicates matches. Otherwise such an event is a candidate,
-        for which the filter itself is evaluated.
-    """
+    """A conjunction of predicates."""
 
     predicates: Annotated[list[PredicateDocument], "Predicates that must all hold."]
-    exact: bool
+    exact: Annotated[
+        bool,
+        "Whether every event that satisfies the predicates matches. Otherwise such an event is a"
+        " candidate, for which the filter itself is evaluated.",
+    ]
     sample_fits: SampleFits = None
 
 
@@ -94,25 +91,22 @@ class SampleDocument(Struct):
 
 
 class ExplanationDocument(Struct):
-    """An explanation of the events that a filter matches, and of how the index searches for it.
-
-    Attributes
-    ----------
-    matches
-        `never` or `always` if that is certain for every event, otherwise `sometimes`.
-    index
-        How the index searches: conjunctions of predicates. An event that satisfies none of them cannot match.
-        Empty if no event can match.
-    cost
-        Cost of matching the filter, in predicates, as the quota `filter_cost` counts it.
-    """
+    """An explanation of the events that a filter matches, and of how the index searches for it."""
 
     dialect: Dialect
-    matches: Annotated[str, Meta(extra_json_schema={"enum": ["never", "always", "sometimes"]})]
+    matches: Annotated[
+        str,
+        Meta(extra_json_schema={"enum": ["never", "always", "sometimes"]}),
+        "`never` or `always` if that is certain for every event, otherwise `sometimes`.",
+    ]
     statement: Annotated[StatementDocument, "When an event matches, in words."]
     functions: Annotated[list[FunctionDocument], "The functions that the filter calls."]
-    index: list[ConjunctionDocument]
-    cost: int
+    index: Annotated[
+        list[ConjunctionDocument],
+        "How the index searches: conjunctions of predicates. An event that satisfies none of them cannot"
+        " match. Empty if no event can match.",
+    ]
+    cost: Annotated[int, "Cost of matching the filter, in predicates, as the quota `filter_cost` counts it."]
     sample: Annotated[SampleDocument | None, "Result for the sample of events; null without a sample."]
     warnings: Annotated[list[WarningDocument], "What is probably not intended in the filter."]
     text: Text
@@ -133,22 +127,19 @@ class StepDocument(Struct, omit_defaults=True):
 
 
 class TestedDocument(Struct, omit_defaults=True):
-    """Result of a filter for one event.
-
-    Attributes
-    ----------
-    value
-        Value of the filter for the event; None: unknown, which does not match.
-    errors
-        Errors of the evaluation, by kind, in dialects that define errors; otherwise empty.
-    failures
-        The innermost parts because of which the event does not match.
-    """
+    """Result of a filter for one event."""
 
     matches: Annotated[bool, "Whether the event matches the filter."]
-    value: bool | UnsetType | None = UNSET
-    errors: list[str] | None = None
-    failures: list[StepDocument] | None = None
+    value: Annotated[
+        bool | UnsetType | None, "Value of the filter for the event; null: unknown, which does not match."
+    ] = UNSET
+    errors: Annotated[
+        list[str] | None,
+        "Errors of the evaluation, by kind, in dialects that define errors; otherwise empty.",
+    ] = None
+    failures: Annotated[
+        list[StepDocument] | None, "The innermost parts because of which the event does not match."
+    ] = None
     text: Annotated[str | None, "The complete result as text for people."] = None
 
 

@@ -11,7 +11,7 @@ from fieldfare.filters.functions import Type
 from fieldfare.filters.sql.lexer import Token, Tokens
 from fieldfare.filters.sql.mistakes import shown
 from fieldfare.filters.sql.types import SHOWN
-from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX
+from fieldfare.filters.text import PROBLEMS_MAX, SIZE_MAX, ProblemRecorder
 
 WORK_MAX = 16_384
 """Maximum size of a filter with parts inside quantifiers repeated; larger ones are rejected."""
@@ -51,7 +51,7 @@ class Grammar(NamedTuple):
     form: Callable[[TokenCursor, str], Expression | None]
 
 
-class TokenCursor:
+class TokenCursor(ProblemRecorder):
     """A cursor over the tokens of a filter, which the functions of the parser read with.
 
     Attributes
@@ -192,18 +192,6 @@ class TokenCursor:
         """Return a mistake at the tokens from ``start`` to before ``end``."""
         last = max(start, end - 1)
         return Mistake(self.tokens.start(start), self.tokens.end(last), message, hint, fatal=fatal)
-
-    def note(self, mistake: Mistake) -> None:
-        """Record a mistake as a problem, unless there is one at the same place."""
-        problem = mistake.problem(self.text)
-        if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
-            self.problems.append(problem)
-
-    def record(self, mistake: Mistake) -> None:
-        """Record a mistake; raise a fatal one if there are ``PROBLEMS_MAX``."""
-        self.note(mistake)
-        if len(self.problems) >= PROBLEMS_MAX:
-            raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
     def warn(self, start: int, message: str, hint: str) -> None:
         """Warn that the text from ``start`` on is probably not intended."""

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -174,14 +175,12 @@ class Bodies:
     def _no_room(self) -> HttpProblem:
         return self._load.overloaded("bodies", "Too many bodies are being received at this moment.")
 
-    async def read_json(
-        self, request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int | None = None
-    ) -> S:
-        """Return the body decoded as the JSON of a route. Raise Problem 400 with the place of an error."""
+    async def read_json(self, request: Request, kind: type[S], max_bytes: int | None = None) -> S:
+        """Return the body, decoded from JSON. Raise Problem 400 with the place of an error."""
         text = await self.read_json_text(request, max_bytes)
         if len(text) <= JSON_INLINE_BYTES:
-            return parse_json(text, decoder)
-        return await asyncio.to_thread(parse_json, text, decoder)
+            return parse_json(text, kind)
+        return await asyncio.to_thread(parse_json, text, kind)
 
     async def read_json_text(self, request: Request, max_bytes: int | None = None) -> bytes:
         """Return the JSON text of a body, for `parse_json`; ``{}`` if it is empty."""
@@ -270,7 +269,12 @@ def _not_json(what: str) -> HttpProblem:
     return HttpProblem(415, "content-type", detail, accepted=["application/json"])
 
 
-def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
+@cache
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def parse_json(body: bytes, kind: type[S]) -> S:
     """Decode JSON into a typed value. Raise Problem 400 with the place of an error, 413 if it has too many
     commas.
 
@@ -279,6 +283,7 @@ def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     if len(body) > JSON_INLINE_BYTES and count_bytes(body, b",") > JSON_MAX_COMMAS:
         detail = f"The body has more than {JSON_MAX_COMMAS} commas, the maximum: split the request."
         raise HttpProblem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
+    decoder: msgspec.json.Decoder[S] = _decoder_of(kind)  # type: ignore[arg-type]  # types are hashable
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

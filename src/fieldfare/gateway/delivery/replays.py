@@ -54,15 +54,11 @@ class OwnReplay(ReplayBoundary):
 
 
 class ReplayDocument(Struct):
-    """Progress in matching the events from before a subscription's creation.
+    """Progress in matching the events from before a subscription's creation."""
 
-    Attributes
-    ----------
-    kept_from
-        Where the replay begins: at its start, or later if retention has removed events.
-    """
-
-    kept_from: CursorText
+    kept_from: Annotated[
+        CursorText, "Where the replay begins: at its start, or later if retention has removed events."
+    ]
     matched_to: Annotated[CursorText, "Where the part ends that is matched so far."]
     to: Annotated[CursorText, "Where the replay ends: live matching begins there."]
     is_matched: Annotated[bool, "Whether the whole replay is matched."]

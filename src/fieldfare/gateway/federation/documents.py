@@ -24,14 +24,7 @@ class LinkDocument(Struct):
 
 
 class BrokerDocument(Struct, omit_defaults=True):
-    """A broker; of itself and of a relay, a broker shows only some members.
-
-    Attributes
-    ----------
-    held_back_filters
-        Filters here that can match nothing of that, and are not sent to it, as counted last; None: not
-        counted yet.
-    """
+    """A broker; of itself and of a relay, a broker shows only some members."""
 
     name: Annotated[str, "Name of the broker."]
     links: Annotated[list[str], "The neighbours to which its links are up."]
@@ -43,7 +36,11 @@ class BrokerDocument(Struct, omit_defaults=True):
     advertised: Annotated[
         dict[str, str] | None, "What it publishes: a filter by space; other spaces publish everything."
     ] = None
-    held_back_filters: int | UnsetType | None = UNSET
+    held_back_filters: Annotated[
+        int | UnsetType | None,
+        "Filters here that can match nothing of that, and are not sent to it, as counted last; null: not"
+        " counted yet.",
+    ] = UNSET
     filters: Annotated[int | None, "Filters of its subscribers that are known here."] = None
     destination: Annotated[int | UnsetType | None, "The number of its matches."] = UNSET
     events_sent: Annotated[int | None, "Entries with events of this broker for it."] = None
@@ -77,21 +74,17 @@ class RelayDocument(Struct):
 
 
 class BrokersDocument(RelayDocument):
-    """The state of a broker.
-
-    Attributes
-    ----------
-    not_kept_entries
-        Entries of which no copy was kept since the gateway's start, because the copies have 1 GiB.
-    dropped_events
-        Events of others that were not valid, were kept back by a filter, or had no space here.
-    """
+    """The state of a broker."""
 
     kept_entries: Annotated[int, "Entries of this broker that their destinations have not confirmed."]
     kept_bytes: Annotated[int, "Bytes of these entries."]
-    not_kept_entries: int
+    not_kept_entries: Annotated[
+        int, "Entries of which no copy was kept since the gateway's start, because the copies have 1 GiB."
+    ]
     inbox_bytes: Annotated[int, "Bytes of received entries that are not processed yet."]
-    dropped_events: int
+    dropped_events: Annotated[
+        int, "Events of others that were not valid, were kept back by a filter, or had no space here."
+    ]
     refused_filters: Annotated[int, "Filters of others that were refused."]
     failed_moves: Annotated[int, "Messages about moves that could not be processed, and are tried again."]
     forwarded_to: Annotated[list[int], "The offsets up to which records are forwarded, by partition."]
@@ -99,70 +92,54 @@ class BrokersDocument(RelayDocument):
 
 
 class SubscriptionMoveDocument(Struct, omit_defaults=True):
-    """How far a subscription's move is.
+    """How far a subscription's move is."""
 
-    Attributes
-    ----------
-    state
-        `offered`, `cancelled`, `ending`, `ended`, `moved` where it leaves; `arriving`, `accepted`,
-        `counting`, `ready` where it arrives; `refused`: it has stayed.
-    """
-
-    state: str
+    state: Annotated[
+        str,
+        "`offered`, `cancelled`, `ending`, `ended`, `moved` where it leaves; `arriving`, `accepted`,"
+        " `counting`, `ready` where it arrives; `refused`: it has stayed.",
+    ]
     broker: Annotated[str | None, "The other broker."] = None
     reason: Annotated[str | None, "Why it has stayed the last time."] = None
 
 
 class DepartureDocument(Struct):
-    """Whether a broker leaves, and what it waits for.
-
-    Attributes
-    ----------
-    state
-        `staying`; `closing`: it takes nothing new; `withdrawn`: others are told that it has no filters;
-        `left`: all others refuse it.
-    """
+    """Whether a broker leaves, and what it waits for."""
 
     broker: Annotated[str, "The name of this broker."]
-    state: str
+    state: Annotated[
+        str,
+        "`staying`; `closing`: it takes nothing new; `withdrawn`: others are told that it has no"
+        " filters; `left`: all others refuse it.",
+    ]
     waits_for: Annotated[dict[str, int], "What must be done here first, by kind; only numbers above 0."]
     sites: Annotated[list[str], "The brokers that have not heard or confirmed everything."]
     untold: Annotated[list[str], "The neighbours that do not know yet that it has left."]
 
 
 class AdvertisementDocument(Struct):
-    """The events that are published in a space at this site.
-
-    Attributes
-    ----------
-    filter
-        The filter that all events match which are published here; None: all events.
-    is_pending
-        Whether events that only this advertisement allows, not an earlier one, are still refused.
-    sites
-        By other broker, whether it has sent the filters that this advertisement needs.
-    """
+    """The events that are published in a space at this site."""
 
     space: Annotated[str, "Name of the space."]
-    filter: str | None
+    filter: Annotated[
+        str | None, "The filter that all events match which are published here; null: all events."
+    ]
     dialect: Annotated[str, "The filter's dialect."]
-    is_pending: bool
-    sites: dict[str, bool]
+    is_pending: Annotated[
+        bool, "Whether events that only this advertisement allows, not an earlier one, are still refused."
+    ]
+    sites: Annotated[
+        dict[str, bool], "By other broker, whether it has sent the filters that this advertisement needs."
+    ]
 
 
 class LoadDocument(Struct):
-    """The load of a broker.
-
-    Attributes
-    ----------
-    state
-        `OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately.
-    counts
-        Whether plans count with it: heard of lately, reachable, with room, and true to what it claims.
-    """
+    """The load of a broker."""
 
     name: Annotated[str, "The broker."]
-    state: str
+    state: Annotated[
+        str, "`OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately."
+    ]
     is_automatic: Annotated[bool, "Whether it balances by itself with others that do."]
     input: Annotated[float, "Share of the events that its pipeline can match: rate x matching time."]
     output: Annotated[float, "Share of its output bandwidth that its subscriptions' matches take."]
@@ -174,7 +151,10 @@ class LoadDocument(Struct):
     events_per_s: Annotated[float, "Events that it matches."]
     deliveries_per_s: Annotated[float, "Matches of its subscriptions."]
     age_s: Annotated[float, "Seconds since it was heard of."]
-    counts: bool
+    counts: Annotated[
+        bool,
+        "Whether plans count with it: heard of lately, reachable, with room, and true to what it claims.",
+    ]
 
 
 class LoadsDocument(Struct):
@@ -214,25 +194,20 @@ class AutomaticDocument(Struct):
 
 
 class AdviceDocument(Struct):
-    """The loads of brokers, and what this broker would do about its own.
-
-    Attributes
-    ----------
-    target
-        What each broker that counts is to have: the mean of `input`, `output` and `delay_ms`, weighted by
-        capacity.
-    resting
-        Number of those that stay for now: they have just come, or could not move.
-    """
+    """The loads of brokers, and what this broker would do about its own."""
 
     broker: Annotated[str, "The name of this broker."]
     automatic: Annotated[
         AutomaticDocument, "Whether this broker balances by itself, its state, and its last decision."
     ]
     brokers: Annotated[list[LoadDocument], "The loads of all brokers that were heard of."]
-    target: LoadsDocument
+    target: Annotated[
+        LoadsDocument,
+        "What each broker that counts is to have: the mean of `input`, `output` and `delay_ms`, weighted"
+        " by capacity.",
+    ]
     pinned: Annotated[int, "Number of subscriptions that stay in any case."]
-    resting: int
+    resting: Annotated[int, "Number of those that stay for now: they have just come, or could not move."]
     actions: Annotated[
         list[ActionDocument], "The broker-action list, with the estimated loads of both brokers afterwards."
     ]

@@ -12,10 +12,11 @@ from typing import Annotated
 
 import msgspec
 
+from fieldfare.files import decode_file
 from fieldfare.gateway.maintenance.figures import Figures
 from fieldfare.gateway.maintenance.readiness import PIPELINE_WORKS, LastBeat
 from fieldfare.gateway.maintenance.space_times import SpaceTime, SpaceTimes
-from fieldfare.gateway.maintenance.supervisor import decode_file, read_supervisor
+from fieldfare.gateway.maintenance.supervisor import read_supervisor
 from fieldfare.model import space_name
 from fieldfare.storage import open_index_store
 from fieldfare.storage.elastic import ElasticDocument, ElasticLoads, ElasticRecord, describe_elastic
@@ -67,30 +68,22 @@ class ProcessDocument(msgspec.Struct):
 
 
 class SupervisorDocument(msgspec.Struct):
-    """The supervisor.
-
-    Attributes
-    ----------
-    state
-        `running`; during a restart of the service `checking`, `preparing`, `replacing`.
-    """
+    """The supervisor."""
 
     pid: Annotated[int, "Id of the process."]
-    state: str
+    state: Annotated[str, "`running`; during a restart of the service `checking`, `preparing`, `replacing`."]
     restarts: Annotated[int, "Number of restarts of the whole service (`fieldfare restart`)."]
     changed_ms: Annotated[int, "Time of the last change of this state, in milliseconds since 1970."]
 
 
 class ActivityDocument(msgspec.Struct):
-    """Activity of the pipeline, as of its last heartbeat.
+    """Activity of the pipeline, as of its last heartbeat."""
 
-    Attributes
-    ----------
-    kind
-        What it does: it `follows` the log, `matches` a batch, or `waits` for events or the index.
-    """
-
-    kind: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["follows", "matches", "waits"]})]
+    kind: Annotated[
+        str,
+        msgspec.Meta(extra_json_schema={"enum": ["follows", "matches", "waits"]}),
+        "What it does: it `follows` the log, `matches` a batch, or `waits` for events or the index.",
+    ]
     tasks: Annotated[int, "Number of tasks that do it."]
     records: Annotated[int, "Number of records of the batch."]
 
@@ -125,35 +118,31 @@ class SliceDocument(msgspec.Struct):
 
 
 class PipelineDocument(msgspec.Struct):
-    """The state of the pipeline and of the service's processes.
-
-    Attributes
-    ----------
-    supervisor
-        The supervisor; None if the gateway was started by other means.
-    activity
-        What the pipeline does now; None while it matches nothing.
-    elastic
-        State of an elastic service, with its last 20 decisions and moves; None if none has run on the data
-        directory.
-    spaces
-        The 20 spaces that took the most time to match over the last minute, costliest first.
-    """
+    """The state of the pipeline and of the service's processes."""
 
     processes: Annotated[list[ProcessDocument], "The processes of the service."]
-    supervisor: SupervisorDocument | None
-    activity: ActivityDocument | None
+    supervisor: Annotated[
+        SupervisorDocument | None, "The supervisor; null if the gateway was started by other means."
+    ]
+    activity: Annotated[ActivityDocument | None, "What the pipeline does now; null while it matches nothing."]
     cores: Annotated[int | None, "Maximum tasks at a time; null before the pipeline matches."]
     executors: Annotated[int | None, "Number of executors of the cluster; null on one machine."]
     matchers: Annotated[int | None, "Number of matchers that hold the index."]
     durable: Annotated[list[int], "Offset by partition up to which matches are durable."]
     index: Annotated[IndexDocument, "The index, by the last heartbeats."]
     slices: Annotated[list[SliceDocument], "The first 200 slices of the spaces that have several."]
-    elastic: ElasticDocument | None
+    elastic: Annotated[
+        ElasticDocument | None,
+        "State of an elastic service, with its last 20 decisions and moves; null if none has run on the"
+        " data directory.",
+    ]
     matching_ms_per_s: Annotated[
         float, "Processor time of matching in milliseconds per second, over the last minute."
     ]
-    spaces: list[SpaceTimeDocument]
+    spaces: Annotated[
+        list[SpaceTimeDocument],
+        "The 20 spaces that took the most time to match over the last minute, costliest first.",
+    ]
 
 
 class _MeasuredSpace(msgspec.Struct):

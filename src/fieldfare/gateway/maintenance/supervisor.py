@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 
+from fieldfare.files import decode_file
 from fieldfare.storage.folder import DataFolder
-
-T = TypeVar("T")
 
 Process = Literal["gateway", "indexer", "pipeline"]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -30,11 +28,3 @@ def read_supervisor(folder: DataFolder) -> SupervisorBeat | None:
     """Return the supervisor's state; None if it cannot be read, or this gateway was not started by it."""
     beat = decode_file(folder.heartbeat_of("serve"), SupervisorBeat)
     return None if beat is None or beat.pid != os.getppid() else beat
-
-
-def decode_file(path: Path, kind: type[T]) -> T | None:
-    """Read a file that another process writes; None if it is missing, torn, or of an older version."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

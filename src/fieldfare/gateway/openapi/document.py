@@ -25,6 +25,7 @@ _IN_PATHS = {
 
 def _paths() -> Json:
     """Return the operations of the routes by path and method, without routes whose handler has none."""
+    # A class in the place of an object: a route's endpoint is then the function that is described.
     handlers: Any = {name: kind for name, kind in get_type_hints(routes_of).items() if name != "return"}
     paths: Json = {}
     for route in routes_of(**handlers):

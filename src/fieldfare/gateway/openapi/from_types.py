@@ -19,9 +19,10 @@ def resolve_types(document: Json) -> Json:
     """Return an OpenAPI document in which each type is replaced by its schema.
 
     Structs and dataclasses become components, with the names of their types, less a `Document` at the end. A
-    member is described by the text in its `Annotated`, or in its type's docstring. Members with defaults may
-    be missing in requests (`forbid_unknown_fields`) and in structs with `omit_defaults`, in which None stands
-    for a missing member, never for null.
+    member is described by the text in its `Annotated`, or in the docstring of its class; a type of
+    `member_types` by msgspec's `Meta`, since it also occurs in lists. Members with defaults may be missing in
+    requests (`forbid_unknown_fields`) and in structs with `omit_defaults`, in which None stands for a missing
+    member, never for null.
     """
     kinds = list(_types_in(document))
     schemas, named = msgspec.json.schema_components(kinds, ref_template=_COMPONENT + "{name}")
@@ -82,7 +83,10 @@ def _with_schemas(node: Any, schemas: Iterator[Json]) -> Any:
         return {name: _with_schemas(each, schemas) for name, each in node.items()}
     if isinstance(node, list):
         return [_with_schemas(each, schemas) for each in node]
-    return node if isinstance(node, str | int | float | tuple | None) else _plain(next(schemas))
+    if isinstance(node, str | int | float | tuple | None):
+        return node
+    text = _text(node)
+    return _plain(next(schemas)) | ({"description": text} if text else {})
 
 
 def _add_classes(info: Any, found: dict[str, type]) -> None:
@@ -131,13 +135,19 @@ def _words(kind: type) -> tuple[str, dict[str, str]]:
     """Return what a type's docstring and `Annotated` say: of the type, and of its members by name."""
     words: dict[str, str] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        words.update((name, each) for each in getattr(hint, "__metadata__", ()) if isinstance(each, str))
+        if text := _text(hint):
+            words[name] = text
     summary = ""
     for each in reversed([each for each in kind.__mro__ if each not in (object, msgspec.Struct)]):
         text = inspect.cleandoc(each.__doc__ or "")
         words.update(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", text.partition("---\n")[2], re.MULTILINE))
         summary = " ".join(text.partition("\n\n")[0].split())
     return summary, {name: " ".join(each.split()).replace("None", "null") for name, each in words.items()}
+
+
+def _text(hint: Any) -> str:
+    """Return the last text in a type's `Annotated`."""
+    return next((each for each in getattr(hint, "__metadata__", ())[::-1] if isinstance(each, str)), "")
 
 
 def _plain(schema: Json) -> Json:

@@ -44,16 +44,15 @@ WORDS = {BreakerState.CLOSED: "working", BreakerState.OPEN: "broken", BreakerSta
 
 
 class PushStateDocument(Struct, omit_defaults=True):
-    """State of a subscription's push.
+    """State of a subscription's push."""
 
-    Attributes
-    ----------
-    state
-        `working`: messages are sent. `broken`: requests failed, and the next one waits. `trying`: one request
-        is sent as a trial. `paused`: the subscription is paused. `off`: this service sends no pushes.
-    """
-
-    state: Annotated[str, Meta(extra_json_schema={"enum": [*WORDS.values(), "paused", "off"]})]
+    state: Annotated[
+        str,
+        Meta(extra_json_schema={"enum": [*WORDS.values(), "paused", "off"]}),
+        "`working`: messages are sent. `broken`: requests failed, and the next one waits. `trying`: one"
+        " request is sent as a trial. `paused`: the subscription is paused. `off`: this service sends no"
+        " pushes.",
+    ]
     failures: Annotated[int | None, "Number of requests in a row that failed."] = None
     next_try_s: Annotated[float | None, "Seconds until the next trial; only while `broken`."] = None
     last: Annotated[

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from fieldfare.delivery.delivery import Delivery, TooManyEarlyAcks
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.delivery.service import DeliveryService
-from fieldfare.gateway.member_types import CursorText, PositionText
+from fieldfare.gateway.member_types import CursorText, DeadlineSeconds, PositionText
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
@@ -37,49 +37,37 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     up_to: str | None = None
 
 
-SomePositions = Annotated[
-    list[PositionText],
-    msgspec.Meta(description=f"Positions of the messages, at most {POSITIONS_MAX:,}."),
-]
+SomePositions = Annotated[list[PositionText], f"Positions of the messages, at most {POSITIONS_MAX:,}."]
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to redeliver.
-
-    Attributes
-    ----------
-    delay_s
-        Seconds until the messages are redelivered; None: the subscription's `retry_delays_s` apply.
-    """
+    """Messages to redeliver."""
 
     positions: SomePositions
-    delay_s: Annotated[float, msgspec.Meta(ge=0, le=DEADLINE_MAX_S)] | None = None
+    delay_s: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=DEADLINE_MAX_S)] | None,
+        "Seconds until the messages are redelivered; null: the subscription's `retry_delays_s` apply.",
+    ] = None
 
 
 class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages whose ack deadline is extended.
-
-    Attributes
-    ----------
-    ack_deadline_s
-        New deadline, in seconds from now; None: the subscription's `ack_deadline_s`, or else the service's.
-    """
+    """Messages whose ack deadline is extended."""
 
     positions: SomePositions
-    ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
+    ack_deadline_s: Annotated[
+        DeadlineSeconds | None,
+        "New deadline, in seconds from now; null: the subscription's `ack_deadline_s`, or else the"
+        " service's.",
+    ] = None
 
 
 class TerminateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages that become dead letters.
-
-    Attributes
-    ----------
-    reason
-        The reason, shown in the list of dead letters; only the first 200 characters are kept.
-    """
+    """Messages that become dead letters."""
 
     positions: SomePositions
-    reason: str = ""
+    reason: Annotated[
+        str, "The reason, shown in the list of dead letters; only the first 200 characters are kept."
+    ] = ""
 
 
 class CursorDocument(msgspec.Struct):
@@ -95,15 +83,11 @@ class ExtendedDocument(msgspec.Struct):
 
 
 class TerminatedDocument(msgspec.Struct):
-    """How many messages became dead letters.
+    """How many messages became dead letters."""
 
-    Attributes
-    ----------
-    terminated
-        Number of messages that were delivered, were not acknowledged, and are dead letters now.
-    """
-
-    terminated: int
+    terminated: Annotated[
+        int, "Number of messages that were delivered, were not acknowledged, and are dead letters now."
+    ]
 
 
 @dataclass(frozen=True, slots=True)

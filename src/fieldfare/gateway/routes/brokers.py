@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from fieldfare.gateway.federation.documents import (
     DepartureDocument,
     SubscriptionMoveDocument,
 )
+from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
@@ -39,60 +40,28 @@ from fieldfare.gateway.subscriptions import Subscriptions
 
 
 class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a subscription is to move.
+    """Where a subscription is to move."""
 
-    Attributes
-    ----------
-    to
-        The name of another broker of the same cluster.
-    """
-
-    to: str
+    to: Annotated[str, "The name of another broker of the same cluster."]
 
 
 class BalanceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """An operator's decision about the load of this broker.
+    """An operator's decision about the load of this broker."""
 
-    Attributes
-    ----------
-    drain
-        Move all subscriptions away that are not pinned.
-    """
-
-    drain: bool = False
+    drain: Annotated[bool, "Move all subscriptions away that are not pinned."] = False
 
 
 class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """An operator's decision that this broker leaves the sites.
+    """An operator's decision that this broker leaves the sites."""
 
-    Attributes
-    ----------
-    force
-        Leave even if others have no path to one another without this broker.
-    """
-
-    force: bool = False
+    force: Annotated[bool, "Leave even if others have no path to one another without this broker."] = False
 
 
 class AdvertisementBody(msgspec.Struct, forbid_unknown_fields=True):
-    """An advertisement: which events are published in a space at this site.
+    """An advertisement: which events are published in a space at this site."""
 
-    Attributes
-    ----------
-    filter
-        The filter that all events match; None for all events.
-    dialect
-        The filter's dialect.
-    """
-
-    filter: Any
-    dialect: str = "sql"
-
-
-_advertisement_body = msgspec.json.Decoder(AdvertisementBody)
-_leave_body = msgspec.json.Decoder(LeaveBody)
-_balance_body = msgspec.json.Decoder(BalanceBody)
-_move_body = msgspec.json.Decoder(MoveBody)
+    filter: Annotated[Any, "The filter that all events match; null for all events."]
+    dialect: Annotated[str, "The filter's dialect."] = "sql"
 
 
 _NO_BROKER = "This service is no broker."
@@ -107,6 +76,17 @@ _ADVERTISED = answer(
         "sites": {"oslo": True},
     },
 )
+
+
+async def receive_entries(request: Request, bodies: Bodies, links: Links) -> Response:
+    """Store a batch of a neighbour's entries; the response acknowledges what is stored."""
+    media = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    if media != MEDIA_TYPE:
+        await drain(request, 0)
+        detail = f"The Content-Type {media[:80] or '(none)'} is not supported: send {MEDIA_TYPE}."
+        raise HttpProblem(415, "content-type", detail, accepted=[MEDIA_TYPE])
+    body = await bodies.read(request)
+    return Response(await links.receive(request.path_params["broker"], body), media_type=MEDIA_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +114,7 @@ class BrokerRoutes:
 
         For other brokers only: MessagePack, as the module gateway.federation.wire says.
         """
-        federation = self._federation()
-        media = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
-        if media != MEDIA_TYPE:
-            await drain(request, 0)
-            detail = f"The Content-Type {media[:80] or '(none)'} is not supported: send {MEDIA_TYPE}."
-            raise HttpProblem(415, "content-type", detail, accepted=[MEDIA_TYPE])
-        entries = await self.bodies.read(request)
-        acknowledged = await federation.links.receive(request.path_params["broker"], entries)
-        return Response(acknowledged, media_type=MEDIA_TYPE)
+        return await receive_entries(request, self.bodies, self._federation().links)
 
     @operation({"200": answer("The state.", BrokersDocument), "404": _NO_BROKER}, name="getBrokers")
     async def get_brokers(self, request: Request) -> Response:
@@ -169,7 +141,7 @@ class BrokerRoutes:
         space, id = request.path_params["space"], request.path_params["id"]
         federation = self._federation()
         await self.subscriptions.get(space, id)
-        body = await self.bodies.read_json(request, _move_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, MoveBody, BODY_MAX_BYTES)
         subscription = await self.subscriptions.get(space, id)
         return json_response(await federation.move(subscription, body.to), 202)
 
@@ -214,7 +186,7 @@ class BrokerRoutes:
         space = request.path_params["space"]
         federation = self._federation()
         key = self.subscriptions.check_space(space)
-        body = await self.bodies.read_json(request, _advertisement_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, AdvertisementBody, BODY_MAX_BYTES)
         filter = None
         if body.filter is not None:
             if self.subscriptions.encryption(key) is not None:
@@ -259,7 +231,7 @@ class BrokerRoutes:
     )
     async def balance(self, request: Request) -> Response:
         """Move the subscriptions that balance the load, or all of them."""
-        body = await self.bodies.read_json(request, _balance_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, BalanceBody, BODY_MAX_BYTES)
         return json_response(await self._federation().balance(is_drain=body.drain), 202)
 
     @operation({"200": answer("The state.", DepartureDocument), "404": _NO_BROKER})
@@ -284,7 +256,7 @@ class BrokerRoutes:
         repeated request changes nothing.
         """
         federation = self._federation()
-        body = await self.bodies.read_json(request, _leave_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, LeaveBody, BODY_MAX_BYTES)
         return json_response(await federation.leave(is_forced=body.force), 202)
 
     @operation(

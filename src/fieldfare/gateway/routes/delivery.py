@@ -42,28 +42,22 @@ PAGE_READ_BYTES = 64 << 20
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A place to move the cursor to.
+    """A place to move the cursor to."""
 
-    Attributes
-    ----------
-    to
-        `earliest` (the oldest event in the log), `latest` (its end), a position, a cursor, or a time of
-        publishing (RFC 3339, with a time zone).
-    """
-
-    to: str
+    to: Annotated[
+        str,
+        "`earliest` (the oldest event in the log), `latest` (its end), a position, a cursor, or a time"
+        " of publishing (RFC 3339, with a time zone).",
+    ]
 
 
 class RetryBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Dead letters to redeliver.
+    """Dead letters to redeliver."""
 
-    Attributes
-    ----------
-    positions
-        Positions of the dead letters, at most 1,000. None: the first 1,000 of the list.
-    """
-
-    positions: list[PositionText] | None = None
+    positions: Annotated[
+        list[PositionText] | None,
+        "Positions of the dead letters, at most 1,000. null: the first 1,000 of the list.",
+    ] = None
 
 
 class DeadLetterDocument(msgspec.Struct):
@@ -92,14 +86,8 @@ class RemovedDocument(msgspec.Struct):
     removed: Annotated[int, "Number of dead letters deleted."]
 
 
-_seek_body = msgspec.json.Decoder(SeekBody)
-_retry_body = msgspec.json.Decoder(RetryBody)
-
-
 _BACKLOG = described(Backlog)
-_BACKLOG["properties"]["cursor"] = Annotated[
-    CursorText, msgspec.Meta(description="Everything before this cursor is settled.")
-]
+_BACKLOG["properties"]["cursor"] = Annotated[CursorText, "Everything before this cursor is settled."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +142,7 @@ class DeliveryRoutes:
         acknowledged before.
         """
         await self.finder.check(request)
-        body = await self.bodies.read_json(request, _seek_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, SeekBody, BODY_MAX_BYTES)
         keys = await asyncio.to_thread(self.places.keys, body.to, "to")
         subscription, delivery = await self.finder.find(request)
         self.finder.deliveries.seek(delivery, keys)
@@ -234,7 +222,7 @@ class DeliveryRoutes:
     async def retry_dead_letters(self, request: Request) -> Response:
         """Redeliver dead letters, with attempts counted from 1."""
         await self.finder.check(request)
-        body = await self.bodies.read_json(request, _retry_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, RetryBody, BODY_MAX_BYTES)
         named = None
         if body.positions is not None:
             keys = await self.positions.keys(body.positions, "/positions", RETRIED_BATCH_SIZE)

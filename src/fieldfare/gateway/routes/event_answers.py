@@ -21,25 +21,25 @@ REFUSED_SHOWN = 1_000
 
 
 class AppendedDocument(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The record of a request's events.
-
-    Attributes
-    ----------
-    offset
-        Offset of the record in the partition: event i of the accepted ones is at the position
-        partition-offset-i. None if the request was an empty batch, which appends nothing.
-    stamp
-        Revision of the registry whose subscriptions the events are matched against; None for an empty batch.
-    duplicate
-        Whether this repeats an earlier request: nothing was appended, and the response names the record of
-        that request.
-    """
+    """The record of a request's events."""
 
     partition: Annotated[int, "Partition of the log."]
-    offset: int | None
+    offset: Annotated[
+        int | None,
+        "Offset of the record in the partition: event i of the accepted ones is at the position"
+        " partition-offset-i. null if the request was an empty batch, which appends nothing.",
+    ]
     count: Annotated[int, "Number of events of the record."]
-    stamp: int | None
-    duplicate: bool
+    stamp: Annotated[
+        int | None,
+        "Revision of the registry whose subscriptions the events are matched against; null for an empty"
+        " batch.",
+    ]
+    duplicate: Annotated[
+        bool,
+        "Whether this repeats an earlier request: nothing was appended, and the response names the"
+        " record of that request.",
+    ]
     follows: Annotated[int | None, "The request's Fieldfare-Follows; missing if it had none."] = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -61,45 +62,28 @@ class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExplainBody(CheckBody, forbid_unknown_fields=True):
-    """A filter to explain.
+    """A filter to explain."""
 
-    Attributes
-    ----------
-    space
-        Name of a space whose newest events are the sample; None: no sample, unless there are `events`.
-    sample_events
-        Maximum number of the space's events in the sample.
-    events
-        Events that are the sample, in place of a space's.
-    """
-
-    space: str | None = None
-    sample_events: int = EVENTS_MAX
-    events: list[dict[str, Any]] | None = None
+    space: Annotated[
+        str | None,
+        "Name of a space whose newest events are the sample; null: no sample, unless there are `events`.",
+    ] = None
+    sample_events: Annotated[int, "Maximum number of the space's events in the sample."] = EVENTS_MAX
+    events: Annotated[list[dict[str, Any]] | None, "Events that are the sample, in place of a space's."] = (
+        None
+    )
 
 
 class TestBody(CheckBody, forbid_unknown_fields=True, kw_only=True):
-    """A filter and events to test it against.
+    """A filter and events to test it against."""
 
-    Attributes
-    ----------
-    events
-        The events; attributes that CloudEvents require may be missing.
-    """
-
-    events: list[dict[str, Any]]
+    events: Annotated[list[dict[str, Any]], "The events; attributes that CloudEvents require may be missing."]
 
 
 class ConvertBody(CheckBody, forbid_unknown_fields=True):
-    """A filter to convert.
+    """A filter to convert."""
 
-    Attributes
-    ----------
-    to
-        The target dialect.
-    """
-
-    to: str = "sql"
+    to: Annotated[str, "The target dialect."] = "sql"
 
 
 class AttributesDocument(msgspec.Struct):
@@ -123,12 +107,6 @@ def _takes(kind: type, example: Json, **members: Json) -> Json:
     return json_body(request, {"filter": "data.symbol = 'YHOO' AND data.price < 18.5", **example})
 
 
-_check_body = msgspec.json.Decoder(CheckBody)
-_explain_body = msgspec.json.Decoder(ExplainBody)
-_test_body = msgspec.json.Decoder(TestBody)
-_convert_body = msgspec.json.Decoder(ConvertBody)
-
-
 class Stopped(Exception):
     """The client has disconnected, or the gateway stops: no response is needed."""
 
@@ -146,40 +124,16 @@ class WantedEvents(list[dict[str, Any]]):
             yield event
 
 
+@dataclass(frozen=True, slots=True)
 class FilterRoutes:
-    """Routes that help with filters; the work runs on threads, and stops when its client disconnects.
+    """Routes that help with filters; the work runs on threads, and stops when its client disconnects."""
 
-    Parameters
-    ----------
-    subscriptions
-        Knows which spaces exist.
-    log
-        The log that samples of a space's events are read from.
-    warnings
-        Knows the attributes of a space's newest events.
-    bodies
-        Reads request bodies.
-    threads
-        Run the work; their creator closes them.
-    filter_max_bytes
-        Maximum bytes of a filter; a longer one is refused.
-    """
-
-    def __init__(
-        self,
-        subscriptions: Subscriptions,
-        log: EventReader,
-        warnings: FilterWarnings,
-        bodies: Bodies,
-        threads: FairExecutor,
-        filter_max_bytes: int,
-    ) -> None:
-        self._subscriptions = subscriptions
-        self._log = log
-        self._warnings = warnings
-        self._bodies = bodies
-        self._filter_max_bytes = filter_max_bytes
-        self._threads = threads
+    subscriptions: Subscriptions
+    log: EventReader
+    warnings: FilterWarnings
+    bodies: Bodies
+    threads: FairExecutor
+    filter_max_bytes: int
 
     @operation(
         answer(
@@ -195,10 +149,10 @@ class FilterRoutes:
         The names that filters of the space can use, from at most 100 events, read at most every ten seconds.
         Attributes in arrays are not listed, nor are those of an encrypted space.
         """
-        key = self._subscriptions.check_space(request.path_params["space"])
-        if self._subscriptions.encryption(key) is not None:
+        key = self.subscriptions.check_space(request.path_params["space"])
+        if self.subscriptions.encryption(key) is not None:
             return json_response(AttributesDocument([], 0))
-        found, events = await self._threads.run(_owner(request), self._warnings.attributes, key)
+        found, events = await self.threads.run(_owner(request), self.warnings.attributes, key)
         return json_response(AttributesDocument(found, events))
 
     @operation(
@@ -208,7 +162,7 @@ class FilterRoutes:
     )
     async def check_filter(self, request: Request) -> Response:
         """Check a filter for errors."""
-        return await self._answer(request, _check_body, lambda body, check: self._check(body))
+        return await self._answer(request, CheckBody, lambda body, check: self._check(body))
 
     @operation(
         answer("The explanation; with events or a space, also how many events match.", ExplanationDocument),
@@ -227,7 +181,7 @@ class FilterRoutes:
         def explained(body: ExplainBody, check: Callable[[], None]) -> ExplanationDocument:
             return self._explain(body, caller, check)
 
-        return await self._answer(request, _explain_body, explained)
+        return await self._answer(request, ExplainBody, explained)
 
     @operation(
         answer(
@@ -244,7 +198,7 @@ class FilterRoutes:
     )
     async def test_filter(self, request: Request) -> Response:
         """Test a filter against events."""
-        return await self._answer(request, _test_body, self._test)
+        return await self._answer(request, TestBody, self._test)
 
     @operation(
         answer("The converted filter, which matches exactly the same events.", ConvertedDocument),
@@ -253,38 +207,38 @@ class FilterRoutes:
     )
     async def convert_filter(self, request: Request) -> Response:
         """Convert a filter from another dialect to sql."""
-        return await self._answer(request, _convert_body, lambda body, check: self._convert(body))
+        return await self._answer(request, ConvertBody, lambda body, check: self._convert(body))
 
     async def _answer(
         self,
         request: Request,
-        decoder: msgspec.json.Decoder[Body],
+        kind: type[Body],
         work: Callable[[Body, Callable[[], None]], msgspec.Struct],
     ) -> Response:
         """Respond with the document made from a body. All runs on a thread, even freeing large objects."""
-        text = await self._bodies.read_json_text(request)
+        text = await self.bodies.read_json_text(request)
         gone = threading.Event()
 
         def check_wanted() -> None:
-            if gone.is_set() or self._threads.closed:
+            if gone.is_set() or self.threads.closed:
                 raise Stopped
 
         def answer() -> Response | None:
             try:
                 check_wanted()
-                return json_response(work(parse_json(text, decoder), check_wanted))
+                return json_response(work(parse_json(text, kind), check_wanted))
             except HttpProblem as problem:
                 return problem.response()
             except Stopped:
                 return None
 
-        answered = await unless_gone(request, self._threads.run(_owner(request), answer), gone.set)
+        answered = await unless_gone(request, self.threads.run(_owner(request), answer), gone.set)
         if answered is None:
             raise ThreadsClosed
         return answered
 
     def _check(self, body: CheckBody) -> CheckDocument:
-        refused = refuse_text(body.filter, body.dialect, self._filter_max_bytes)
+        refused = refuse_text(body.filter, body.dialect, self.filter_max_bytes)
         if refused is not None:
             raise _refusal(refused)
         return check_document(check(body.filter, body.dialect))
@@ -294,7 +248,7 @@ class FilterRoutes:
         space = None
         if body.space is not None:
             caller.check(Right.SUBSCRIBE, body.space)
-            space = self._subscriptions.check_space(body.space)
+            space = self.subscriptions.check_space(body.space)
             if body.events is not None:
                 detail = "Send either events or a space, not both."
                 raise HttpProblem(400, "bad-request", detail, pointer="/events")
@@ -304,7 +258,7 @@ class FilterRoutes:
         filter = self._compiled(body)
         events = body.events
         if space is not None:
-            events = newest_events(self._log, space, SampleSize(body.sample_events))
+            events = newest_events(self.log, space, SampleSize(body.sample_events))
             events = events[: len(_counted(filter, WantedEvents(events, check)))]
         elif events is not None:
             _check_steps(filter, WantedEvents(events, check))
@@ -337,7 +291,7 @@ class FilterRoutes:
             raise HttpProblem(400, "bad-filter", first.message, hint=hint, pointer="/filter") from None
 
     def _compiled(self, body: CheckBody) -> Filter:
-        found = compile_checked(body.filter, body.dialect, self._filter_max_bytes)
+        found = compile_checked(body.filter, body.dialect, self.filter_max_bytes)
         if isinstance(found, RefusedFilter):
             raise _refusal(found)
         return found

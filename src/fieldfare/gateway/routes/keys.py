@@ -23,17 +23,13 @@ NOTE_MAX_CHARS = 200
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A new key.
-
-    Attributes
-    ----------
-    note
-        What the key is for, as a note to people.
-    """
+    """A new key."""
 
     rights: Rights
     space: SpaceOfKey = None
-    note: Annotated[str, msgspec.Meta(max_length=NOTE_MAX_CHARS)] = ""
+    note: Annotated[
+        str, msgspec.Meta(max_length=NOTE_MAX_CHARS), "What the key is for, as a note to people."
+    ] = ""
 
 
 class MadeKeyDocument(KeyDocument):
@@ -44,9 +40,6 @@ class MadeKeyDocument(KeyDocument):
 
 class KeysDocument(msgspec.Struct):
     keys: Annotated[list[KeyDocument], "The keys."]
-
-
-_key_body = msgspec.json.Decoder(KeyBody)
 
 
 _NO_KEYS = "The service requires no API keys, so there are none to manage."
@@ -87,7 +80,7 @@ class KeyRoutes:
         The secret key is shown only in the response.
         """
         by = self._caller(request)
-        body = await self.bodies.read_json(request, _key_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, KeyBody, BODY_MAX_BYTES)
         rights = _known_rights(body.rights)
         _check_rights(by, body, rights)
         key, text = await self.keyring.create(by, body.space, rights, body.note, self.check_space)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -17,7 +17,7 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.records import PulledDocument
 from fieldfare.gateway.delivery.service import DeliveryService
-from fieldfare.gateway.member_types import PositionText
+from fieldfare.gateway.member_types import DeadlineSeconds, PositionText
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.openapi.schemas import EVENT
 from fieldfare.gateway.openapi.words import (
@@ -58,43 +58,35 @@ from fieldfare.model import DEADLINE_MAX_S
 
 ACK_MODES = ("explicit", "auto")
 
+Body = TypeVar("Body")
+
 
 class PullBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for messages.
+    """A request for messages."""
 
-    Attributes
-    ----------
-    max
-        Maximum number of messages; a number above the service's maximum, 20,000, counts as that.
-    wait_s
-        Seconds to wait for a first message, if there is none; a time above the service's maximum, 60 s,
-        counts as that.
-    ack_deadline_s
-        Seconds until a message without an ack is redelivered. None: the subscription's `ack_deadline_s`, or
-        else the service's, 30 s.
-    """
-
-    max: Annotated[int, msgspec.Meta(ge=1)] = 100
-    wait_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
-
-
-_pull_body = msgspec.json.Decoder(PullBody)
-_ack_body = msgspec.json.Decoder(AckBody)
-_nack_body = msgspec.json.Decoder(NackBody)
-_extend_body = msgspec.json.Decoder(ExtendBody)
-_terminate_body = msgspec.json.Decoder(TerminateBody)
+    max: Annotated[
+        int,
+        msgspec.Meta(ge=1),
+        "Maximum number of messages; a number above the service's maximum, 20,000, counts as that.",
+    ] = 100
+    wait_s: Annotated[
+        float,
+        msgspec.Meta(ge=0),
+        "Seconds to wait for a first message, if there is none; a time above the service's maximum, 60"
+        " s, counts as that.",
+    ] = 0.0
+    ack_deadline_s: Annotated[
+        DeadlineSeconds | None,
+        "Seconds until a message without an ack is redelivered. null: the subscription's"
+        " `ack_deadline_s`, or else the service's, 30 s.",
+    ] = None
 
 
-_UP_TO = (
-    "Acknowledge all messages of the partition up to and including this position: partition-offset-index."
-)
-_ACKED = {
-    "oneOf": [
-        taken({"positions": SomePositions}),
-        taken({"up_to": Annotated[PositionText, msgspec.Meta(description=_UP_TO)]}),
-    ]
-}
+_UpTo = Annotated[
+    PositionText,
+    "Acknowledge all messages of the partition up to and including this position: partition-offset-index.",
+]
+_ACKED = {"oneOf": [taken({"positions": SomePositions}), taken({"up_to": _UpTo})]}
 _OF_STREAM = [
     parameter(
         "window",
@@ -170,22 +162,22 @@ class MessageRoutes:
     )
     async def ack(self, request: Request) -> Response:
         """Acknowledge messages: single ones, or all up to a position."""
-        return json_response(await self.settling.ack(request, await self._read(request, _ack_body)))
+        return json_response(await self.settling.ack(request, await self._read(request, AckBody)))
 
     @_changes(NackBody, NackedDocument)
     async def nack(self, request: Request) -> Response:
         """Request redelivery of messages."""
-        return json_response(await self.settling.nack(request, await self._read(request, _nack_body)))
+        return json_response(await self.settling.nack(request, await self._read(request, NackBody)))
 
     @_changes(ExtendBody, ExtendedDocument)
     async def extend(self, request: Request) -> Response:
         """Extend the ack deadline of messages."""
-        return json_response(await self.settling.extend(request, await self._read(request, _extend_body)))
+        return json_response(await self.settling.extend(request, await self._read(request, ExtendBody)))
 
     @_changes(TerminateBody, TerminatedDocument, "400 404 409")
     async def terminate(self, request: Request) -> Response:
         """Turn messages into dead letters, which are not redelivered."""
-        body = await self._read(request, _terminate_body)
+        body = await self._read(request, TerminateBody)
         return json_response(await self.settling.terminate(request, body))
 
     @operation(
@@ -204,7 +196,7 @@ class MessageRoutes:
     async def pull(self, request: Request) -> Response:
         """Receive messages."""
         await self._check_connection(request)
-        body = await self._read(request, _pull_body)
+        body = await self._read(request, PullBody)
         subscription, delivery = await self.finder.find(request)
         limit = min(body.max, self.settings.window_max)
         lease_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.settings.ack_deadline_s
@@ -314,7 +306,7 @@ class MessageRoutes:
             _, delivery = await self.settling.settle_up_to(request, up_to)
             self.deliveries.wake(delivery)
 
-    async def _read(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
+    async def _read(self, request: Request, kind: type[Body]) -> Body:
         """Read a body; raise Problem 404 before that if the subscription is unknown."""
         await self.finder.check(request)
-        return await self.bodies.read_json(request, decoder, BODY_MAX_BYTES)
+        return await self.bodies.read_json(request, kind, BODY_MAX_BYTES)

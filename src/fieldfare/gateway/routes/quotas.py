@@ -72,9 +72,6 @@ class QuotasDocument(msgspec.Struct):
     set: Annotated[OwnLimitsDocument, "The quotas that were set for this space; others are the defaults."]
 
 
-_quotas_body = msgspec.json.Decoder(QuotasBody)
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaRoutes:
     """Routes for a space's quotas."""
@@ -100,7 +97,7 @@ class QuotaRoutes:
         """
         space = request.path_params["space"]
         self.subscriptions.check_space(space)
-        body = await self.bodies.read_json(request, _quotas_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, QuotasBody, BODY_MAX_BYTES)
         given = msgspec.structs.asdict(body)
         await self.subscriptions.set_quotas(
             space, {name: value for name, value in given.items() if value is not None}

@@ -30,19 +30,17 @@ class LivenessDocument(Struct):
 
 
 class ReadinessDocument(Struct, omit_defaults=True):
-    """Whether events are accepted and matched.
-
-    Attributes
-    ----------
-    checks
-        State of each component: `ready`, or why it is not; only for callers with the right `watch`.
-    notices
-        What an operator should look at, as sentences; only for callers with the right `watch`.
-    """
+    """Whether events are accepted and matched."""
 
     status: Annotated[str, "`ready` or `not ready`."]
-    checks: dict[str, str] | None = None
-    notices: list[str] | None = None
+    checks: Annotated[
+        dict[str, str] | None,
+        "State of each component: `ready`, or why it is not; only for callers with the right `watch`.",
+    ] = None
+    notices: Annotated[
+        list[str] | None,
+        "What an operator should look at, as sentences; only for callers with the right `watch`.",
+    ] = None
 
 
 class CallerDocument(Struct):

@@ -75,19 +75,14 @@ class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A new space.
+    """A new space."""
 
-    Attributes
-    ----------
-    name
-        Name of the space: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter,
-        digit or _.
-    encryption
-        Encryption of the space; None: it is not encrypted.
-    """
-
-    name: str
-    encryption: EncryptionBody | None = None
+    name: Annotated[
+        str,
+        "Name of the space: 1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a"
+        " letter, digit or _.",
+    ]
+    encryption: Annotated[EncryptionBody | None, "Encryption of the space; null: it is not encrypted."] = None
 
 
 class SpacesDocument(msgspec.Struct):
@@ -112,13 +107,7 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BulkAnswerDocument(msgspec.Struct, omit_defaults=True):
-    """The result of a request with several subscriptions.
-
-    Attributes
-    ----------
-    warnings
-        What is probably not intended in the first filters of the request; missing if nothing.
-    """
+    """The result of a request with several subscriptions."""
 
     created: Annotated[int, "Number of subscriptions that were created."]
     replaced: Annotated[int, "Number of subscriptions that were replaced."]
@@ -128,13 +117,10 @@ class BulkAnswerDocument(msgspec.Struct, omit_defaults=True):
         msgspec.Meta(extra_json_schema={"items": {"$ref": "#/components/schemas/Refused"}}),
         "The subscriptions that were refused.",
     ]
-    warnings: list[NamedWarningDocument] | None = None
-
-
-_space_body = msgspec.json.Decoder(SpaceBody)
-_subscription_body = msgspec.json.Decoder(SubscriptionBody)
-_changes_body = msgspec.json.Decoder(ChangesBody)
-_subscriptions_body = msgspec.json.Decoder(SubscriptionsBody)
+    warnings: Annotated[
+        list[NamedWarningDocument] | None,
+        "What is probably not intended in the first filters of the request; missing if nothing.",
+    ] = None
 
 
 _EXAMPLE: Json = {
@@ -227,7 +213,7 @@ class SubscriptionRoutes:
     )
     async def create_space(self, request: Request) -> Response:
         """Create a space."""
-        body = await self.bodies.read_json(request, _space_body)
+        body = await self.bodies.read_json(request, SpaceBody)
         said = body.encryption
         encryption = None if said is None else SpaceEncryption(said.library, said.dimensions)
         await self.subscriptions.create_space(body.name, encryption)
@@ -272,7 +258,7 @@ class SubscriptionRoutes:
         text = await self.bodies.read_json_text(request)
 
         def read() -> PutRequest:
-            body = parse_json(text, _subscription_body)
+            body = parse_json(text, SubscriptionBody)
             if body.id not in (None, id):
                 detail = f"The body's id is {body.id!r}, the path's {id!r}."
                 raise HttpProblem(400, "bad-request", detail, pointer="/id")
@@ -301,7 +287,7 @@ class SubscriptionRoutes:
         space, id = request.path_params["space"], request.path_params["id"]
         await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
-        body = await self.bodies.read_json(request, _changes_body)
+        body = await self.bodies.read_json(request, ChangesBody)
         if body == ChangesBody():
             detail = "The body changes nothing: it needs delivery, owner or labels."
             raise HttpProblem(400, "bad-request", detail)
@@ -378,7 +364,7 @@ class SubscriptionRoutes:
         )
 
     def _read(self, text: bytes) -> PutRequest:
-        body = parse_json(text, _subscriptions_body)
+        body = parse_json(text, SubscriptionsBody)
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")

@@ -19,23 +19,18 @@ from fieldfare.gateway.subscriptions import Subscriptions
 
 
 class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A new ticket.
+    """A new ticket."""
 
-    Attributes
-    ----------
-    valid_s
-        Seconds for which streams may be opened with it; an open one goes on.
-    """
-
-    valid_s: Annotated[float, msgspec.Meta(gt=0, le=VALID_MAX_S)] = 60.0
+    valid_s: Annotated[
+        float,
+        msgspec.Meta(gt=0, le=VALID_MAX_S),
+        "Seconds for which streams may be opened with it; an open one goes on.",
+    ] = 60.0
 
 
 class TicketDocument(msgspec.Struct):
     ticket: Annotated[str, "The ticket, which is shown only here."]
     valid_s: Annotated[float, "Seconds for which streams may be opened with it."]
-
-
-_ticket_body = msgspec.json.Decoder(TicketBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class TicketRoutes:
         """
         space, id = request.path_params["space"], request.path_params["id"]
         subscription = await self.subscriptions.get(space, id)
-        body = await self.bodies.read_json(request, _ticket_body, BODY_MAX_BYTES)
+        body = await self.bodies.read_json(request, TicketBody, BODY_MAX_BYTES)
         path = f"/v1/spaces/{space}/subscriptions/{id}"
         paths = frozenset((f"{path}/stream", path + SOCKET))
         ticket = self.tickets.issue(caller_of(request), subscription, paths, body.valid_s)

@@ -25,10 +25,10 @@ from typing import Any
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, DueRecord, StoredDelayed, Waiting
-from fieldfare.storage.errors import DelayedError, DiskFullError, FormatError
+from fieldfare.storage.errors import DelayedError, FormatError
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
-from fieldfare.storage.sqlite.rebuild import note_structure
+from fieldfare.storage.sqlite.connections import SqliteConnections
+from fieldfare.storage.sqlite.rebuild import explained
 
 FORMAT = 3
 APPLICATION_ID = 0x6666444C
@@ -168,7 +168,7 @@ class SqliteDelayed:
         return in_turns[:TAKEN_MAX_RECORDS]
 
     def has_kept(self, space: str, producer: str, sequence: int) -> bool:
-        with self._explained():
+        with explained(self.path, DelayedError):
             row = self._connections.reader().execute(_SEEN, (space, producer, sequence)).fetchone()
         return row is not None
 
@@ -177,7 +177,7 @@ class SqliteDelayed:
             connection.executemany("DELETE FROM delayed WHERE id = ?", [(id,) for id in ids])
 
     def next_due_ms(self) -> int | None:
-        with self._explained():
+        with explained(self.path, DelayedError):
             row = (
                 self._connections.reader()
                 .execute(
@@ -189,7 +189,7 @@ class SqliteDelayed:
         return None if row[0] is None else int(row[0])
 
     def waiting(self, space: str, after: tuple[int, int], limit: int) -> list[Waiting]:
-        with self._explained():
+        with explained(self.path, DelayedError):
             rows = self._connections.reader().execute(
                 "SELECT id, due_ms, count, bytes FROM delayed WHERE space = ? AND (due_ms, id) > (?, ?)"
                 " ORDER BY due_ms, id LIMIT ?",
@@ -217,7 +217,7 @@ class SqliteDelayed:
         return [Waiting(*row) for row in rows]
 
     def ids(self, space: str) -> tuple[int, int] | None:
-        with self._explained():
+        with explained(self.path, DelayedError):
             low, high = (
                 self._connections.reader()
                 .execute("SELECT min(id), max(id) FROM delayed WHERE space = ?", (space,))
@@ -226,7 +226,7 @@ class SqliteDelayed:
         return None if low is None else (low, high)
 
     def held(self) -> dict[str, tuple[int, int]]:
-        with self._explained():
+        with explained(self.path, DelayedError):
             rows = self._connections.reader().execute(
                 "SELECT space, count(*), sum(bytes) FROM delayed GROUP BY space"
             )
@@ -241,19 +241,8 @@ class SqliteDelayed:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), self._connections.writing() as connection:
+        with explained(self.path, DelayedError), self._connections.writing() as connection:
             yield connection
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if is_disk_full(error, self.path):
-                raise DiskFullError(disk_full(self.path)) from error
-            if is_damage(error, self.path):
-                note_structure(self.path, error)
-            raise DelayedError(f"{self.path}: {error}") from error
 
 
 def changed_rows(connection: sqlite3.Connection, where: str = "true") -> Iterator[tuple[int, str]]:

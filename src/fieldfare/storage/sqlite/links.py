@@ -27,7 +27,7 @@ import msgspec
 
 from fieldfare.storage.checksums import checksum
 from fieldfare.storage.corruption import note_corruption
-from fieldfare.storage.errors import DiskFullError, FormatError, StorageError
+from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.links import (
     KEPT_MAX_BYTES,
     Advertisement,
@@ -39,8 +39,8 @@ from fieldfare.storage.links import (
     Part,
 )
 from fieldfare.storage.sqlite import advertisements, kept
-from fieldfare.storage.sqlite.connections import SqliteConnections, disk_full, is_damage, is_disk_full
-from fieldfare.storage.sqlite.rebuild import note_structure
+from fieldfare.storage.sqlite.connections import SqliteConnections
+from fieldfare.storage.sqlite.rebuild import explained
 
 FORMAT = 1
 APPLICATION_ID = 0x66664C4B
@@ -407,21 +407,10 @@ class SqliteLinks:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._explained():
+        with explained(self.path, StorageError):
             yield self._connections.reader()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), self._connections.writing() as connection:
+        with explained(self.path, StorageError), self._connections.writing() as connection:
             yield connection
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if is_disk_full(error, self.path):
-                raise DiskFullError(disk_full(self.path)) from error
-            if is_damage(error, self.path):
-                note_structure(self.path, error)
-            raise StorageError(f"{self.path}: {error}") from error

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.storage.corruption import FOLDER, forget_note, has_note, note_corruption
 from fieldfare.storage.errors import DiskFullError, StorageError
-from fieldfare.storage.sqlite.connections import disk_full, is_disk_full
+from fieldfare.storage.sqlite.connections import disk_full, is_damage, is_disk_full
 from fieldfare.storage.sqlite.first_page import SUFFIX, mend_first_page, save_first_page
 from fieldfare.storage.sqlite.pages import PageFile, Row, Tree
 from fieldfare.storage.sqlite.pairing import find_foreign_wal
@@ -49,6 +49,19 @@ def note_structure(path: Path, error: object) -> None:
         f"a required page has changed on the disk ({error}); restart the service: it copies the readable data"
         " into a new file",
     )
+
+
+@contextmanager
+def explained(path: Path, kind: type[StorageError]) -> Iterator[None]:
+    """Raise errors of the storage in place of SQLite's: DiskFullError, or one of a kind; note damage."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if is_disk_full(error, path):
+            raise DiskFullError(disk_full(path)) from error
+        if is_damage(error, path):
+            note_structure(path, error)
+        raise kind(f"{path}: {error}") from error
 
 
 def mend_databases(paths: Iterable[Path], say: Callable[[str], None]) -> None:

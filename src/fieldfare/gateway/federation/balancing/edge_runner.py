@@ -317,7 +317,7 @@ class EdgeRunner:
         """Note a step of a move, of a session or another one."""
         move = after or before
         assert move is not None
-        key, state = (move.space, move.id), "" if after is None else after.state
+        key, state = move.key, "" if after is None else after.state
         is_new = before is None or (before.session, before.state) != (move.session, state)
         if is_new and state in ("arriving", "ending"):
             self._metrics.count_moved("in" if state == "arriving" else "out")

@@ -157,13 +157,12 @@ class Arriving:
         """Note the switch places, and count the records that come before them from here on."""
         if move is None or move.state not in ("arriving", "accepted"):
             return
-        key = move.space, move.id
         counting = replace(move, state="counting", bounds=dict(answer.bounds))
-        await self._book.run(key, partial(self._begin_counting, counting))
+        await self._book.run(move.key, partial(self._begin_counting, counting))
 
     def _begin_counting(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
         """Store the filter once more: its revision counts for later records than the switch places."""
-        key = move.space, move.id
+        key = move.key
         standing = self._parts.registry.get(*key)
         if standing is None:
             raise RuntimeError(f"the subscription {move.id!r} is arriving, and is not in the registry")
@@ -184,8 +183,8 @@ class Arriving:
             await asyncio.to_thread(self._book.send, source, session, Taken())
         elif not move.delivery and move.state in ("arriving", "accepted", "counting", "ready"):
             labels = tuple(answer.labels.items())
-            handed = replace(move, delivery=encoded(answer.delivery), owner=answer.owner, labels=labels)
-            await self._store(handed)
+            delivery = encoded(answer.delivery)
+            await self._book.keep(replace(move, delivery=delivery, owner=answer.owner, labels=labels))
 
     async def peer_removed(self, move: Move) -> None:
         """Deliver a subscription here whose other broker is gone for good.
@@ -193,19 +192,17 @@ class Arriving:
         The messages that it may have delivered before it named the switch places are delivered again.
         """
         await self.ended(move, Ended({}))
-        key = move.space, move.id
-        standing = await asyncio.to_thread(self._parts.registry.get, *key)
-        now = self._book.moves[key]
+        standing = await asyncio.to_thread(self._parts.registry.get, *move.key)
+        now = self._book.moves[move.key]
         if standing is not None and not now.delivery:
-            await self._store(with_settings(now, standing))
+            await self._book.keep(with_settings(now, standing))
 
     async def cancelled(self, move: Move | None, source: str, session: str) -> None:
         """Remove a subscription that does not come after all."""
         if move is not None and move.state not in ("arriving", "accepted"):
             return
         if move is not None:
-            key = move.space, move.id
-            await self._book.run(key, partial(self._remove_in, key, move.earlier))
+            await self._book.run(move.key, partial(self._remove_in, move.key, move.earlier))
             self._parts.subscriptions.count -= 1
         await asyncio.to_thread(self._book.send, source, session, Refused("it was cancelled"))
 
@@ -233,7 +230,7 @@ class Arriving:
     async def _accept_if_counted(self, move: Move) -> bool:
         if not self._book.know(move.revision):
             return False
-        await self._store(replace(move, state="accepted"))
+        await self._book.keep(replace(move, state="accepted"))
         await asyncio.to_thread(self._accept, move)
         return True
 
@@ -249,7 +246,7 @@ class Arriving:
         ends = known.ends = known.ends or self._parts.writer.log_ends
         if not await asyncio.to_thread(self._book.is_matched, ends):
             return False
-        parts, key = self._parts, (move.space, move.id)
+        parts, key = self._parts, move.key
         cursor = await asyncio.to_thread(
             arrival_cursor, parts.log, parts.match_log, move, self._book.name, ends
         )
@@ -263,7 +260,7 @@ class Arriving:
         """Let clients read the subscription, with the settings that it had last."""
         if not move.delivery:
             return False
-        key = move.space, move.id
+        key = move.key
         here = replace(move, state="here", begins=(), bounds={}, delivery=b"", is_told=True, earlier=None)
         here = replace(here, owner="", labels=())
 
@@ -279,16 +276,9 @@ class Arriving:
             return self._parts.store.step(key, lambda _: here, [change], ends, now_ms)
 
         await self._book.run(key, work)
-        subscription = await asyncio.to_thread(self._parts.registry.get, *key)
-        if subscription is not None:
-            await self._parts.subscriptions.absorb([subscription])
-            self._parts.deliveries.configure(subscription)
+        await self._book.reload(key)
         await asyncio.to_thread(self._book.send, move.peer, move.session, Taken())
         return True
-
-    async def _store(self, move: Move) -> None:
-        key, store = (move.space, move.id), self._parts.store
-        await self._book.run(key, lambda ends, now: store.step(key, lambda _: move, (), ends, now))
 
 
 def _tags(owner: str, labels: dict[str, str]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -87,8 +89,8 @@ class Book:
         self.on_step: Callable[[Move | None, Move | None], None] = lambda before, after: None
         """Called after each step with the move before and after it; None: there is none."""
         for move in parts.store.moves():
-            self.moves[move.space, move.id] = move
-            self._set_barrier((move.space, move.id), barrier_of(move))
+            self.moves[move.key] = move
+            self._set_barrier(move.key, barrier_of(move))
 
     def of_session(self, session: str) -> Move | None:
         """Return the move of a session; None if there is none."""
@@ -143,6 +145,21 @@ class Book:
         self._set_barrier(key, None if move is None else barrier_of(move))
         self.parts.subscriptions.invalidate(*key)
         return move
+
+    def store(self, key: Key, move: Move | None, ends: Offsets, now_ms: int) -> Move | None:
+        """Store a move, or forget it, without a change of the subscription; runs on the thread of changes."""
+        return self.parts.store.step(key, lambda _: move, (), ends, now_ms)
+
+    async def keep(self, move: Move) -> None:
+        """Store a move without a change of the subscription."""
+        await self.run(move.key, partial(self.store, move.key, move))
+
+    async def reload(self, key: Key) -> None:
+        """Let the subscription be delivered as it is stored now."""
+        subscription = await asyncio.to_thread(self.parts.registry.get, *key)
+        if subscription is not None:
+            await self.parts.subscriptions.absorb([subscription])
+            self.parts.deliveries.configure(subscription)
 
     def run_now(self, key: Key, work: Callable[[Offsets, int], Move | None]) -> None:
         """Run a step before the service has started."""

@@ -87,7 +87,8 @@ class Leaving:
         """Send again what may not have been sent before a restart."""
         for move in self._book.in_state("offered"):
             # Whether it was offered is not known; it must not be accepted after it is cancelled.
-            self._book.run_now((move.space, move.id), partial(self._store, replace(move, state="cancelled")))
+            cancelled = replace(move, state="cancelled")
+            self._book.run_now(move.key, partial(self._book.store, move.key, cancelled))
         self.repeat()
         for move in self._book.in_state("moved"):
             self._drop_rest(move)
@@ -104,7 +105,7 @@ class Leaving:
 
     def _drop_rest(self, move: Move) -> None:
         """Remove a subscription that was kept for its dead letters, once it has none."""
-        registry, key = self._parts.registry, (move.space, move.id)
+        registry, key = self._parts.registry, move.key
         standing = registry.get(*key)
         if standing is not None and not registry.count_letters([standing.number]).get(standing.number):
             self._book.run_now(key, partial(self._leave_in, move, False))
@@ -134,7 +135,7 @@ class Leaving:
         self._book.moves[key] = move
         self.reasons.pop(key, None)
         try:
-            await self._book.run(key, partial(self._store, move))
+            await self._book.keep(move)
         except BaseException:
             self._book.moves.pop(key, None)
             if before is not None:
@@ -153,9 +154,6 @@ class Leaving:
         await asyncio.to_thread(self._book.send, to, move.session, offer)
         return move
 
-    def _store(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
-        return self._parts.store.step((move.space, move.id), lambda _: move, (), ends, now_ms)
-
     async def accepted(self, move: Move | None, source: str, session: str, answer: Accepted) -> None:
         """End the subscription here, if it counts at the other broker for all brokers that know it."""
         if move is None or move.state == "cancelled":
@@ -173,27 +171,22 @@ class Leaving:
             await self._end(replace(move, url=url))
 
     async def _end(self, move: Move) -> None:
-        key = move.space, move.id
         ending = replace(move, state="ending")
         try:
-            ended = await self._book.run(key, partial(self._end_in, ending), barrier_of(ending))
+            await self._book.run(move.key, partial(self._end_in, ending), barrier_of(ending))
         except Changed:
             await self.cancel(move, "it was changed meanwhile")
             return
         self._set_bounds()
-        assert ended is not None
-        subscription = await asyncio.to_thread(self._parts.registry.get, *key)
-        assert subscription is not None
-        await self._parts.subscriptions.absorb([subscription])
-        self._parts.deliveries.configure(subscription)
+        await self._book.reload(move.key)
 
     def _end_in(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
         """Replace the filter by one that matches nothing; runs on the thread of changes."""
-        standing = self._parts.registry.get(move.space, move.id)
+        standing = self._parts.registry.get(*move.key)
         if standing is None or standing.revision != move.revision:
             raise Changed
         filter = compile_filter(NOTHING)
-        put = Put(move.space, move.id, NOTHING, "sql", filter.compiled, cost=filter.cost)
+        put = Put(*move.key, NOTHING, "sql", filter.compiled, cost=filter.cost)
 
         def complete(results: Results) -> Move:
             (after,) = results
@@ -203,17 +196,15 @@ class Leaving:
             text, dialect = standing.filter, standing.dialect
             return replace(with_settings(move, after), revision=after.revision, filter=text, dialect=dialect)
 
-        return self._parts.store.step((move.space, move.id), complete, [put], ends, now_ms)
+        return self._parts.store.step(move.key, complete, [put], ends, now_ms)
 
     def _set_bounds(self) -> None:
         self._inbox.bounds = sorted({each.revision for each in self._book.in_state("ending")})
 
     async def cancel(self, move: Move, reason: str) -> None:
         """Have the other broker forget an offer; the subscription stays here."""
-        key = move.space, move.id
-        self._note(key, reason)
-        cancelled = replace(move, state="cancelled")
-        await self._book.run(key, partial(self._store, cancelled))
+        self._note(move.key, reason)
+        await self._book.keep(replace(move, state="cancelled"))
         await asyncio.to_thread(self._book.send, move.peer, move.session, Cancelled())
 
     def _note(self, key: Key, reason: str) -> None:
@@ -226,7 +217,7 @@ class Leaving:
         """The subscription does not move, and the other broker has forgotten it."""
         if move is None or move.state not in ("offered", "cancelled"):
             return
-        key = move.space, move.id
+        key = move.key
         if move.state == "offered":
             self._note(key, answer.reason)
 
@@ -234,27 +225,23 @@ class Leaving:
             standing = self._parts.registry.get(*key)
             is_here = move.digest and standing is not None and standing.number == move.number
             before = replace(move, state="here") if is_here else None
-            return self._parts.store.step(key, lambda _: before, (), ends, now_ms)
+            return self._book.store(key, before, ends, now_ms)
 
         await self._book.run(key, work)
 
     async def peer_removed(self, move: Move) -> None:
         """Keep a subscription here whose other broker is gone for good, with the filter that it had."""
-        key = move.space, move.id
-        self._note(key, f"the broker {move.peer} was removed")
-        await self._book.run(key, partial(self._keep_in, move))
+        self._note(move.key, f"the broker {move.peer} was removed")
+        await self._book.run(move.key, partial(self._keep_in, move))
         self._set_bounds()
-        kept = await asyncio.to_thread(self._parts.registry.get, *key)
-        if kept is not None:
-            await self._parts.subscriptions.absorb([kept])
-            self._parts.deliveries.configure(kept)
+        await self._book.reload(move.key)
 
     def _keep_in(self, move: Move, ends: Offsets, now_ms: int) -> Move | None:
-        standing = self._parts.registry.get(move.space, move.id)
+        standing = self._parts.registry.get(*move.key)
         changes = []
         if standing is not None and move.filter:
             filter = compile_filter(move.filter, move.dialect)
-            changes = [Put(move.space, move.id, move.filter, move.dialect, filter.compiled, cost=filter.cost)]
+            changes = [Put(*move.key, move.filter, move.dialect, filter.compiled, cost=filter.cost)]
         is_here = move.digest and standing is not None and standing.number == move.number
         here = replace(move, state="here", filter="", delivery=b"") if is_here else None
 
@@ -264,14 +251,13 @@ class Leaving:
                 self._book.count(move.space, standing, after)
             return here
 
-        return self._parts.store.step((move.space, move.id), complete, changes, ends, now_ms)
+        return self._parts.store.step(move.key, complete, changes, ends, now_ms)
 
     async def taken(self, move: Move | None) -> None:
         """The other broker delivers the subscription now."""
         if move is not None and move.state == "moved" and not move.is_told:
             told = replace(move, is_told=True) if self._parts.subscriptions.is_there(move.space) else None
-            key, store = (move.space, move.id), self._parts.store
-            await self._book.run(key, lambda ends, now: store.step(key, lambda _: told, (), ends, now))
+            await self._book.run(move.key, partial(self._book.store, move.key, told))
 
     async def step(self) -> bool:
         """Do what has become possible; return whether anything was."""
@@ -306,8 +292,7 @@ class Leaving:
             stamps = [stamp for at, stamp in known.get(name).stamps.items() if at < move.revision]
             if stamps:
                 bounds[name] = max(stamps)
-        ended = replace(move, state="ended", bounds=bounds)
-        await self._book.run((move.space, move.id), partial(self._store, ended))
+        await self._book.keep(replace(move, state="ended", bounds=bounds))
         self._set_bounds()
         await asyncio.to_thread(self._book.send, move.peer, move.session, Ended(bounds))
         return True
@@ -328,7 +313,7 @@ class Leaving:
                 self._nudge(move, found)
                 return False
         # No await from the check to the barrier: a seek or a retry comes before both, or after both.
-        key, letters = (move.space, move.id), 0 if found is None else found.tries.listed
+        key, letters = move.key, 0 if found is None else found.tries.listed
         left = await self._book.run(key, partial(self._leave_in, move, letters > 0), closing(move))
         assert left is not None
         problem = moved(left)
@@ -360,7 +345,7 @@ class Leaving:
 
     def _leave_in(self, move: Move, has_letters: bool, ends: Offsets, now_ms: int) -> Move | None:
         """Remove the subscription, unless it has dead letters here; runs on the thread of changes."""
-        key = move.space, move.id
+        key = move.key
         standing = self._parts.registry.get(*key)
         left = replace(move if standing is None else with_settings(move, standing), state="moved")
         changes = [] if has_letters or standing is None else [Remove(*key)]

@@ -8,6 +8,7 @@ import hmac
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fieldfare.gateway.admission.callers import Caller, Right
 from fieldfare.gateway.federation.documents import SubscriptionMoveDocument
@@ -116,11 +117,10 @@ class Moves:
 
     def _drop_if_gone(self, move: Move) -> None:
         """Forget the token of a subscription that has arrived and was deleted since."""
-        key, store = (move.space, move.id), self._parts.store
-        standing = self._parts.registry.get(*key)
+        standing = self._parts.registry.get(*move.key)
         if standing is None or standing.number != move.number:
             left = None if move.state == "here" else replace(move, digest=b"")
-            self._book.run_now(key, lambda ends, now: store.step(key, lambda _: left, (), ends, now))
+            self._book.run_now(move.key, partial(self._book.store, move.key, left))
 
     async def space_removed(self, space: str) -> None:
         """Forget the moves of a space that was deleted."""
@@ -219,12 +219,12 @@ class Moves:
         move = next(
             (each for each in self._book.moves.values() if hmac.compare_digest(each.digest, digest)), None
         )
-        if move is not None and digest and self._digests.get((move.space, move.id)) != digest:
-            self._revoke((move.space, move.id))
+        if move is not None and digest and self._digests.get(move.key) != digest:
+            self._revoke(move.key)
             name = space_name(move.space)
             caller = Caller(f"moved {move.id}", {name: (Right.SUBSCRIBE,)}, only=move.id)
             self._callers[digest] = move.space, caller
-            self._digests[move.space, move.id] = digest
+            self._digests[move.key] = digest
 
     def _revoke(self, key: Key) -> None:
         _, caller = self._callers.pop(self._digests.pop(key, b""), ("", None))
