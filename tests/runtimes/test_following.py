@@ -537,10 +537,11 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
         wait_until_matched(service, [])
         assert loop.is_active, loop.exception()
         assert time.monotonic() < until_s
+    wait_for(lambda: loop.activity.kind != "follows")
     service.live_a_little(20)
     bring_index_up_to_date(service.folder)
     wait_until_matched(service, [])
+    assert loop.activity.kind != "follows"
     loop.stop()
     assert "did not reach this machine" in caplog.text
-    assert loop.activity.kind != "follows"
     service.check()

@@ -151,7 +151,7 @@ class RangeJobs:
             _log.warning(
                 "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
             )
-        elif self._unreached >= UNREACHED_MAX:
+        elif self._unreached == UNREACHED_MAX:
             self.follower = None
             _log.warning("no task follows the log any more, as they do not reach this machine")
         return any(ended) or self.follower is None
