@@ -449,6 +449,54 @@ def test_the_loop_goes_on_when_its_tasks_have_lost_the_driver(
     service.check()
 
 
+class StuckJobs:
+    """Following jobs that never get a slot; batches run in this process."""
+
+    batches_max = 1
+    lanes_max = 1
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._ends = threading.Event()
+        self.follower = self
+        self.batches = 0
+
+    def follow(self, lanes: list[FollowerLane]) -> bool:
+        assert self._ends.wait(DEADLINE_S)
+        return False
+
+    def end(self) -> None:
+        self._ends.set()
+        self._ends = threading.Event()
+
+    def match(self, tasks: Any, _manifest: int) -> None:
+        self.batches += 1
+        matcher = RangeMatcher(self._service.folder)
+        for each in (each for ranges in tasks for each in ranges):
+            matcher.match(each)
+
+    def close(self) -> None: ...
+
+
+def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors were lost, or the machine is so busy that no task gets to work."""
+    for name, value in {"STOPPED_S": 0.1, "BATCHES_AFTER_S": 0.3, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    jobs: Any = StuckJobs(service)
+    context: Any = FakeContext()
+    loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
+    for _ in range(3):
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+    loop.stop()
+    assert loop.exception() is None
+    assert jobs.batches >= 1
+    service.check()
+
+
 def test_a_hole_is_matched_though_later_records_are(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,12 +165,13 @@ class MatchLoop:
         try:
             if self._until_end:
                 self._planner.stop_at_present_end()
+            is_stuck = False
             while not self._stop.is_set():
                 follower = None if self._until_end else self.jobs.follower
-                self._match_batches(follows=follower is not None)
+                self._match_batches(follows=follower is not None, is_stuck=is_stuck)
                 if follower is None:
                     break
-                self._keep_followed(follower)
+                is_stuck = self._keep_followed(follower)
         except BaseException as error:
             if not self._stop.is_set():
                 self._error = error
@@ -180,8 +181,11 @@ class MatchLoop:
             self._planner.close()
             self.jobs.close()
 
-    def _match_batches(self, *, follows: bool) -> None:
-        """Match batches until the loop stops; where tasks can follow, until little waits."""
+    def _match_batches(self, *, follows: bool, is_stuck: bool) -> None:
+        """Match batches until the loop stops; where tasks can follow, until little waits.
+
+        If those were stuck, what waits is matched by a batch, however little it is.
+        """
         start: Offset = {"ends": self._planner.first(), "manifest": 0}
         under_way: deque[Future[None]] = deque()
         self.is_ready = True
@@ -190,8 +194,9 @@ class MatchLoop:
                 most = 1 if self._planner.has_suspects else self.jobs.batches_max
                 while under_way and (len(under_way) >= most or under_way[0].done()):
                     under_way.popleft().result()
-                if follows and not self._planner.is_behind(start["ends"]):
+                if follows and not is_stuck and not self._planner.is_behind(start["ends"]):
                     break
+                is_stuck = False
                 if not under_way:
                     self.activity = Activity()
                 end = self._planner.next_end(start)
@@ -219,8 +224,14 @@ class MatchLoop:
 
         return self._batches.submit(run)
 
-    def _keep_followed(self, follower: FollowJobs) -> None:
-        """Keep the log followed until a task is behind; raise what makes one fail."""
+    def _keep_followed(self, follower: FollowJobs) -> bool:
+        """Keep the log followed until a task is behind; raise what makes one fail.
+
+        Returns
+        -------
+        bool
+            Whether nothing was matched for `BATCHES_AFTER_S`, though records wait.
+        """
         running: list[_Following] = []
         progress = _Progress(self._planner, self._heartbeat)
         try:
@@ -230,19 +241,20 @@ class MatchLoop:
                 running = [each for each in running if each not in ended]
                 are_behind = [each.result() for each in ended]
                 if any(are_behind):
-                    return
+                    return False
                 now_s = time.monotonic()
                 for each in running:
                     each.cancel_if_late(self._context, now_s)
                 next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
                 stopped_s = progress.stopped_s(now_s)
                 if stopped_s > BATCHES_AFTER_S:
-                    return
+                    return True
                 is_hung = len(running) == 1 and stopped_s > STOPPED_S
                 if not running or now_s >= next_s or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)
+            return False
         finally:
             self._end_following(follower, running)
 
