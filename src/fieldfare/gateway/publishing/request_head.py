@@ -30,7 +30,7 @@ _NAMES = (b"content-type", b"content-encoding", *(f"fieldfare-{name}".encode() f
 
 @dataclass(frozen=True, slots=True)
 class PublishHead:
-    """What the headers of a request say of its events.
+    """The headers of a request that describe its events.
 
     Attributes
     ----------
