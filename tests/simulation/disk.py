@@ -16,7 +16,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
-from deaf_waiter import DeafWaiter
 from memory_log import MemoryEventLog
 from memory_matches import MemoryMatchPartition
 from memory_registry import MemoryRegistry
@@ -28,7 +27,7 @@ from fieldfare.storage.event_log import RetentionPolicy
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import BlockRange, LostBlock, NewMatchBlock
 
-from .steps import Now, pause
+from .steps import Event, Now, pause
 
 READS = frozenset(
     (
@@ -165,6 +164,15 @@ class TornMatches(MemoryMatchPartition):
         self.unsynced.clear()
 
 
+class Deaf(Event):
+    """A waiter of the simulation, which hears nothing."""
+
+    hears = False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class Matches:
     """A match log."""
 
@@ -176,8 +184,8 @@ class Matches:
         self.all = [TornMatches(number) for number in range(partitions)]
         self._stepped = [Stepped(each) for each in self.all]
 
-    def listen(self, partition: int) -> DeafWaiter:
-        return DeafWaiter()
+    def listen(self, partition: int) -> Deaf:
+        return Deaf()
 
     def partition(self, number: int) -> Any:
         return self._stepped[number]

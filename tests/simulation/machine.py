@@ -202,9 +202,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     },
     "gateway.admission.matching_time": {"time": Time},
     "gateway.writer": {"threading": Threading, "queue": Queue, "time": Time},
-    "gateway.delivery.match_log_follower": {
-        "threading": Threading, "time": Time, "ThreadPoolExecutor": Executor,
-    },
+    "gateway.delivery.match_log_follower": {"time": Time, "ThreadPoolExecutor": Executor},
     "gateway.delivery.backlog": {"time": Time},
     "gateway.delivery.backlogs": {"threading": Threading, "time": Time, "ThreadPoolExecutor": Executor},
     "gateway.delivery.replays": {},
