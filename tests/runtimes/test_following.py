@@ -232,7 +232,7 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     keeps_up = CarryOut(service.folder, MicroBatchSettings())
     with ThreadPoolExecutor(1) as other:
         ends = other.submit(lambda: list(keeps_up(1, [])))
-        wait_for(lambda: hub.tasks == 1)
+        wait_for(lambda: any(each.is_known for each in list(hub._connections.values())))
         line = b'{"data":{"text":"' + b"x" * 500 + b'"}}\n'
         records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
         service.log.append(records)

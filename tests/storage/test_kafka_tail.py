@@ -151,7 +151,7 @@ def test_a_position_moves_without_a_read(url: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_after_its_end_a_listener_hides_nothing(url: str) -> None:
-    """The same process matches a batch next, whose end the driver has planned."""
+    """Afterwards the process matches a batch, up to an end that the driver has read from the broker."""
     writer = open_event_log(url)
     follower = Follower(url, {0: 0, 1: 0})
     for number in range(20):

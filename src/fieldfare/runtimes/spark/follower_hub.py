@@ -102,12 +102,6 @@ class FollowerHub:
         """The address for tasks that start now: those that start after the next `end` need another one."""
         return DriverAddress(self._host, self._port, self._token)
 
-    @property
-    def tasks(self) -> int:
-        """The number of tasks that follow now."""
-        with self._lock:
-            return sum(each.is_known for each in self._connections.values())
-
     def end(self) -> None:
         """End all tasks that follow, and those that were given an address and have not come yet."""
         with self._lock:

@@ -328,10 +328,10 @@ class _Progress:
     def stopped_s(self, now_s: float) -> float:
         """Return for how many seconds a partition was not matched, though the index covers what waits."""
         tips = self._planner.tips(self._durable() or self._tips)
-        ends = ends_of(self._planner.log)
-        waits = self._planner.can_match(tips)
-        for number, (before, tip, end) in enumerate(zip(self._tips, tips, ends, strict=True)):
-            if tip != before or tip >= end or not waits:
+        waiting = [tip < end for tip, end in zip(tips, ends_of(self._planner.log), strict=True)]
+        can_match = any(waiting) and self._planner.can_match(tips)
+        for number, (before, tip) in enumerate(zip(self._tips, tips, strict=True)):
+            if tip != before or not (waiting[number] and can_match):
                 self._since_s[number] = now_s
         self._tips = tips
         return now_s - min(self._since_s)
