@@ -24,7 +24,7 @@ from fieldfare.client.outbox import Outbox
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
-DEADLINE_S = 30
+DEADLINE_S = 90
 
 
 def event(number: int) -> dict[str, Any]:

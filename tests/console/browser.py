@@ -18,7 +18,7 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 KEYS = {"Enter": ("\r", 13), "Tab": ("", 9), "Escape": ("", 27), " ": (" ", 32)}
 KEYS |= {"ArrowDown": ("", 40), "ArrowUp": ("", 38)}
 

@@ -23,7 +23,7 @@ from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.testing import naive_pipeline
 from fieldfare.testing.local_service import GatewayServer
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 BATCH = {"content-type": "application/cloudevents-batch+json"}

@@ -18,7 +18,7 @@ from real_gateway import RealGateway, running_gateway
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAME = "events.example.com"
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 PROGRAMS = {
     "nginx": shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin"),
     "caddy": shutil.which("caddy"),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 GATEWAY = """
 import http.server, signal, socket, sys, time

@@ -12,7 +12,7 @@ import pytest
 from fieldfare.runtimes.spark import follower_hub
 from fieldfare.runtimes.spark.follower_hub import FollowerHub, link_to
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 LOOPBACK = "127.0.0.1"
 
 Wanted = queue.Queue[int]

@@ -44,7 +44,7 @@ from fieldfare.storage.registry import Put, Remove
 pytestmark = pytest.mark.long
 
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 LOOK_EVERY_S = 0.2
 """While a snapshot is built: its builder needs the processor, too."""
 

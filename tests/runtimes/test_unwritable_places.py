@@ -15,7 +15,7 @@ from numba.core.caching import UserProvidedCacheLocator
 from fieldfare.runtimes.process import kernels
 from fieldfare.runtimes.service.preparation import Preparation
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def _can_mount() -> bool:

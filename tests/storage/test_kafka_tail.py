@@ -21,7 +21,7 @@ from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.record_header import RecordHeader
 from fieldfare_lab.kafka_broker import KafkaBroker
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 @pytest.fixture

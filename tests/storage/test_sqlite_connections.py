@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldfare.storage.sqlite.connections import SqliteConnections
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def open_files(path: Path) -> int:

@@ -12,7 +12,7 @@ from fieldfare.gateway.admission.acceptor import ACCEPTED_MAX, Acceptor
 from fieldfare.runtimes.process.listening import listening_socket
 
 CONNECTIONS = 10 * ACCEPTED_MAX
-DEADLINE_S = 30
+DEADLINE_S = 90
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from fieldfare_lab.skewed_load import SkewedLoad
 INTERVAL_S = 0.5
 REST_S = 6 * INTERVAL_S
 SPREAD = 0.15
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def timed(window: Window) -> Window:

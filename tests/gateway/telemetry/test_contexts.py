@@ -23,6 +23,7 @@ from fieldfare.gateway.telemetry.contexts import (
     sampled_context,
     sampled_events,
 )
+from tests.yardstick import slowness
 
 
 def lines(*events: dict[str, Any]) -> bytes:
@@ -82,7 +83,7 @@ def test_a_hostile_record_takes_little_time() -> None:
     assert sampled_events(payload) == []
     assert len(sampled_events(lines(*(event(at, traceparent=context()) for at in range(5000))))) == EVENTS_MAX
     assert sampled_events(lines(event(1, "x" * SEARCHED_MAX_BYTES, traceparent=context()))) == []
-    assert time.thread_time() - began_s < 1.0
+    assert time.thread_time() - began_s < slowness()
 
 
 def test_rows_of_an_arrow_record_are_found() -> None:

@@ -26,6 +26,7 @@ from fieldfare.gateway.telemetry.spans import (
     Spans,
 )
 from fieldfare.storage.event_log import NewRecord
+from tests.yardstick import slowness
 
 RECEIVED_MS = 1_700_000_000_000.0
 PLACE = place_of(2, 7)
@@ -224,7 +225,7 @@ def test_acks_up_to_a_position_cost_nothing_for_events_of_other_subscriptions() 
     began_s = time.perf_counter()
     for _ in range(1_000):
         bench.spans.acked_up_to(keys[-1], 2, RECEIVED_MS, RECEIVED_MS)
-    assert time.perf_counter() - began_s < 0.1
+    assert time.perf_counter() - began_s < 0.1 * slowness()
     bench.spans.acked_up_to(keys[-1], 1, RECEIVED_MS, RECEIVED_MS)
     acked = len(bench.named("ack all"))
     assert acked > RECORDS_MAX / 2

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 SPOKEN = "cloudevents.json"
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 @contextmanager
