@@ -14,6 +14,7 @@ from service_support import Api, RunningService, command_line, descendants, unti
 
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
+from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.storage.elastic import ElasticLoads, ElasticRecord, wish
 from fieldfare_lab.cpu_group import why_no_groups
 from fieldfare_lab.feeding import Feed, Reader, subscribe_scores
@@ -86,6 +87,10 @@ class ElasticScene:
         """Return the service's present loads; None if they are those of an earlier service."""
         found = ElasticLoads.read(self.service.folder.elastic_loads)
         return found if found is not None and time.time() - found.time_ms / 1000 < 3 else None
+
+    def activity(self) -> str:
+        """What the loop does, as the last heartbeat says."""
+        return str(read_beat(self.service.folder.heartbeat).get("activity"))
 
     def is_settled(self) -> bool:
         """All slices run where the configuration says, on executors that are warm."""
@@ -198,10 +203,22 @@ def test_slices_move_between_executors_and_nothing_is_lost_after_kills(
 
 
 def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path) -> None:
-    """The floor rises from one to two: an executor comes, is made warm, and takes half of the slices."""
+    """The floor rises from one to two: an executor comes, is made warm, and takes half of the slices.
+
+    A task follows the log while one executor has all of them, and its processor time is the load.
+    """
     scene = ElasticScene(tmp_path, stack, "1")
     scene.settle()
     until(lambda: len(scene.executor_pids()) == 1, 60, scene.logs())
+    until(lambda: scene.activity() == "follows", 60, scene.logs())
+    event = {"specversion": "1.0", "source": "/first", "type": "t", "data": {"m": 1}}
+
+    def has_load() -> bool:
+        scene.api.publish("default", [event | {"id": str(number)} for number in range(200)])
+        return sum(host.cpu for host in until(scene.loads).hosts) > 0.01
+
+    until(has_load, 60, scene.logs())
+    assert scene.activity() == "follows"
     scene.stop()
     scene.serve("2")
     scene.begin()
@@ -212,6 +229,7 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     assert sorted(at.count(host) for host in scene.configuration.hosts) == [MATCHERS // 2] * 2
     assert len(scene.executor_pids()) == 2
     scene.flow()
+    assert scene.activity() != "follows"
     scene.check()
 
 

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from fieldfare.elasticity.bounds import HostSchedule
-from fieldfare.elasticity.executor_hosts import SlicesMapped
+from fieldfare.elasticity.executor_hosts import SlicesMapped, SlicesPlaced
 from fieldfare.elasticity.manager import KeepConfiguration, ManagerSettings
 from fieldfare.elasticity.messages import MigrationRequest, Pulse, SliceMove
 from fieldfare.runtimes import machines
@@ -180,7 +180,7 @@ def test_a_wish_is_taken_though_the_machines_have_a_pulse_each_second(folder: Da
 def test_the_thread_counts_work_and_ends_with_close(folder: DataFolder) -> None:
     """Work that comes after the end is ignored: the query's last batch may report it then."""
     control = new_control(folder)
-    control.start()
+    control.start(lambda: None)
     try:
         until(lambda: control._record.configuration is not None)
         control.worked(1, [], [], 1000.0)
@@ -216,7 +216,7 @@ def test_a_slice_that_a_user_moves_is_placed_at_its_new_host(folder: DataFolder,
     )
     control = new_control(folder)
     control._executors = Cluster()
-    control.start()
+    control.start(lambda: None)
     try:
         until(lambda: set(control._placed.values()) == {"0", "1"} and len(control._placed) == 3)
         places = control._manager.configuration.places
@@ -237,3 +237,38 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+def test_an_executor_is_the_only_one_while_it_has_all_slices(folder: DataFolder) -> None:
+    placements: list[Executor | None] = []
+
+    async def run() -> None:
+        control = new_control(folder)
+        control._on_placed = lambda: placements.append(control.only_executor())
+        seen = [Executor("4", "executor_127.0.0.1_4", 2), Executor("5", "executor_127.0.0.2_5", 2)]
+        control._seen = {each.id: each for each in seen}
+        for at in ("44", "444", "445", "555", "666"):
+            places = dict(zip(control._names, at, strict=False))
+            control._place("hosts", SlicesPlaced(places))
+
+    asyncio.run(run())
+    assert [each and each.id for each in placements] == [None, "4", None, "5", None]
+
+
+def test_the_work_of_a_task_that_follows_is_the_slices_load(folder: DataFolder) -> None:
+    """Without it a busy service would look idle, and never grow."""
+
+    async def run() -> None:
+        async with begun(folder) as control:
+            control._loop = asyncio.get_running_loop()
+            hosts = control._hosts
+            hosts._cores = {"4": 2}
+            hosts._beat_s = 100.0
+            for _ in range(2):  # two tasks overlap
+                control.followed(0.3, 1.0)
+            await asyncio.sleep(0)
+            await settle(control)
+            hosts._beat(101.0)
+            assert sum(each.cpu for each in hosts.probes.values()) == pytest.approx(0.3)
+
+    asyncio.run(run())

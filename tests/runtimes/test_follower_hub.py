@@ -155,3 +155,15 @@ def test_silent_strangers_are_dropped(hub: FollowerHub, monkeypatch: pytest.Monk
     assert link.goes_on()
     for each in strangers:
         each.close()
+
+
+def test_a_task_says_what_it_took() -> None:
+    took: queue.Queue[tuple[float, float]] = queue.Queue()
+    hub = FollowerHub(LOOPBACK, LOOPBACK, 0, lambda _: None, lambda *given: took.put(given))
+    link = link_to(hub.address)
+    link.say("took much 1")
+    link.say_took(0.25, 1.5)
+    assert took.get(timeout=DEADLINE_S) == (0.25, 1.5)
+    assert link.goes_on()
+    link.close()
+    hub.close()

@@ -31,10 +31,11 @@ from fieldfare.runtimes.process.wanted import request_index, requested_revision
 from fieldfare.runtimes.spark import following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.follower_hub import FollowerHub
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_jobs import CarryOut, RangeJobs, TaskOrder
+from fieldfare.runtimes.spark.range_jobs import AtExecutor, CarryOut, RangeJobs, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
@@ -592,4 +593,39 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
     assert loop.activity.kind != "follows"
     loop.stop()
     assert "did not reach this machine" in caplog.text
+    service.check()
+
+
+@pytest.mark.spark
+def test_a_task_follows_while_one_executor_has_all_slices(
+    session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices move away from it and back: batches in between; and its processor time is counted."""
+    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", 0.01)  # also in workers, which are forked from this process
+    home = Executor("driver", "executor_localhost_driver", 2)
+    at: list[Executor | None] = [home]
+    took: list[tuple[float, float]] = []
+    jobs = RangeJobs(
+        session.sparkContext,
+        service.folder,
+        MicroBatchSettings(tasks=2, split_bytes=2_000),
+        AtExecutor(lambda: at[0], lambda *given: took.append(given)),
+    )
+    loop = MatchLoop(session.sparkContext, service.folder, MicroBatchSettings(tasks=2), jobs)
+    for executor in (home, None, home, None):
+        at[0] = executor
+        jobs.end()
+        kinds = ("follows",) if executor is not None else ("waits", "matches")
+        wait_for(lambda kinds=kinds: loop.activity.kind in kinds or not loop.is_active)
+        service.live_a_little(10)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+        assert loop.activity.kind in kinds
+        if executor is not None:
+            before = len(took)
+            wait_for(lambda before=before: len(took) > before)
+    loop.stop()
+    assert loop.exception() is None
+    assert all(0 <= cpu_s <= 2 * seconds for cpu_s, seconds in took if seconds > 0.1)
     service.check()

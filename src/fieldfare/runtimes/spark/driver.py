@@ -236,7 +236,7 @@ class Pipeline:
             ranges = None if is_cluster(context.master) else RangeJobs(context, self.folder, batches)
             return SpreadJobs(context, self.folder, spread, learner, ranges)
         control = ElasticControl(context, self.folder, self.elastic, batches.matchers)
-        return PinnedJobs(context, self.folder, spread, control, learner)
+        return PinnedJobs(context, self.folder, batches, spread, control, learner)
 
     def _keep_warm(self, keeper: WarmKeeper) -> None:
         """Warm the workers in a thread: on a cluster its tasks may wait for tasks that follow the log."""

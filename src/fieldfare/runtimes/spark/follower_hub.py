@@ -3,6 +3,7 @@
     task                         driver
     token, lane     ─────▶       known: the task may follow
     "want STAMP"    ─────▶       the indexer is asked for an index that covers it
+    "took CPU_S S"  ─────▶       counted: its processor time in the last seconds, if the driver asks for it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
     "over"          ─────▶       ends the other tasks of this lane: copies that Spark has started
                     ◀─────       the connection is closed, or the driver has died: the task ends
@@ -74,6 +75,8 @@ class FollowerHub:
         The address and the port at which to listen; 0 for any free one.
     want_index : callable
         Called with a stamp that the index does not cover yet.
+    took : callable, optional
+        Called with the processor time that a task took, in seconds, and in how many seconds.
 
     Raises
     ------
@@ -81,12 +84,19 @@ class FollowerHub:
         Nothing can listen at that address and port.
     """
 
-    def __init__(self, host: str, bind: str, port: int, want_index: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        bind: str,
+        port: int,
+        want_index: Callable[[int], None],
+        took: Callable[[float, float], None] | None = None,
+    ) -> None:
         family, _, _, _, place = socket.getaddrinfo(bind.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         self._listener = socket.create_server(place[:2], family=family, dualstack_ipv6=place[0] == "::")
         self._listener.setblocking(False)
         self._host, self._port = host.strip("[]"), int(self._listener.getsockname()[1])
-        self._want_index = want_index
+        self._want_index, self._took = want_index, took
         self._token = secrets.token_hex(16)
         self._lock = threading.Lock()
         self._connections: dict[int, _Connection] = {}
@@ -162,6 +172,10 @@ class FollowerHub:
             elif line.startswith(b"want "):
                 with suppress(ValueError):
                     self._want_index(int(line[5:]))
+            elif line.startswith(b"took ") and self._took is not None:
+                cpu_s, _, seconds = line[5:].partition(b" ")
+                with suppress(ValueError):
+                    self._took(float(cpu_s), float(seconds))
 
     def _drop_strangers(self) -> None:
         strangers = [each for each in self._connections.values() if not each.is_known]
@@ -215,6 +229,10 @@ class DriverLink:
     def want_index(self, stamp: int) -> None:
         """Ask for an index that covers a stamp."""
         self.say(f"want {stamp}")
+
+    def say_took(self, cpu_s: float, seconds: float) -> None:
+        """Say that this process took `cpu_s` of processor time in the last seconds."""
+        self.say(f"took {cpu_s:.6f} {seconds:.6f}")
 
     def say_behind(self) -> None:
         """Say that this task returns because too much waits; the driver then ends the others."""

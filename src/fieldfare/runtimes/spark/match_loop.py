@@ -3,7 +3,7 @@
     keeps up      a following task, and every `FOLLOW_S` seconds the next one (see `following`)
     is behind     batches, two at a time: as many tasks as there are cores match ranges of the log
 
-Where no task can follow (see `range_jobs`) there are only batches. The match log alone says how far the
+While no task can follow (see `range_jobs`) there are only batches. The match log alone says how far the
 log is matched: each time that the loop turns to batches it begins where the match log ends.
 """
 
@@ -82,7 +82,7 @@ class Jobs(Protocol):
 
     @property
     def follower(self) -> FollowJobs | None:
-        """The jobs that follow the log; None if no task can."""
+        """The jobs that follow the log; None while no task can."""
         ...
 
     def open(self, manifest: int) -> None:
@@ -166,11 +166,7 @@ class MatchLoop:
             if self._until_end:
                 self._planner.stop_at_present_end()
             is_stuck = False
-            while not self._stop.is_set():
-                follower = None if self._until_end else self.jobs.follower
-                self._match_batches(follows=follower is not None, is_stuck=is_stuck)
-                if follower is None:
-                    break
+            while (follower := self._match_batches(is_stuck=is_stuck)) is not None:
                 is_stuck = self._keep_followed(follower)
         except BaseException as error:
             if not self._stop.is_set():
@@ -181,11 +177,12 @@ class MatchLoop:
             self._planner.close()
             self.jobs.close()
 
-    def _match_batches(self, *, follows: bool, is_stuck: bool) -> None:
-        """Match batches until the loop stops; where tasks can follow, until little waits.
+    def _match_batches(self, *, is_stuck: bool) -> FollowJobs | None:
+        """Match batches until little waits and tasks can follow; return their jobs, None if the loop ends.
 
         If those were stuck, what waits is matched by a batch, however little it is.
         """
+        follower: FollowJobs | None = None
         start: Offset = {"ends": self._planner.first(), "manifest": 0}
         under_way: deque[Future[None]] = deque()
         self.is_ready = True
@@ -194,8 +191,10 @@ class MatchLoop:
                 most = 1 if self._planner.has_suspects else self.jobs.batches_max
                 while under_way and (len(under_way) >= most or under_way[0].done()):
                     under_way.popleft().result()
-                if follows and not is_stuck and not self._planner.is_behind(start["ends"]):
+                follower = None if self._until_end or is_stuck else self.jobs.follower
+                if follower is not None and not self._planner.is_behind(start["ends"]):
                     break
+                follower = None
                 is_stuck = False
                 if not under_way:
                     self.activity = Activity()
@@ -207,6 +206,7 @@ class MatchLoop:
                     break
             while under_way:
                 under_way.popleft().result()
+            return follower
         finally:
             if under_way:  # one before them has failed: they will be matched again
                 self._context.cancelJobGroup(GROUP)

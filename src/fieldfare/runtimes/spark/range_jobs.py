@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -20,9 +21,11 @@ from pyspark import RDD, SparkConf, SparkContext, TaskContext
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
+from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, link_to
 from fieldfare.runtimes.spark.following import Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
+from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import OpenIndex, RangeMatcher, RecordRange, matcher_of
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
@@ -45,6 +48,26 @@ FOLLOWING_WORKERS = 2
 """The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
 
 
+SAY_TOOK_S = 1.0
+"""Interval at which a task that follows says what processor time it took, where the driver asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtExecutor:
+    """Where the tasks of an elastic service follow: only while one executor has all slices.
+
+    Attributes
+    ----------
+    executor : callable
+        Returns that executor; None while there is none.
+    took : callable
+        Called with the processor time that a following task took, in seconds, and in how many seconds.
+    """
+
+    executor: Callable[[], Executor | None]
+    took: Callable[[float, float], None]
+
+
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The work of one task: match ranges, one after the other, or follow a lane."""
 
@@ -52,6 +75,7 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     lane: FollowerLane | None = None
     driver: DriverAddress | None = None
     name: str = ""
+    says_took: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +99,63 @@ class CarryOut:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
             with closing(link_to(order.driver, order.name)) as link:
-                yield self._follow(matcher, order.lane, link, is_copy=context.attemptNumber() > 0)
+                goes_on = _saying_took(link) if order.says_took else link.goes_on
+                yield self._follow(matcher, order.lane, link, goes_on, is_copy=context.attemptNumber() > 0)
 
     def _follow(
-        self, matcher: RangeMatcher, lane: FollowerLane, link: DriverLink, *, is_copy: bool
+        self,
+        matcher: RangeMatcher,
+        lane: FollowerLane,
+        link: DriverLink,
+        goes_on: Callable[[], bool],
+        *,
+        is_copy: bool,
     ) -> bool | None:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
-        is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, link.goes_on)
+        is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, goes_on)
         # The job waits for its other lanes, and Spark would kill copies of this task.
         say = link.say_behind if is_behind else link.say_over
         say()
         return is_behind or (False if link.is_open else None)
 
 
-def _hub_of(config: SparkConf, want_index: Callable[[int], None], *, on_cluster: bool) -> FollowerHub | None:
+def _saying_took(link: DriverLink) -> Callable[[], bool]:
+    """Return `link.goes_on`, which also tells the driver each second the processor time of this process."""
+    said_s, counted_s = time.monotonic(), time.process_time()
+
+    def goes_on() -> bool:
+        nonlocal said_s, counted_s
+        now_s = time.monotonic()
+        if now_s - said_s >= SAY_TOOK_S:
+            cpu_s = time.process_time()
+            link.say_took(cpu_s - counted_s, now_s - said_s)
+            said_s, counted_s = now_s, cpu_s
+        return link.goes_on()
+
+    return goes_on
+
+
+def _hub_of(
+    config: SparkConf,
+    want_index: Callable[[int], None],
+    took: Callable[[float, float], None] | None,
+    *,
+    on_cluster: bool,
+) -> FollowerHub | None:
     """Return the hub of a driver: on a cluster tasks reach it at the address at which they reach Spark's.
 
     None if nothing can listen there.
     """
     if not on_cluster:
-        return FollowerHub(LOOPBACK, LOOPBACK, 0, want_index)
+        return FollowerHub(LOOPBACK, LOOPBACK, 0, want_index, took)
     host = config.get("spark.driver.host") or LOOPBACK
     port = config.get(PORT) or "0"
     if not port.isascii() or not port.isdigit() or int(port) >= 1 << 16:
         raise ValueError(f"{PORT} must be a port, from 0 (any that is free) to 65535, not {port!r}")
     try:
-        return FollowerHub(host, config.get("spark.driver.bindAddress") or host, int(port), want_index)
+        bind = config.get("spark.driver.bindAddress") or host
+        return FollowerHub(host, bind, int(port), want_index, took)
     except OSError as error:
         _log.warning("no task follows the log, as nothing can listen at %s:%s for it: %s", host, port, error)
         return None
@@ -112,27 +166,51 @@ class RangeJobs:
 
     On a cluster at most a third of the slots are for tasks that follow, but one at least: the next ones
     overlap with them, and Spark starts copies of tasks that run long.
+
+    Parameters
+    ----------
+    context : SparkContext
+    folder : DataFolder
+    settings : MicroBatchSettings
+    at : AtExecutor, optional
+        Where tasks follow, in an elastic service; they end when `end` is called, and others begin.
     """
 
     batches_max = BATCHES_MAX
 
-    def __init__(self, context: SparkContext, folder: DataFolder, settings: MicroBatchSettings) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        folder: DataFolder,
+        settings: MicroBatchSettings,
+        at: AtExecutor | None = None,
+    ) -> None:
         self._context = context
+        self._at = at
         on_cluster = is_cluster(context.master)
         self._on_cluster, self._tasks = on_cluster, settings.tasks
         seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
         self._work = CarryOut(seen, settings)
-        self._prepared: dict[int, RDD[Any]] = {}
+        self._prepared: dict[tuple[int, str | None], RDD[Any]] = {}
         self._numbers = itertools.count()
         others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
-        self._hub = _hub_of(context.getConf(), partial(request_index, folder.wanted), on_cluster=on_cluster)
-        self.follower: FollowJobs | None = None if self._hub is None else self
+        want_index, took = partial(request_index, folder.wanted), None if at is None else at.took
+        self._hub = _hub_of(context.getConf(), want_index, took, on_cluster=on_cluster)
         self._unreached = 0
+
+    @property
+    def follower(self) -> FollowJobs | None:
+        if self._hub is None or self._unreached >= UNREACHED_MAX:
+            return None
+        return self if self._at is None or self._at.executor() is not None else None
 
     @property
     def lanes_max(self) -> int:
         """Maximum lanes at a time, for the slots that there are now."""
+        executor = None if self._at is None else self._at.executor()
+        if executor is not None:
+            return max(1, executor.cores // 3)
         return max(1, slots_of(self._context) // 3) if self._on_cluster else self._tasks
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
@@ -143,16 +221,20 @@ class RangeJobs:
         """Follow the log, a task for each lane; return whether one of them is behind."""
         assert self._hub is not None
         address, job = self._hub.address, next(self._numbers)
-        ended = self._run(
-            [TaskOrder((), lane, address, f"{job}.{number}") for number, lane in enumerate(lanes)]
-        )
+        executor, says_took = None, self._at is not None
+        # Asked after the address: an `end` when slices move away ends tasks that come with this one.
+        if self._at is not None and (executor := self._at.executor()) is None:
+            return True
+        orders = [
+            TaskOrder((), lane, address, f"{job}.{number}", says_took) for number, lane in enumerate(lanes)
+        ]
+        ended = self._run(orders, None if executor is None else executor.location)
         self._unreached = self._unreached + 1 if None in ended else 0
         if self._unreached == 1:
             _log.warning(
                 "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
             )
         elif self._unreached == UNREACHED_MAX:
-            self.follower = None
             _log.warning("no task follows the log any more, as they do not reach this machine")
         return any(ended) or self.follower is None
 
@@ -166,11 +248,11 @@ class RangeJobs:
         if self._hub is not None:
             self._hub.close()
 
-    def _run(self, orders: Sequence[TaskOrder]) -> list[Any]:
+    def _run(self, orders: Sequence[TaskOrder], location: str | None = None) -> list[Any]:
         tasks = len(orders)
-        if tasks not in self._prepared:
-            rows = self._context.parallelize(range(tasks), tasks)
-            self._prepared[tasks] = rows.mapPartitionsWithIndex(self._work)
+        if (tasks, location) not in self._prepared:
+            rows = placed_rows(self._context, [("", location)] * tasks)
+            self._prepared[tasks, location] = rows.mapPartitionsWithIndex(self._work)
         self._context.setLocalProperty(ORDERS, msgspec.json.encode(orders).decode())
-        found: list[Any] = self._prepared[tasks].collect()
+        found: list[Any] = self._prepared[tasks, location].collect()
         return found

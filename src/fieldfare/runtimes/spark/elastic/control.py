@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -166,12 +166,15 @@ class ElasticControl:
         self._unwanted: set[str] = set()
         self._looked_s = self._said_s = 0.0
         self._placed: Mapping[str, str] = {}
+        self._on_placed: Callable[[], None] = lambda: None
         self._sizes: tuple[int, dict[str, int]] = (-1, {})
         self._stop = asyncio.Event()
         self._openers = ThreadPoolExecutor(OPENERS, "fieldfare-open")
         self._thread = threading.Thread(target=self._run, name="fieldfare-elastic", daemon=True)
 
-    def start(self) -> None:
+    def start(self, on_placed: Callable[[], None]) -> None:
+        """Start the thread; it calls `on_placed` each time that slices are at other executors."""
+        self._on_placed = on_placed
         self._loop = asyncio.new_event_loop()
         self._thread.start()
 
@@ -200,6 +203,11 @@ class ElasticControl:
                 numbers = tuple(sorted(self._numbers[name] for name in piece))
                 tasks.append(PinnedTask(numbers, known.location if known else None))
         return tasks
+
+    def only_executor(self) -> Executor | None:
+        """Return the executor at which all slices are; None if they are at several, or have none."""
+        placed, at = self._placed, set(self._placed.values())
+        return self._seen.get(at.pop()) if len(placed) == len(self._names) and len(at) == 1 else None
 
     def _evenly(self, names: list[str], pieces: int) -> list[list[str]]:
         """Distribute slices over `pieces` tasks, balanced by their recent CPU load."""
@@ -239,7 +247,13 @@ class ElasticControl:
             if location is not None:
                 self._asked += 1
                 self._granted += location.rpartition("_")[2] == executor
-        worked = Worked(cpu_s, sent, self._memory(manifest), took_s)
+        self._count(Worked(cpu_s, sent, self._memory(manifest), took_s))
+
+    def followed(self, cpu_s: float, took_s: float) -> None:
+        """Add the CPU time of a task that followed the log for `took_s`: the slices share it evenly."""
+        self._count(Worked(dict.fromkeys(self._names, cpu_s / len(self._names)), {}, self._sizes[1], took_s))
+
+    def _count(self, worked: Worked) -> None:
         with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._runner.dispatch, "hosts", worked)
 
@@ -260,6 +274,7 @@ class ElasticControl:
 
     def open_all(self, manifest: int) -> None:
         """Keep Python processes alive where slices are placed, with a manifest's slices mapped."""
+        self._memory(manifest)
         tasks = [task for task in self.tasks() if task.location is not None]
         if tasks:
             rows = place_tasks(self._context, tasks)
@@ -332,6 +347,7 @@ class ElasticControl:
 
     def _place(self, name: str, news: SlicesPlaced) -> None:
         self._placed = news.executors
+        self._on_placed()
 
     def _asked_for(self, wanted: MigrationRequest) -> None:
         """Record a request of the enforcer or of a user; carry it out unless this is a dry run."""

@@ -1,6 +1,7 @@
 """The Spark jobs of an elastic service: the matchers' tasks have preferred locations.
 
-A shuffle's readers cannot have them, so each matcher reads the log itself: see `pinned`.
+A shuffle's readers cannot have them, so each matcher reads the log itself: see `pinned`. While all slices are
+at one executor, because the load is low, a task there follows the log.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
 from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
 from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
+from fieldfare.runtimes.spark.following import FollowJobs
+from fieldfare.runtimes.spark.range_jobs import AtExecutor, RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -24,17 +28,17 @@ from fieldfare.storage.folder import DataFolder
 class PinnedJobs:
     """Runs jobs on a service's log; see `match_loop.Jobs`. The control is started and closed with them.
 
-    Nothing follows the log: hosts are added and released by what their matchers do in batches, one after the
-    other, since the work of a batch is divided by its time.
+    Hosts are added and released by what their matchers do in batches, one after the other, since the work of
+    a batch is divided by its time; and by what tasks take that follow the log.
     """
 
-    follower = None
     batches_max = 1
 
     def __init__(
         self,
         context: SparkContext,
         folder: DataFolder,
+        batches: MicroBatchSettings,
         spread: Spread,
         control: ElasticControl,
         learner: Learner,
@@ -46,9 +50,15 @@ class PinnedJobs:
         self._learner = learner
         self._tasks: list[PinnedTask] = []
         self._matching: PinnedMatching | None = None
+        self._ranges = RangeJobs(
+            context, folder, batches, AtExecutor(control.only_executor, control.followed)
+        )
         self.open = control.open_all
-        self.close = control.close
-        control.start()
+        control.start(self._ranges.end)
+
+    @property
+    def follower(self) -> FollowJobs | None:
+        return self._ranges.follower
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
         """Match ranges; each matcher reads all of them, and as many tasks write as `tasks`."""
@@ -62,3 +72,8 @@ class PinnedJobs:
         self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)
         self._learner.learn(manifest, summaries, started_s, ended_s)
         return summaries
+
+    def close(self) -> None:
+        """End the control, and the tasks that follow."""
+        self._control.close()
+        self._ranges.close()

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import RDD, SparkContext, TaskContext
 from pyspark.core.rdd import _wrap_function
-from pyspark.serializers import CPickleSerializer, NoOpSerializer, UTF8Deserializer, pack_long
+from pyspark.serializers import CPickleSerializer, NoOpSerializer, pack_long
 
 from fieldfare.runtimes.spark.distributed.tasks import (
     FINDINGS,
@@ -34,6 +34,7 @@ from fieldfare.runtimes.spark.distributed.tasks import (
     open_matchers,
 )
 from fieldfare.runtimes.spark.elastic.processors import processors_here
+from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -59,17 +60,7 @@ class PinnedTask(msgspec.Struct, frozen=True):
 
 def place_tasks(context: Any, tasks: Sequence[PinnedTask]) -> RDD[str]:
     """Return a row for each task, each in a partition of its own with the task's preferred location."""
-    jvm = context._jvm
-    to_seq, pair = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Tuple2
-    rows = jvm.java.util.ArrayList()
-    for task in tasks:
-        where = jvm.java.util.ArrayList()
-        if task.location is not None:
-            where.add(task.location)
-        rows.add(pair(msgspec.json.encode(task).decode(), to_seq(where)))
-    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.String"))
-    placed = context._jsc.sc().makeRDD(to_seq(rows), tag)
-    return RDD(placed.toJavaRDD(), context, UTF8Deserializer())
+    return placed_rows(context, [(msgspec.json.encode(task).decode(), task.location) for task in tasks])
 
 
 class PinnedMatching:

@@ -1,0 +1,27 @@
+"""Rows of the driver's own, each in a partition with a preferred executor: a shuffle's have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark import RDD
+from pyspark.serializers import UTF8Deserializer
+
+
+def placed_rows(context: Any, rows: Iterable[tuple[str, str | None]]) -> RDD[str]:
+    """Return texts, one in each partition, with the location at which the partition's task should run.
+
+    A location is in Spark's notation (see `elastic.executors.Executor`); None: anywhere.
+    """
+    jvm = context._jvm
+    to_seq, pair = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Tuple2
+    found = jvm.java.util.ArrayList()
+    for text, location in rows:
+        where = jvm.java.util.ArrayList()
+        if location is not None:
+            where.add(location)
+        found.add(pair(text, to_seq(where)))
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.String"))
+    placed = context._jsc.sc().makeRDD(to_seq(found), tag)
+    return RDD(placed.toJavaRDD(), context, UTF8Deserializer())
