@@ -25,6 +25,7 @@ TOGETHER = {
         for name in (
             *(
                 "following",
+                "following_on_spark",
                 "match_loop",
                 "placed_tasks",
                 "slices_in_loop",

@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
+from following_support import DEADLINE_S, LANE, Running, service_at, wait_for, wait_until_matched
 from indexing import bring_index_up_to_date
 from pipeline_support import SPACES
-from pyspark.sql import SparkSession
 from test_match_loop import Service
 
 from fieldfare.filters import compile_filter
@@ -31,77 +30,19 @@ from fieldfare.runtimes.process.wanted import request_index, requested_revision
 from fieldfare.runtimes.spark import following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.follower_hub import FollowerHub
 from fieldfare.runtimes.spark.following import Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_jobs import AtExecutor, CarryOut, RangeJobs, TaskOrder
+from fieldfare.runtimes.spark.range_jobs import CarryOut, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
 from fieldfare.storage.registry import Put
 
-DEADLINE_S = 180.0
-LANE = FollowerLane((0,), 4 * DEADLINE_S)
-
-
-class Running:
-    """A follower in a thread."""
-
-    def __init__(self, service: Service, lane: FollowerLane = LANE) -> None:
-        self._ends = threading.Event()
-        self.matcher = RangeMatcher(service.folder)
-        self.is_behind: bool | None = None
-        self.error: BaseException | None = None
-        wanted = partial(request_index, service.folder.wanted)
-        follower = Follower(self.matcher, MicroBatchSettings(split_bytes=2_000), wanted)
-
-        def run() -> None:
-            try:
-                self.is_behind = follower.follow(lane, lambda: not self._ends.is_set())
-            except BaseException as error:
-                self.error = error
-
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ends.set()
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
-        if self.error is not None:
-            raise self.error
-
-    def wait(self) -> bool | None:
-        """Return whether it was behind when it ended by itself."""
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
-        return self.is_behind
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
-
-
-def wait_until_matched(service: Service, runs: list[Running]) -> None:
-    matches, until_s = open_match_log(service.folder.matches_url), time.monotonic() + DEADLINE_S
-    while matches.partition(0).end(service.log.start()) < len(service.records):
-        assert time.monotonic() < until_s
-        for each in runs:
-            if each.error is not None:
-                raise each.error
-        time.sleep(0.001)
-
 
 @pytest.fixture
 def service(tmp_path: Path) -> Service:
-    made = Service(tmp_path, seed=3)
-    made.live_a_little(20)
-    bring_index_up_to_date(made.folder)
-    return made
+    return service_at(tmp_path)
 
 
 def test_records_meet_the_filters_of_their_moment_while_these_change(service: Service) -> None:
@@ -537,95 +478,4 @@ def test_a_hole_is_matched_though_later_records_are(
         assert loop.is_active, loop.exception()
         time.sleep(0.01)
     loop.stop()
-    service.check()
-
-
-@pytest.fixture
-def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
-    monkeypatch.setattr(match_loop, "FOLLOW_S", 1.5)
-    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
-    jobs = RangeJobs(session.sparkContext, service.folder, settings)
-    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
-    yield loop
-    loop.stop()
-    assert not loop.is_active
-
-
-@pytest.mark.spark
-def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, service: Service) -> None:
-    """One following task after the other, a backlog, and following tasks again."""
-    until_s = time.monotonic() + 5
-    while time.monotonic() < until_s:
-        service.live_a_little(4)
-        bring_index_up_to_date(service.folder)
-        wait_until_matched(service, [])
-        assert loop.is_active, loop.exception()
-    for _ in range(2):
-        service.live_a_little(200)
-        bring_index_up_to_date(service.folder)
-        wait_until_matched(service, [])
-    service.check()
-
-
-@pytest.mark.spark
-def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
-    session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A firewall is between them: the tasks follow all the same, but cannot be told to end."""
-    for name, value in {"FOLLOW_S": 1.0, "OVERLAP_S": 0.2, "LOOK_S": 0.05}.items():
-        monkeypatch.setattr(match_loop, name, value)
-    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
-    jobs = RangeJobs(session.sparkContext, service.folder, settings)
-    assert jobs._hub is not None
-    jobs._hub.close()
-    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
-    until_s = time.monotonic() + DEADLINE_S
-    while jobs.follower is not None:
-        service.live_a_little(5)
-        bring_index_up_to_date(service.folder)
-        wait_until_matched(service, [])
-        assert loop.is_active, loop.exception()
-        assert time.monotonic() < until_s
-    wait_for(lambda: loop.activity.kind != "follows")
-    service.live_a_little(20)
-    bring_index_up_to_date(service.folder)
-    wait_until_matched(service, [])
-    assert loop.activity.kind != "follows"
-    loop.stop()
-    assert "did not reach this machine" in caplog.text
-    service.check()
-
-
-@pytest.mark.spark
-def test_a_task_follows_while_one_executor_has_all_slices(
-    session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Slices move away from it and back: batches in between; and its processor time is counted."""
-    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", 0.01)  # also in workers, which are forked from this process
-    home = Executor("driver", "executor_localhost_driver", 2)
-    at: list[Executor | None] = [home]
-    took: list[tuple[float, float]] = []
-    jobs = RangeJobs(
-        session.sparkContext,
-        service.folder,
-        MicroBatchSettings(tasks=2, split_bytes=2_000),
-        AtExecutor(lambda: at[0], lambda *given: took.append(given)),
-    )
-    loop = MatchLoop(session.sparkContext, service.folder, MicroBatchSettings(tasks=2), jobs)
-    for executor in (home, None, home, None):
-        at[0] = executor
-        jobs.end()
-        kinds = ("follows",) if executor is not None else ("waits", "matches")
-        wait_for(lambda kinds=kinds: loop.activity.kind in kinds or not loop.is_active)
-        service.live_a_little(10)
-        bring_index_up_to_date(service.folder)
-        wait_until_matched(service, [])
-        assert loop.is_active, loop.exception()
-        assert loop.activity.kind in kinds
-        if executor is not None:
-            before = len(took)
-            wait_for(lambda before=before: len(took) > before)
-    loop.stop()
-    assert loop.exception() is None
-    assert all(0 <= cpu_s <= 2 * seconds for cpu_s, seconds in took if seconds > 0.1)
     service.check()

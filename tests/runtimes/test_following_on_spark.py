@@ -1,0 +1,119 @@
+"""The match loop with jobs on Spark: tasks that follow the log, batches, and both in turns."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from following_support import DEADLINE_S, service_at, wait_for, wait_until_matched
+from indexing import bring_index_up_to_date
+from pyspark.sql import SparkSession
+from test_match_loop import Service
+
+from fieldfare.runtimes.spark import match_loop, range_jobs
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.elastic.executors import Executor
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import AtExecutor, RangeJobs
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    return service_at(tmp_path)
+
+
+@pytest.fixture
+def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
+    monkeypatch.setattr(match_loop, "FOLLOW_S", 1.5)
+    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
+    yield loop
+    loop.stop()
+    assert not loop.is_active
+
+
+@pytest.mark.spark
+def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, service: Service) -> None:
+    """One following task after the other, a backlog, and following tasks again."""
+    until_s = time.monotonic() + 5
+    while time.monotonic() < until_s:
+        service.live_a_little(4)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+    for _ in range(2):
+        service.live_a_little(200)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+    service.check()
+
+
+@pytest.mark.spark
+def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
+    session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall is between them: the tasks follow all the same, but cannot be told to end."""
+    for name, value in {"FOLLOW_S": 1.0, "OVERLAP_S": 0.2, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    assert jobs._hub is not None
+    jobs._hub.close()
+    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
+    until_s = time.monotonic() + DEADLINE_S
+    while jobs.follower is not None:
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+        assert time.monotonic() < until_s
+    wait_for(lambda: loop.activity.kind != "follows")
+    service.live_a_little(20)
+    bring_index_up_to_date(service.folder)
+    wait_until_matched(service, [])
+    assert loop.activity.kind != "follows"
+    loop.stop()
+    assert "did not reach this machine" in caplog.text
+    service.check()
+
+
+@pytest.mark.spark
+def test_a_task_follows_while_one_executor_has_all_slices(
+    session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices move away from it and back: batches in between; and its processor time is counted."""
+    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", 0.01)  # also in workers, which are forked from this process
+    home = Executor("driver", "executor_localhost_driver", 2)
+    at: list[Executor | None] = [home]
+    took: list[tuple[float, float]] = []
+    jobs = RangeJobs(
+        session.sparkContext,
+        service.folder,
+        MicroBatchSettings(tasks=2, split_bytes=2_000),
+        AtExecutor(lambda: at[0], lambda *given: took.append(given)),
+    )
+    loop = MatchLoop(session.sparkContext, service.folder, MicroBatchSettings(tasks=2), jobs)
+    for executor in (home, None, home, None):
+        at[0] = executor
+        jobs.end()
+        kinds = ("follows",) if executor is not None else ("waits", "matches")
+        wait_for(lambda kinds=kinds: loop.activity.kind in kinds or not loop.is_active)
+        service.live_a_little(10)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+        assert loop.activity.kind in kinds
+        if executor is not None:
+            before = len(took)
+            wait_for(lambda before=before: len(took) > before)
+    loop.stop()
+    assert loop.exception() is None
+    assert all(0 <= cpu_s <= 2 * seconds for cpu_s, seconds in took if seconds > 0.1)
+    service.check()
