@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fieldfare.cli.app import app
 from fieldfare.cli.configuration import (
+    CONFIG_VARIABLE,
     Configuration,
     ConfigurationError,
     Known,
@@ -150,6 +154,36 @@ def test_what_config_show_prints_is_a_file_with_the_same_settings(tmp_path: Path
     assert read_configuration(again).values["FIELDFARE_DATA"] == 'a "b" \\ c'
     checked = run(tmp_path, "config", "check", "--config", "again.toml")
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_file_is_named_as_an_argument_or_an_option(tmp_path: Path) -> None:
+    written(tmp_path, "port = 1\n").rename(tmp_path / "a.toml")
+    written(tmp_path, "port = 2\n").rename(tmp_path / "b.toml")
+    for arguments in (["check", "b.toml"], ["check", "--config", "b.toml"]):
+        found = CliRunner().invoke(app, ["config", *map(in_folder(tmp_path), arguments)])
+        assert (found.exit_code, found.stdout) == (0, f"{tmp_path}/b.toml: 1 setting, all valid\n")
+    named = str(tmp_path / "b.toml")
+    found = CliRunner(env={CONFIG_VARIABLE: str(tmp_path / "a.toml")}).invoke(app, ["config", "show", named])
+    assert "port = 2\n" in found.stdout
+    twice = ["config", "show", named, "--config", str(tmp_path / "a.toml")]
+    found = CliRunner().invoke(app, twice)
+    assert (found.exit_code, found.stdout) == (2, "") and "name the file once" in found.stderr
+
+
+def in_folder(folder: Path) -> Callable[[str], str]:
+    """Return a function that puts names of files into a folder."""
+    return lambda argument: str(folder / argument) if argument.endswith(".toml") else argument
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_variables_that_are_no_settings_are_warned_of(command: str, tmp_path: Path) -> None:
+    """`serve` warns the same way: see tests/gateway/routes/test_settings.py."""
+    path = written(tmp_path, "port = 1\n")
+    runner = CliRunner(env={"FIELDFARE_PROT": "1", "FIELDFARE_URL": "http://127.0.0.1:7"})
+    found = runner.invoke(app, ["config", command, str(path)])
+    said = " ".join(found.stderr.split())
+    assert found.exit_code == 0 and "PROT" not in found.stdout
+    assert said == ("warning: FIELDFARE_PROT is not a setting, and is ignored: did you mean FIELDFARE_PORT?")
 
 
 @pytest.mark.long

@@ -95,7 +95,10 @@ def test_a_missing_database_is_named(data: Path, name: str) -> None:
     for path in data.glob(f"{name}*"):
         path.unlink()
     (found,) = examined(data, 1)
-    assert (Path(found["file"]).name, found["what"]) == (name, "the file is missing: all that it held is lost")
+    assert (Path(found["file"]).name, found["what"]) == (
+        name,
+        "the file is missing: all that it held is lost",
+    )
     assert "before the next start" in found["to_do"]
 
 

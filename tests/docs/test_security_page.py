@@ -46,9 +46,13 @@ def test_every_right_is_explained() -> None:
 
 def test_the_pages_agree_on_what_makes_another_admin_key_count() -> None:
     """What the gateway does is in tests/gateway/admission/test_keys.py and test_reloaded_settings.py."""
-    change = next(part for part in PAGE.read_text().split("\n\n") if part.startswith("**To change the admin key**"))
+    change = next(
+        part for part in PAGE.read_text().split("\n\n") if part.startswith("**To change the admin key**")
+    )
     reloading = next(
-        part for part in (ROOT / "docs" / "service.md").read_text().split("\n\n") if part.startswith("**Reloading.**")
+        part
+        for part in (ROOT / "docs" / "service.md").read_text().split("\n\n")
+        if part.startswith("**Reloading.**")
     )
     row = next(
         line

@@ -21,7 +21,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fieldfare.cli.app import load_command
-from fieldfare.cli.output import fail
+from fieldfare.cli.output import EXIT_USAGE, fail, report_warning
+from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE
 
 PREFIX = "FIELDFARE_"
 CONFIG_VARIABLE = "FIELDFARE_CONFIG"
@@ -168,6 +169,18 @@ def load_configuration(named: Path | None) -> Configuration:
         fail(str(error))
 
 
+def warn_of_unknown_variables() -> None:
+    """Print a warning for each environment variable that looks like a setting but is none."""
+    others = os.environ.keys() - _gateway_settings().SETTING_VARIABLES - {FORMAT_VARIABLE}
+    if not any(name.startswith(PREFIX) for name in others):
+        return
+    from fieldfare.cli.variables import known_variables  # loads all commands
+    from fieldfare.gateway.setting_values import unknown_settings
+
+    for unknown in unknown_settings(others, known_variables()):
+        report_warning(unknown)
+
+
 def _gateway_settings() -> Any:
     """Import the gateway's settings late: they need the server's packages."""
     return import_module("fieldfare.gateway.settings")
@@ -211,8 +224,14 @@ ShownFile = Annotated[
 ]
 
 
+ShownArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="The TOML file, as with --config.", show_default=False)
+]
+
+
 @app.command()
 def show(
+    file: ShownArgument = None,
     config: ShownFile = None,
     origin: Annotated[
         bool, typer.Option("--origin", help="Add where each value comes from: default, file or environment.")
@@ -225,7 +244,8 @@ def show(
     fieldfare config show --origin
     ```
     """
-    found = load_configuration(config)
+    found = load_configuration(_named(file, config))
+    warn_of_unknown_variables()
     known = Known()
     for name in known.names:
         value, source = effective(name, known, found, os.environ)
@@ -234,17 +254,18 @@ def show(
 
 
 @app.command()
-def check(config: ShownFile = None) -> None:
+def check(file: ShownArgument = None, config: ShownFile = None) -> None:
     """Check a file; print every mistake with its line, and exit with 1 if there are any.
 
     Example:
     ```
-    fieldfare config check --config fieldfare.toml
+    fieldfare config check fieldfare.toml
     ```
     """
-    found = load_configuration(config)
+    found = load_configuration(_named(file, config))
     if found.path is None:
-        fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file with --config")
+        fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file: fieldfare config check FILE")
+    warn_of_unknown_variables()
     found.apply(os.environ)
     settings = _gateway_settings()
     try:
@@ -253,6 +274,14 @@ def check(config: ShownFile = None) -> None:
         fail(f"{found.path}: {settings.wrong_setting(error)}")
     count = len(found.values)
     typer.echo(f"{found.path}: {count} {'setting' if count == 1 else 'settings'}, all valid")
+
+
+def _named(file: Path | None, config: Path | None) -> Path | None:
+    """Return the file that is named, as an argument or with ``--config``."""
+    is_option = config is not None and str(config) != os.environ.get(CONFIG_VARIABLE)
+    if file is not None and is_option:
+        fail("name the file once: FILE or --config FILE", EXIT_USAGE)
+    return file or config
 
 
 def effective(
