@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.yardstick import slowness
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.covering import region_of as real
@@ -29,7 +30,6 @@ from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
 from fieldfare.model import Change
 from fieldfare.storage.links import Advertisement, Correspondent
 from fieldfare.storage.sqlite.links import SqliteLinks
-from tests.yardstick import slowness
 
 VALUES = (-2, 0, 1, 1.5, 3, 7, 10**17, "a", "ab", "b", "", True, False, None)
 PARTS = (

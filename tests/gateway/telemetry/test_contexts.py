@@ -12,6 +12,7 @@ from gateway_support import encode, event
 from hypothesis import given
 from hypothesis import strategies as st
 from telemetry_support import PARENT, TRACE, context
+from tests.yardstick import slowness
 
 from fieldfare.arrow_events.canonical import SizeBudget
 from fieldfare.arrow_events.checking import check_events
@@ -23,7 +24,6 @@ from fieldfare.gateway.telemetry.contexts import (
     sampled_context,
     sampled_events,
 )
-from tests.yardstick import slowness
 
 
 def lines(*events: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 from prometheus_client import CollectorRegistry
 from telemetry_support import PARENT, TRACE, context
+from tests.yardstick import slowness
 
 from fieldfare.delivery.keys import INDEX_BITS, place_of
 from fieldfare.gateway.metrics import SpanMetrics
@@ -26,7 +27,6 @@ from fieldfare.gateway.telemetry.spans import (
     Spans,
 )
 from fieldfare.storage.event_log import NewRecord
-from tests.yardstick import slowness
 
 RECEIVED_MS = 1_700_000_000_000.0
 PLACE = place_of(2, 7)
