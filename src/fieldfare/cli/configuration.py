@@ -225,7 +225,7 @@ ShownFile = Annotated[
 
 
 ShownArgument = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="The TOML file, as with --config.", show_default=False)
+    Path | None, typer.Argument(metavar="FILE", help="The TOML file, as with --config.", show_default=False)
 ]
 
 
