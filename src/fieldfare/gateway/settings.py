@@ -223,7 +223,7 @@ class GatewaySettings(BaseSettings):
     """Default maximum of unacked messages of a stream. Up: faster, more repeats after a broken connection."""
     window_max: int = Field(20_000, ge=1, le=WINDOW_MAX)
     """Maximum window of a stream, and maximum messages of a pull, that a subscriber may ask for; at most
-    1,000,000. A greater default window counts as this."""
+    1,000,000."""
     dead_letters_max: int = Field(100_000, ge=1)
     """Maximum dead letters of a subscription; at the maximum, further messages are redelivered after a minute
     instead. Up: more is kept to look at, in the registry."""
