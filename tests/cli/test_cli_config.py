@@ -92,6 +92,16 @@ def test_a_variable_s_name_is_corrected_to_that_of_the_setting(name: str, tmp_pa
         read_configuration(written(tmp_path, f"{name} = 7737\n"))
 
 
+def test_a_wrong_variable_is_no_mistake_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a KeyError, with a traceback."""
+    path = written(tmp_path, 'host = "localhost"\n')
+    monkeypatch.setenv("FIELDFARE_PORT", "abc")
+    assert read_configuration(path).values == {"FIELDFARE_HOST": "localhost"}
+    found = CliRunner().invoke(app, ["config", "check", str(path)])
+    assert found.exit_code == 1
+    assert found.stderr.startswith("error: FIELDFARE_PORT=abc: Input should be a valid integer")
+
+
 def test_check_knows_the_rules_between_settings(tmp_path: Path) -> None:
     written(tmp_path, 'broker = "oslo"\npeers = ["rome"]\n')
     found = run(tmp_path, "config", "check")
@@ -184,6 +194,14 @@ def test_variables_that_are_no_settings_are_warned_of(command: str, tmp_path: Pa
     said = " ".join(found.stderr.split())
     assert found.exit_code == 0 and "PROT" not in found.stdout
     assert said == ("warning: FIELDFARE_PROT is not a setting, and is ignored: did you mean FIELDFARE_PORT?")
+
+
+def test_show_warns_of_variables_whose_values_are_not_valid(tmp_path: Path) -> None:
+    values = {"FIELDFARE_PORT": "abc", "FIELDFARE_SLICES": "a=hash:2 b=hash:2", "FIELDFARE_RETENTION_S": "7d"}
+    found = CliRunner(env=values).invoke(app, ["config", "show", str(written(tmp_path, ""))])
+    assert found.exit_code == 0 and 'port = "abc"\n' in found.stdout
+    (line,) = found.stderr.splitlines()
+    assert line.startswith("warning: FIELDFARE_PORT=abc is not valid: Input should be a valid integer")
 
 
 @pytest.mark.long

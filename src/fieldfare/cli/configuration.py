@@ -101,8 +101,10 @@ class Known:
         try:
             settings.GatewaySettings.model_validate(given)
         except settings.ValidationError as error:
-            # Rules between settings have no place; they are checked once all settings are known.
-            return {str(each["loc"][0]): settings.message_of(each) for each in error.errors() if each["loc"]}
+            # Rules between settings have no place; they are checked once all settings are known. The errors
+            # also name variables of the environment, which the model reads by itself.
+            wrong = {str(each["loc"][0]): each for each in error.errors() if each["loc"]}
+            return {name: settings.message_of(each) for name, each in wrong.items() if name in given}
         return {}
 
 
@@ -247,6 +249,8 @@ def show(
     found = load_configuration(_named(file, config))
     warn_of_unknown_variables()
     known = Known()
+    for name, reason in known.mistakes(_values_of(os.environ, known)).items():
+        report_warning(f"{PREFIX}{name.upper()}={os.environ[PREFIX + name.upper()]} is not valid: {reason}")
     for name in known.names:
         value, source = effective(name, known, found, os.environ)
         line = f"{name} = {value}" if value is not None else f"# {name} is not set"
@@ -270,10 +274,21 @@ def check(file: ShownArgument = None, config: ShownFile = None) -> None:
     settings = _gateway_settings()
     try:
         settings.GatewaySettings()
-    except settings.ValidationError as error:  # A rule between settings, which have several lines.
-        fail(f"{found.path}: {settings.wrong_setting(error)}")
+    except settings.ValidationError as error:
+        # A rule between settings, which have several lines; or variables, as the file's values are valid.
+        is_rule = not any(each["loc"] for each in error.errors())
+        fail((f"{found.path}: " if is_rule else "") + settings.wrong_setting(error))
     count = len(found.values)
     typer.echo(f"{found.path}: {count} {'setting' if count == 1 else 'settings'}, all valid")
+
+
+def _values_of(environment: Mapping[str, str], known: Known) -> dict[str, str | list[str]]:
+    """Return the settings that variables set, as a file would have them."""
+    texts = {name: environment.get(PREFIX + name.upper()) for name in known.names}
+    multiple = {name for name, param in known.options.items() if param.multiple}
+    return {
+        name: text.split() if name in multiple else text for name, text in texts.items() if text is not None
+    }
 
 
 def _named(file: Path | None, config: Path | None) -> Path | None:
