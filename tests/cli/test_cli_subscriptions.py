@@ -67,6 +67,8 @@ def test_many_are_created_from_a_file_and_the_bad_ones_named(
         "(hint: write a number or a string in single quotes)\n"
     )
     assert len(service.subscriptions) == 2
+    file.write_text('{"id": "d", "filter": "x = 1"}\n')
+    assert fieldfare("subscriptions", "create", "--file", str(file)).stdout == "stored 1 subscription\n"
     result = fieldfare("subscriptions", "create", "--file", "-", "--json", input='{"id": "c", "filter": "z"}')
     assert json.loads(result.stdout) == {"stored": 1, "refused": []}
 

@@ -256,7 +256,8 @@ def test_a_group_of_processes_gets_no_more_than_its_share() -> None:
     ("options", "said"),
     [
         (["--master", "local[2]"], "the cluster's address is spark://HOST:PORT"),
-        (["--spark-properties", "missing.conf"], "missing.conf"),
+        (["--spark-properties", "missing.conf"], "error: missing.conf: No such file or directory"),
+        (["--spark-properties", "latin.conf"], "error: latin.conf is not UTF-8"),
         (["--spark-properties", "wrong.conf"], "wrong.conf, line 1: expected a Spark property"),
         (["--index-store", "s3://key:hushed@bucket/x"], "without a password"),
         (["--index-store", "relative/folder"], "file:///PATH"),
@@ -266,6 +267,7 @@ def test_serve_reports_invalid_cluster_settings_at_once(
     tmp_path: Path, options: list[str], said: str
 ) -> None:
     (tmp_path / "wrong.conf").write_text("spark.cores.max\n")
+    (tmp_path / "latin.conf").write_bytes(b"# caf\xe9\n")
     program = [sys.executable, "-c", "from fieldfare.cli import main; main()", "serve", "--port", "0"]
     done = subprocess.run([*program, *options], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     text = " ".join((done.stdout + done.stderr).split())

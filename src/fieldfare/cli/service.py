@@ -386,7 +386,9 @@ def check_spark(master: str | None, properties: Path | None) -> list[str]:
         if properties is not None:
             read_properties(properties)
             options += ["--spark-properties", str(properties.absolute())]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
         fail(str(error))
     return options
 
