@@ -94,6 +94,7 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
         (["subscribe", "--replace", "x"], "--replace needs an ID and a --filter"),
         (["subscribe"], "give the ID of a subscription or a --filter"),
         (["subscribe", "x", "--start", "earliest"], "--start needs a --filter"),
+        (["subscribe", "x", "--exec", " "], "--exec is empty"),
         (["subscriptions", "create", "a", "b", "--replace", "--start", "earliest"], "--start is for new"),
         (["top", "--json"], "--json needs --once"),
         (["top", "--once", "--url", "nonsense"], "a service's URL looks like"),
