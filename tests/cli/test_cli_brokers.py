@@ -25,6 +25,15 @@ def test_links_and_brokers_are_shown(fieldfare: Fieldfare, tmp_path: Path) -> No
         assert state["links"][0]["peer"] == "berlin" and state["brokers"][0]["name"] == "oslo"
 
 
+def test_advertisements_that_are_left_out_are_counted(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "oslo", broker="oslo", peers="berlin=http://127.0.0.1:9") as gateway:
+        for n in range(6):
+            fieldfare("spaces", "create", f"s{n}", "--url", gateway.url)
+            fieldfare("spaces", "advertise", f"s{n}", f"data.x <> '{'x' * 15_000}'", "--url", gateway.url)
+        shown = fieldfare("brokers", "--url", gateway.url).stdout.splitlines()
+        assert "oslo: the filters of 2 more spaces are not shown" in shown
+
+
 def test_a_site_states_what_it_publishes(fieldfare: Fieldfare, tmp_path: Path) -> None:
     with running_gateway(tmp_path / "oslo", broker="oslo", peers="berlin=http://127.0.0.1:9") as gateway:
         command = ("spaces", "advertise", "default", "--url", gateway.url)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fieldfare.cli.app import app
 from fieldfare.cli.configuration import (
+    CONFIG_VARIABLE,
     Configuration,
     ConfigurationError,
     Known,
@@ -88,6 +92,16 @@ def test_a_variable_s_name_is_corrected_to_that_of_the_setting(name: str, tmp_pa
         read_configuration(written(tmp_path, f"{name} = 7737\n"))
 
 
+def test_a_wrong_variable_is_no_mistake_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a KeyError, with a traceback."""
+    path = written(tmp_path, 'host = "localhost"\n')
+    monkeypatch.setenv("FIELDFARE_PORT", "abc")
+    assert read_configuration(path).values == {"FIELDFARE_HOST": "localhost"}
+    found = CliRunner().invoke(app, ["config", "check", str(path)])
+    assert found.exit_code == 1
+    assert found.stderr.startswith("error: FIELDFARE_PORT=abc: Input should be a valid integer")
+
+
 def test_check_knows_the_rules_between_settings(tmp_path: Path) -> None:
     written(tmp_path, 'broker = "oslo"\npeers = ["rome"]\n')
     found = run(tmp_path, "config", "check")
@@ -150,6 +164,44 @@ def test_what_config_show_prints_is_a_file_with_the_same_settings(tmp_path: Path
     assert read_configuration(again).values["FIELDFARE_DATA"] == 'a "b" \\ c'
     checked = run(tmp_path, "config", "check", "--config", "again.toml")
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_file_is_named_as_an_argument_or_an_option(tmp_path: Path) -> None:
+    written(tmp_path, "port = 1\n").rename(tmp_path / "a.toml")
+    written(tmp_path, "port = 2\n").rename(tmp_path / "b.toml")
+    for arguments in (["check", "b.toml"], ["check", "--config", "b.toml"]):
+        found = CliRunner().invoke(app, ["config", *map(in_folder(tmp_path), arguments)])
+        assert (found.exit_code, found.stdout) == (0, f"{tmp_path}/b.toml: 1 setting, all valid\n")
+    named = str(tmp_path / "b.toml")
+    found = CliRunner(env={CONFIG_VARIABLE: str(tmp_path / "a.toml")}).invoke(app, ["config", "show", named])
+    assert "port = 2\n" in found.stdout
+    twice = ["config", "show", named, "--config", str(tmp_path / "a.toml")]
+    found = CliRunner().invoke(app, twice)
+    assert (found.exit_code, found.stdout) == (2, "") and "name the file once" in found.stderr
+
+
+def in_folder(folder: Path) -> Callable[[str], str]:
+    """Return a function that puts names of files into a folder."""
+    return lambda argument: str(folder / argument) if argument.endswith(".toml") else argument
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_variables_that_are_no_settings_are_warned_of(command: str, tmp_path: Path) -> None:
+    """`serve` warns the same way: see tests/gateway/routes/test_settings.py."""
+    path = written(tmp_path, "port = 1\n")
+    runner = CliRunner(env={"FIELDFARE_PROT": "1", "FIELDFARE_URL": "http://127.0.0.1:7"})
+    found = runner.invoke(app, ["config", command, str(path)])
+    said = " ".join(found.stderr.split())
+    assert found.exit_code == 0 and "PROT" not in found.stdout
+    assert said == ("warning: FIELDFARE_PROT is not a setting, and is ignored: did you mean FIELDFARE_PORT?")
+
+
+def test_show_warns_of_variables_whose_values_are_not_valid(tmp_path: Path) -> None:
+    values = {"FIELDFARE_PORT": "abc", "FIELDFARE_SLICES": "a=hash:2 b=hash:2", "FIELDFARE_RETENTION_S": "7d"}
+    found = CliRunner(env=values).invoke(app, ["config", "show", str(written(tmp_path, ""))])
+    assert found.exit_code == 0 and 'port = "abc"\n' in found.stdout
+    (line,) = found.stderr.splitlines()
+    assert line.startswith("warning: FIELDFARE_PORT=abc is not valid: Input should be a valid integer")
 
 
 @pytest.mark.long

@@ -90,6 +90,27 @@ def test_damage_of_every_kind_is_named_with_what_to_do(data: Path) -> None:
     assert len(found) == 6
 
 
+@pytest.mark.parametrize("name", ["log.db", "registry.db"])
+def test_a_missing_database_is_named(data: Path, name: str) -> None:
+    for path in data.glob(f"{name}*"):
+        path.unlink()
+    (found,) = examined(data, 1)
+    assert (Path(found["file"]).name, found["what"]) == (
+        name,
+        "the file is missing: all that it held is lost",
+    )
+    assert "before the next start" in found["to_do"]
+
+
+def test_what_a_directory_never_had_is_not_missing(tmp_path: Path) -> None:
+    """A start that was killed after it made the event log; and a relay, whose registry has only keys."""
+    for name, opened in (("site", "log"), ("relay", "registry")):
+        folder = DataFolder(tmp_path / name)
+        folder.make()
+        (open_event_log(folder.log_url) if opened == "log" else open_keys(folder.registry_url)).close()
+        assert examined(folder.root, 0) == []
+
+
 def test_damaged_pages_are_named(data: Path) -> None:
     content = bytearray((data / "log.db").read_bytes())
     page = content.index(b'"n":150,') // 16_384 * 16_384

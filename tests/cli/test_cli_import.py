@@ -10,6 +10,7 @@ from cli_support import Fieldfare
 from faulty_service import FaultyService
 
 from fieldfare.cli import foreign, importing
+from fieldfare.filters.foreign.systems import SYSTEMS
 
 PATTERNS = "boilers = plant/+/boiler\nbroken = a/#/b\nall = #\n"
 
@@ -129,6 +130,31 @@ def test_files_that_cannot_be_read_create_nothing(
     missing = fieldfare("subscriptions", "import", str(tmp_path / "none"), "--from", "mqtt")
     assert missing.exit_code == 1 and "cannot read" in missing.stderr
     assert not service.subscriptions
+
+
+EMPTY = {
+    **dict.fromkeys(("eventbridge", "sns", "rabbitmq"), "[]"),
+    **dict.fromkeys(("jms", "mqtt", "nats", "amqp"), "# no filter\n"),
+    "knative": "kind: Broker\n",
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_files_without_filters_are_an_error(
+    service: FaultyService, fieldfare: Fieldfare, system: str, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text(EMPTY[system])
+    other.write_text(EMPTY[system])
+    found = fieldfare("subscriptions", "import", str(one), "--from", system)
+    said = f"error: {one}: there are no filters in this file\n"
+    assert (found.exit_code, found.stdout, found.stderr) == (1, "", said)
+    found = fieldfare("subscriptions", "import", str(one), str(other), "--from", system, "--dry-run")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr == f"error: {one}, {other}: there are no filters in these files\n"
+    assert not service.requests
+    found = fieldfare("filter", "convert", "--file", str(one), "--from", system)
+    assert (found.exit_code, found.stderr) == (1, said)
 
 
 @pytest.mark.parametrize(

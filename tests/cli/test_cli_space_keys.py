@@ -96,6 +96,17 @@ def test_a_typed_passphrase_is_asked_for_once_and_goes_to_no_child_process(
         assert asked_again.exit_code == 1 and "does not open" in asked_again.stderr
 
 
+def test_a_missing_key_file_is_reported_before_the_passphrase_is_asked_for(
+    fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIELDFARE_SPACE_PASSPHRASE", raising=False)
+    path = tmp_path / "none.key"
+    for command in (("--space-key", str(path), "spaces", "list"), ("keys", "space", "show", str(path))):
+        monkeypatch.delenv("FIELDFARE_SPACE_KEY", raising=False)
+        found = fieldfare(*command, input="secret\n")
+        assert (found.exit_code, found.stderr) == (1, f"error: {path}: No such file or directory\n")
+
+
 @pytest.mark.parametrize("command", ["rotate", "drop"])
 def test_a_rotation_killed_at_any_step_leaves_no_gap_and_can_be_resumed(
     fieldfare: Fieldfare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, command: str

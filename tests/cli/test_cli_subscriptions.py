@@ -67,6 +67,8 @@ def test_many_are_created_from_a_file_and_the_bad_ones_named(
         "(hint: write a number or a string in single quotes)\n"
     )
     assert len(service.subscriptions) == 2
+    file.write_text('{"id": "d", "filter": "x = 1"}\n')
+    assert fieldfare("subscriptions", "create", "--file", str(file)).stdout == "stored 1 subscription\n"
     result = fieldfare("subscriptions", "create", "--file", "-", "--json", input='{"id": "c", "filter": "z"}')
     assert json.loads(result.stdout) == {"stored": 1, "refused": []}
 
@@ -92,6 +94,7 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
         (["subscribe", "--replace", "x"], "--replace needs an ID and a --filter"),
         (["subscribe"], "give the ID of a subscription or a --filter"),
         (["subscribe", "x", "--start", "earliest"], "--start needs a --filter"),
+        (["subscribe", "x", "--exec", " "], "--exec is empty"),
         (["subscriptions", "create", "a", "b", "--replace", "--start", "earliest"], "--start is for new"),
         (["top", "--json"], "--json needs --once"),
         (["top", "--once", "--url", "nonsense"], "a service's URL looks like"),

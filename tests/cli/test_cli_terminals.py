@@ -18,9 +18,10 @@ import pytest
 import typer
 from cli_support import Fieldfare
 from faulty_service import FaultyService
+from typer.testing import CliRunner
 
 from fieldfare import Client, __version__
-from fieldfare.cli.app import COMMANDS, load_command
+from fieldfare.cli.app import COMMANDS, app, load_command
 
 pytestmark = pytest.mark.long
 
@@ -236,3 +237,21 @@ def test_help_has_an_example(fieldfare: Fieldfare, command: str) -> None:
     result = fieldfare(*command.split(), "--help")
     assert result.exit_code == 0
     assert "Example" in result.stdout
+
+
+def commands_of(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield a command and the commands in it, each with its path."""
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands_of(each, (*path, name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_in_80_columns_has_whole_names(name: str) -> None:
+    """Names of options and variables, and URLs, were cut to `--push-authorizati…`."""
+    for path, command in commands_of(load_command(name), (name,)):
+        shown = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": None}).invoke(app, [*path, "--help"]).stdout
+        assert "…" not in shown, path
+        words = set(re.split(r"[\s,]+", shown))
+        names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        assert {name for name in names if name.startswith("-")} <= words, path

@@ -114,6 +114,13 @@ def test_an_error_says_title_place_detail_and_hint() -> None:
     )
 
 
+def test_a_place_that_the_detail_names_is_not_named_twice() -> None:
+    problem = {"title": "Bad request", "detail": "Expected int, got str, at /max.", "pointer": "/max"}
+    assert str(ApiError(400, problem)) == "Bad request: Expected int, got str, at /max."
+    problem["pointer"] = "/other"
+    assert str(ApiError(400, problem)) == "Bad request (at /other): Expected int, got str, at /max."
+
+
 def test_retry_after_is_read_in_both_its_forms() -> None:
     seconds = protocol.read_error(answer(429, {}, retry_after="2"))
     date = protocol.read_error(

@@ -149,7 +149,7 @@ def test_retries_end_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
             assert isinstance(caught.value.__cause__, ConnectionFailed)
             assert "fieldfare serve" in str(caught.value)
             assert client.publisher().stats().trouble is None
-    assert "publishing 1 events failed: not acknowledged within 0.2 s" in caplog.text
+    assert "publishing 1 event failed: not acknowledged within 0.2 s" in caplog.text
 
 
 def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Client) -> None:

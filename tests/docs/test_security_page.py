@@ -42,3 +42,22 @@ def test_every_right_is_explained() -> None:
     text = PAGE.read_text()
     assert re.findall(r"^\| `(\w+)` \| (?:a space|the service) \|", text, re.MULTILINE) == list(Right)
     assert f"{ADMIN_MIN_CHARS} characters" in text
+
+
+def test_the_pages_agree_on_what_makes_another_admin_key_count() -> None:
+    """What the gateway does is in tests/gateway/admission/test_keys.py and test_reloaded_settings.py."""
+    change = next(
+        part for part in PAGE.read_text().split("\n\n") if part.startswith("**To change the admin key**")
+    )
+    reloading = next(
+        part
+        for part in (ROOT / "docs" / "service.md").read_text().split("\n\n")
+        if part.startswith("**Reloading.**")
+    )
+    row = next(
+        line
+        for line in (ROOT / "docs" / "settings.md").read_text().splitlines()
+        if line.startswith("| the file of `FIELDFARE_ADMIN_KEY_FILE`")
+    )
+    assert all("SIGHUP" in text for text in (change, reloading, row))
+    assert "admin key's file" in reloading

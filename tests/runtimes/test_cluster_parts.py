@@ -120,13 +120,23 @@ def test_a_cluster_s_settings_name_the_archive(tmp_path: Path, monkeypatch: pyte
 
 
 class Cluster:
-    """A Spark context, as far as it is asked how many executors there are; and a clock."""
+    """A Spark context, as far as it is asked how many executors and slots there are; and a clock."""
 
     def __init__(self, executors: int, cores: int, master: str = "spark://h:1") -> None:
-        self.executors, self.defaultParallelism, self.master = executors, cores, master
-        status = SimpleNamespace(getExecutorMemoryStatus=lambda: SimpleNamespace(size=self.size))
+        self.executors, self.cores, self.master = executors, cores, master
+        profile = object()
+        status = SimpleNamespace(
+            getExecutorMemoryStatus=lambda: SimpleNamespace(size=self.size),
+            resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: profile),
+            maxNumConcurrentTasks=lambda asked: self.cores if asked is profile else 0,
+        )
         self._jsc = SimpleNamespace(sc=lambda: status)
         self.now_s = 0.0
+
+    @property
+    def defaultParallelism(self) -> int:
+        """On a cluster Spark never says fewer than two."""
+        return self.cores if self.master.startswith("local") else max(2, self.cores)
 
     def size(self) -> int:
         return self.executors + 1
@@ -164,19 +174,32 @@ def test_more_slots_are_used_when_they_stay_and_fewer_are_borne() -> None:
     cluster = Cluster(2, 2)
     slots = cluster.slots()
     assert slots.plan() == 2
-    cluster.defaultParallelism = 3
+    cluster.cores = 3
     assert not slots.has_grown()
     cluster.now_s += MORE_S - 0.1
     assert not slots.has_grown()
-    cluster.defaultParallelism = 2
+    cluster.cores = 2
     assert not slots.has_grown()
-    cluster.defaultParallelism, cluster.now_s = 3, cluster.now_s + 1.0
+    cluster.cores, cluster.now_s = 3, cluster.now_s + 1.0
     assert not slots.has_grown()
     cluster.now_s += MORE_S
     assert slots.has_grown()
     assert slots.plan() == 3 and not slots.has_grown()
-    cluster.defaultParallelism = 2
+    cluster.cores = 2
     assert not slots.has_grown()
+
+
+def test_one_slot_is_planned_for_as_one() -> None:
+    cluster = Cluster(1, 1)
+    slots = cluster.slots()
+    assert slots.plan() == 1
+    assert slots.figures() == {"cores": 1, "executors": 1}
+    cluster.cores = 2
+    assert not slots.has_grown()
+    cluster.now_s += MORE_S
+    assert slots.has_grown() and slots.plan() == 2
+    cluster.cores = 0
+    assert slots.plan() == 1
 
 
 def test_the_application_is_restarted_after_a_long_time_without_executors() -> None:
@@ -233,7 +256,8 @@ def test_a_group_of_processes_gets_no_more_than_its_share() -> None:
     ("options", "said"),
     [
         (["--master", "local[2]"], "the cluster's address is spark://HOST:PORT"),
-        (["--spark-properties", "missing.conf"], "missing.conf"),
+        (["--spark-properties", "missing.conf"], "error: missing.conf: No such file or directory"),
+        (["--spark-properties", "latin.conf"], "error: latin.conf is not UTF-8"),
         (["--spark-properties", "wrong.conf"], "wrong.conf, line 1: expected a Spark property"),
         (["--index-store", "s3://key:hushed@bucket/x"], "without a password"),
         (["--index-store", "relative/folder"], "file:///PATH"),
@@ -243,6 +267,7 @@ def test_serve_reports_invalid_cluster_settings_at_once(
     tmp_path: Path, options: list[str], said: str
 ) -> None:
     (tmp_path / "wrong.conf").write_text("spark.cores.max\n")
+    (tmp_path / "latin.conf").write_bytes(b"# caf\xe9\n")
     program = [sys.executable, "-c", "from fieldfare.cli import main; main()", "serve", "--port", "0"]
     done = subprocess.run([*program, *options], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     text = " ".join((done.stdout + done.stderr).split())

@@ -51,8 +51,10 @@ def test_a_directory_with_a_log_of_its_own_gets_no_other(tmp_path: Path) -> None
 def test_logs_json_that_says_nothing_is_no_reason_to_begin_another_log(tmp_path: Path) -> None:
     for text in (b"", b"{", b'{"log": 1}', b"[]", b'{"log": "kafka://a/b"}'):
         (tmp_path / "logs.json").write_bytes(text)
-        with pytest.raises(FormatError, match=r"logs\.json cannot be used to find the logs"):
+        with pytest.raises(FormatError, match=r"logs\.json cannot be used to find the logs") as raised:
             settle(tmp_path, None)
+        is_other = "Name both. Otherwise restore" in str(raised.value)  # The address of one log alone.
+        assert is_other == text.endswith(b'a/b"}') and ("Otherwise" in str(raised.value)) == is_other
 
 
 def test_kafka_logs_are_noted_with_their_partitions_and_found_again(tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ COMMANDS = {
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
+class FieldfareCommand(TyperCommand):
+    """A command whose help text has whole names, also in a narrow terminal."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from fieldfare.cli.help import whole_words  # late: it is slow to import
+
+        with whole_words():
+            super().format_help(ctx, formatter)
+
+
 class LazyCommand(TyperCommand):
     """An entry in the list of commands; the command is imported when it is called."""
 
@@ -113,10 +123,20 @@ def load_command(name: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     alone.callback()(lambda: None)
     if isinstance(found, typer.Typer):
+        for registered in _registered_commands(found):
+            registered.cls = FieldfareCommand
         alone.add_typer(found, name=name)
     else:
-        alone.command(name)(found)
+        alone.command(name, cls=FieldfareCommand)(found)
     return typer.main.get_command(alone).commands[name]  # type: ignore[attr-defined]
+
+
+def _registered_commands(group: typer.Typer) -> Iterator[Any]:
+    """Yield the commands of a group and of the groups in it."""
+    yield from group.registered_commands
+    for each in group.registered_groups:
+        if each.typer_instance is not None:
+            yield from _registered_commands(each.typer_instance)
 
 
 class FieldfareGroup(TyperGroup):
@@ -177,7 +197,7 @@ for _name, (_, _help) in COMMANDS.items():
     app.command(_name, cls=LazyCommand, help=_help)(lambda: None)
 
 
-@app.command()
+@app.command(cls=FieldfareCommand)
 def version() -> None:
     """Print the version, and those of Python and of the packages that matching is built on."""
     typer.echo(f"fieldfare {__version__}")

@@ -69,6 +69,9 @@ def _show(state: Mapping[str, Any]) -> None:
             out().print(Text(_broker(each)))
         for space, filter in each.get("advertised", {}).items():
             out().print(Text(f"{each['name']} publishes in {space}: {filter}"))
+        if each.get("advertised_left_out"):
+            count = each["advertised_left_out"]
+            out().print(Text(f"{each['name']}: the filters of {count} more spaces are not shown"))
     for line in _troubles(state):
         out().print(Text(line))
 

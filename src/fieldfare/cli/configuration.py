@@ -21,7 +21,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fieldfare.cli.app import load_command
-from fieldfare.cli.output import fail
+from fieldfare.cli.output import EXIT_USAGE, fail, report_warning
+from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE
 
 PREFIX = "FIELDFARE_"
 CONFIG_VARIABLE = "FIELDFARE_CONFIG"
@@ -100,8 +101,10 @@ class Known:
         try:
             settings.GatewaySettings.model_validate(given)
         except settings.ValidationError as error:
-            # Rules between settings have no place; they are checked once all settings are known.
-            return {str(each["loc"][0]): settings.message_of(each) for each in error.errors() if each["loc"]}
+            # Rules between settings have no place; they are checked once all settings are known. The errors
+            # also name variables of the environment, which the model reads by itself.
+            wrong = {str(each["loc"][0]): each for each in error.errors() if each["loc"]}
+            return {name: settings.message_of(each) for name, each in wrong.items() if name in given}
         return {}
 
 
@@ -168,6 +171,18 @@ def load_configuration(named: Path | None) -> Configuration:
         fail(str(error))
 
 
+def warn_of_unknown_variables() -> None:
+    """Print a warning for each environment variable that looks like a setting but is none."""
+    others = os.environ.keys() - _gateway_settings().SETTING_VARIABLES - {FORMAT_VARIABLE}
+    if not any(name.startswith(PREFIX) for name in others):
+        return
+    from fieldfare.cli.variables import known_variables  # loads all commands
+    from fieldfare.gateway.setting_values import unknown_settings
+
+    for unknown in unknown_settings(others, known_variables()):
+        report_warning(unknown)
+
+
 def _gateway_settings() -> Any:
     """Import the gateway's settings late: they need the server's packages."""
     return import_module("fieldfare.gateway.settings")
@@ -211,8 +226,14 @@ ShownFile = Annotated[
 ]
 
 
+ShownArgument = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The TOML file, as with --config.", show_default=False)
+]
+
+
 @app.command()
 def show(
+    file: ShownArgument = None,
     config: ShownFile = None,
     origin: Annotated[
         bool, typer.Option("--origin", help="Add where each value comes from: default, file or environment.")
@@ -225,8 +246,11 @@ def show(
     fieldfare config show --origin
     ```
     """
-    found = load_configuration(config)
+    found = load_configuration(_named(file, config))
+    warn_of_unknown_variables()
     known = Known()
+    for name, reason in known.mistakes(_values_of(os.environ, known)).items():
+        report_warning(f"{PREFIX}{name.upper()}={os.environ[PREFIX + name.upper()]} is not valid: {reason}")
     for name in known.names:
         value, source = effective(name, known, found, os.environ)
         line = f"{name} = {value}" if value is not None else f"# {name} is not set"
@@ -234,25 +258,45 @@ def show(
 
 
 @app.command()
-def check(config: ShownFile = None) -> None:
+def check(file: ShownArgument = None, config: ShownFile = None) -> None:
     """Check a file; print every mistake with its line, and exit with 1 if there are any.
 
     Example:
     ```
-    fieldfare config check --config fieldfare.toml
+    fieldfare config check fieldfare.toml
     ```
     """
-    found = load_configuration(config)
+    found = load_configuration(_named(file, config))
     if found.path is None:
-        fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file with --config")
+        fail(f"there is no {DEFAULT_CONFIG} in this directory; name a file: fieldfare config check FILE")
+    warn_of_unknown_variables()
     found.apply(os.environ)
     settings = _gateway_settings()
     try:
         settings.GatewaySettings()
-    except settings.ValidationError as error:  # A rule between settings, which have several lines.
-        fail(f"{found.path}: {settings.wrong_setting(error)}")
+    except settings.ValidationError as error:
+        # A rule between settings, which have several lines; or variables, as the file's values are valid.
+        is_rule = not any(each["loc"] for each in error.errors())
+        fail((f"{found.path}: " if is_rule else "") + settings.wrong_setting(error))
     count = len(found.values)
     typer.echo(f"{found.path}: {count} {'setting' if count == 1 else 'settings'}, all valid")
+
+
+def _values_of(environment: Mapping[str, str], known: Known) -> dict[str, str | list[str]]:
+    """Return the settings that variables set, as a file would have them."""
+    texts = {name: environment.get(PREFIX + name.upper()) for name in known.names}
+    multiple = {name for name, param in known.options.items() if param.multiple}
+    return {
+        name: text.split() if name in multiple else text for name, text in texts.items() if text is not None
+    }
+
+
+def _named(file: Path | None, config: Path | None) -> Path | None:
+    """Return the file that is named, as an argument or with ``--config``."""
+    is_option = config is not None and str(config) != os.environ.get(CONFIG_VARIABLE)
+    if file is not None and is_option:
+        fail("name the file once: FILE or --config FILE", EXIT_USAGE)
+    return file or config
 
 
 def effective(

@@ -116,6 +116,8 @@ def subscribe(
         fail("--replace needs an ID and a --filter", EXIT_USAGE)
     if command is not None and (id is None or as_json or limit is not None or not ack):
         fail("--exec needs an ID, and cannot be combined with --json, --limit or --no-ack", EXIT_USAGE)
+    if command is not None and not command.strip():
+        fail("--exec is empty, which would ack every message: name a shell command", EXIT_USAGE)
     with connect(url, space) as client, _ended_by_signals():
         if id is None:
             assert filter is not None

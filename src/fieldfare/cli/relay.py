@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fieldfare.cli.configuration import warn_of_unknown_variables
 from fieldfare.cli.output import fail, need_packages
 from fieldfare.cli.service import (
     SERVER_PACKAGES,
@@ -60,6 +61,7 @@ def relay(
     from fieldfare.gateway.relay import run_relay
     from fieldfare.gateway.settings import GatewaySettings, wrong_setting
 
+    warn_of_unknown_variables()
     given: dict[str, Any] = {"data": data, "host": host, "port": port, "broker": broker}
     given |= {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     given |= {"peer_key_file": peer_key_file, "insecure": insecure or None}

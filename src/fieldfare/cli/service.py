@@ -12,7 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare.cli.amounts import size_option, time_option
-from fieldfare.cli.configuration import CONFIG_VARIABLE, configuration_path, load_configuration
+from fieldfare.cli.configuration import (
+    CONFIG_VARIABLE,
+    configuration_path,
+    load_configuration,
+    warn_of_unknown_variables,
+)
 from fieldfare.cli.output import EXIT_FAILED, fail, need_packages, report_warning
 from fieldfare.runtimes.process.early_signals import early_signals
 from fieldfare.runtimes.process.log_lines import FORMAT_VARIABLE, LogFormat, process_line
@@ -381,7 +386,9 @@ def check_spark(master: str | None, properties: Path | None) -> list[str]:
         if properties is not None:
             read_properties(properties)
             options += ["--spark-properties", str(properties.absolute())]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
         fail(str(error))
     return options
 
@@ -443,15 +450,9 @@ def check_settings(given: dict[str, Any]) -> float:
 
     from fieldfare.gateway.admission.keyring import read_admin_key, read_peer_key
     from fieldfare.gateway.admission.tls import server_context
-    from fieldfare.gateway.setting_values import unknown_settings
-    from fieldfare.gateway.settings import SETTING_VARIABLES, GatewaySettings, UnusableFile, wrong_setting
+    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 
-    others = os.environ.keys() - SETTING_VARIABLES - {FORMAT_VARIABLE}
-    if any(name.startswith("FIELDFARE_") for name in others):
-        from fieldfare.cli.variables import known_variables  # loads all commands
-
-        for unknown in unknown_settings(others, known_variables()):
-            report_warning(unknown)
+    warn_of_unknown_variables()
     try:
         settings = GatewaySettings(**given)
         server_context(settings)

@@ -469,7 +469,8 @@ def _create_many(file: Path, dialect: str, url: str | None, space: str | None, a
     if as_json:
         print_json({"stored": stored, "refused": refused})
     else:
-        out().print(f"stored {stored:,} subscriptions" + (f", {len(refused):,} refused" if refused else ""))
+        what = "subscription" if stored == 1 else "subscriptions"
+        out().print(f"stored {stored:,} {what}" + (f", {len(refused):,} refused" if refused else ""))
     if refused:
         raise typer.Exit(1)
 

@@ -290,7 +290,8 @@ class BatchDelivery:
         else:
             final = final_error(error, self._dispatch.retry, self._attempts)
         if self._dispatch.outbox is None:  # Logged as well, as a program may ignore the futures.
-            logger.error("publishing %d events failed: %s", len(self._batch.lines), final)
+            count = len(self._batch.lines)
+            logger.error("publishing %d %s failed: %s", count, "event" if count == 1 else "events", final)
         self._end(final)
         return None
 

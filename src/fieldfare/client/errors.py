@@ -144,7 +144,7 @@ class ApiError(FieldfareError):
 
     def _message(self) -> str:
         message = self.title
-        if self.place:
+        if self.place and not self.detail.endswith(f", at {self.place}."):
             message += f" (at {self.place})"
         if self.detail and self.detail != self.title:
             message += f": {self.detail}"

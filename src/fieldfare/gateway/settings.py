@@ -34,6 +34,8 @@ from fieldfare.storage.folder import DataFolder
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
+WINDOW_MAX = 1_000_000
+"""Maximum of the settings for windows; a larger value is refused."""
 
 
 def message_of(wrong: Mapping[str, Any]) -> str:
@@ -217,10 +219,11 @@ class GatewaySettings(BaseSettings):
     ack_deadline_s: float = Field(30.0, gt=0)
     """Seconds until an unacked message is redelivered, unless the subscriber names another time. Up: slow
     handlers see fewer repeats. Down: a dead handler's messages move on sooner."""
-    window_default: int = Field(1000, ge=1)
+    window_default: int = Field(1000, ge=1, le=WINDOW_MAX)
     """Default maximum of unacked messages of a stream. Up: faster, more repeats after a broken connection."""
-    window_max: int = Field(20_000, ge=1)
-    """Maximum window of a stream, and maximum messages of a pull, that a subscriber may ask for."""
+    window_max: int = Field(20_000, ge=1, le=WINDOW_MAX)
+    """Maximum window of a stream, and maximum messages of a pull, that a subscriber may ask for; at most
+    1,000,000."""
     dead_letters_max: int = Field(100_000, ge=1)
     """Maximum dead letters of a subscription; at the maximum, further messages are redelivered after a minute
     instead. Up: more is kept to look at, in the registry."""

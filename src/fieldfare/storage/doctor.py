@@ -36,6 +36,7 @@ PAGE_ERRORS_MAX = 20
 _RESTORE = (
     "stop the service and restore the file from a backup; or leave it, and only its readable part is served"
 )
+_BEFORE_START = "restore it from a backup before the next start, which would begin without this content"
 
 
 class Finding(NamedTuple):
@@ -72,8 +73,9 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
     wrong |= foreign | odd
     empty = [] if is_running else [path for path in databases if _is_empty(path)]
     for path in empty:
-        to_do = "restore it from a backup before the next start, which would begin without this content"
-        yield Finding(path, "the file is empty: all that it held is lost", to_do)
+        yield Finding(path, "the file is empty: all that it held is lost", _BEFORE_START)
+    for path in _missing(folder):
+        yield Finding(path, "the file is missing: all that it held is lost", _BEFORE_START)
     wrong |= dict.fromkeys(empty, "")
     for path in folder.databases:
         if path.exists() and path not in wrong:
@@ -103,6 +105,19 @@ def examine(folder: DataFolder, *, is_running: bool) -> Iterator[Finding]:
             yield Finding(path, "the note cannot be read", "delete it")
         else:
             yield Finding(folder.root / note.file, note.what, f"do what the note says, then delete {path}")
+
+
+def _missing(folder: DataFolder) -> list[Path]:
+    """Return the databases that are missing although the directory has files that a service wrote later."""
+    needed = [folder.registry_path] if folder.log else [folder.log_path, folder.registry_path]
+    lost = [path for path in needed if not path.exists()]
+    # Not the registry alone: a relay has one, for its keys, and no event log.
+    is_site = lost and (
+        folder.delayed_path.exists()
+        or any(folder.index.glob("*/*"))
+        or any(True for _ in blocks_from(folder.matches))
+    )
+    return lost if is_site else []
 
 
 def _is_empty(path: Path) -> bool:
@@ -145,10 +160,23 @@ def _read_log(folder: DataFolder) -> Iterator[Finding]:
 def _read_registry(folder: DataFolder) -> Iterator[Finding]:
     path = folder.registry_path
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
-        found = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
-        if found != (tables.FORMAT,):
-            yield _older(path)
-            return
+        made = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        is_relays = bool(made) and tables.counters.name not in made  # It has only keys.
+        if not is_relays:
+            found = connection.execute("SELECT value FROM counters WHERE name = 'format'").fetchone()
+            if found != (tables.FORMAT,):
+                yield _older(path)
+                return
+    if not is_relays:
+        yield from _read_subscriptions(folder)
+    with closing(open_keys(folder.registry_url)) as keys:
+        keys.keys()
+        keys.ended_spaces()
+
+
+def _read_subscriptions(folder: DataFolder) -> Iterator[Finding]:
+    path = folder.registry_path
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         purged = connection.execute("SELECT value FROM counters WHERE name = 'purged'").fetchone()[0]
         numbers = [row[0] for row in connection.execute("SELECT DISTINCT number FROM cursors")]
         dead = [row[0] for row in connection.execute("SELECT DISTINCT number FROM letters")]
@@ -172,9 +200,6 @@ def _read_registry(folder: DataFolder) -> Iterator[Finding]:
             yield Finding(
                 path, what, "start the service: it repairs what can be repaired, and names the rest"
             )
-    with closing(open_keys(folder.registry_url)) as keys:
-        keys.keys()
-        keys.ended_spaces()
 
 
 def _read_delayed(folder: DataFolder) -> Iterator[Finding]:

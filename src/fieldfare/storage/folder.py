@@ -77,8 +77,9 @@ class DataFolder:
         except FileNotFoundError:
             return folder
         except ValueError as error:
+            restore = "Otherwise restore" if isinstance(error, ChangedFileError) else "Restore"
             raise FormatError(
-                f"{folder.addresses} cannot be used to find the logs: {error}. Otherwise restore the file"
+                f"{folder.addresses} cannot be used to find the logs: {error}. {restore} the file"
                 " from a backup"
             ) from None
         return cls(root, noted.log, noted.match_log, noted.service, noted.index_copy)

@@ -68,6 +68,32 @@ def test_other_sites_send_only_the_filters_that_can_match(tmp_path: Path) -> Non
         until(lambda: known(a, "b") == 0)
 
 
+def test_the_state_of_a_broker_is_bounded_however_much_is_advertised(tmp_path: Path) -> None:
+    """A thousand spaces, each with an advertisement of 16 KB, made an answer of 16 MB."""
+    filters = {f"s{n}": f"data.text <> '{'x' * 15_000}{n}'" for n in range(6)}
+    with sites(tmp_path, "ab", "ab") as (a, b):
+        for site in (a, b):
+            for space in filters:
+                site.client.post("/v1/spaces", json={"name": space}).raise_for_status()
+        for space, filter in filters.items():
+            path = f"/v1/spaces/{space}/advertisement"
+            a.client.put(path, json={"filter": filter}).raise_for_status()
+        until(lambda: b.of("a").get("advertised_left_out") == 2)
+        for site in (a, b):
+            shown = site.of("a")
+            assert list(shown["advertised"]) == ["s0", "s1", "s2", "s3"]
+            assert shown["advertised_left_out"] == 2
+            assert "advertised_left_out" not in site.of("b")
+            (found,) = (
+                each
+                for each in site.client.get("/v1/brokers", params={"space": "s5"}).json()["brokers"]
+                if each["name"] == "a"
+            )
+            assert found["advertised"] == {"s5": filters["s5"]} and "advertised_left_out" not in found
+        twice = a.client.get("/v1/brokers?space=a&space=b")
+        assert twice.status_code == 400
+
+
 def test_what_is_not_advertised_is_refused_whole_and_by_its_place(tmp_path: Path) -> None:
     with sites(tmp_path, "ab", "ab") as (a, b):
         advertise(a, "data.n < 50")

@@ -76,6 +76,16 @@ def test_an_error_shows_the_value_as_it_was_written(monkeypatch: pytest.MonkeyPa
     assert wrong_setting(refused.value).startswith("FIELDFARE_RETENTION_BYTES=1KB: Input should be greater")
 
 
+@pytest.mark.parametrize("name", ["FIELDFARE_WINDOW_MAX", "FIELDFARE_WINDOW_DEFAULT"])
+def test_a_window_has_a_maximum(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, str(10**18))
+    with pytest.raises(ValidationError) as refused:
+        GatewaySettings()
+    assert wrong_setting(refused.value) == f"{name}={10**18}: Input should be less than or equal to 1000000"
+    monkeypatch.setenv(name, "1000000")
+    GatewaySettings()
+
+
 def test_every_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FIELDFARE_RETENTION_S", "soon")
     monkeypatch.setenv("FIELDFARE_ACK_DEADLINE_S", "-1")

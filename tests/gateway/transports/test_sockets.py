@@ -155,12 +155,14 @@ def test_a_publisher_cannot_say_where_its_event_stands(tmp_path):
                 assert [value for name, value in members if name == "fieldfareattempt"] == [1]
 
 
-def test_a_socket_holds_its_window_and_gives_back_what_it_held(tmp_path):
-    with served(tmp_path) as (gateway, client):
+@pytest.mark.parametrize(("settings", "query"), [({}, "?window=2"), ({"window_max": 2}, "")])
+def test_a_socket_holds_its_window_and_gives_back_what_it_held(tmp_path, settings, query):
+    """A default window above the maximum of the service counts as the maximum."""
+    with served(tmp_path, **settings) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, *(event(i, {"x": 1}) for i in range(5)))
         NaivePipeline(gateway).step()
-        with opened(client, "a", "?window=2") as found:
+        with opened(client, "a", query) as found:
             places = [heard(found)["fieldfareposition"] for _ in range(2)]
             with pytest.raises(TimeoutError):
                 found.recv(timeout=0.2)
@@ -168,7 +170,8 @@ def test_a_socket_holds_its_window_and_gives_back_what_it_held(tmp_path):
             assert {heard(found)["type"] for _ in range(3)} == {"fieldfare.done", "t"}
         until(lambda: gateway.deliveries.connected == 0)
         pulled = client.post(f"{SUBSCRIPTIONS}/a/pull", json={"max": 10}).json()["messages"]
-        assert [each["position"] for each in pulled] == ["0-0-2", "0-0-3", "0-0-4"]
+        left = ["0-0-2", "0-0-3", "0-0-4"][: settings.get("window_max")]
+        assert [each["position"] for each in pulled] == left
 
 
 def test_a_deleted_subscription_says_so_on_its_sockets_and_closes_them(tmp_path):

@@ -101,14 +101,20 @@ def convert_documents(
     Raises
     ------
     DocumentError
-        A document cannot be read, or the filters are of several sources and none was chosen.
+        A document cannot be read, no document has a filter, or the filters are of several sources and none
+        was chosen.
     """
     items: list[tuple[str, Item]] = []
+    files = []
     for text, file, name in documents:
+        files.append(file)
         try:
             items += [(file, item) for item in system.read(text, name, options)]
         except DocumentError as error:
             raise DocumentError(f"{file}: {error}") from None
+    if not items:
+        where = "this file" if len(files) == 1 else "these files"
+        raise DocumentError(f"{', '.join(files)}: there are no filters in {where}")
     items = _of_one_source(items, options)
     ids: dict[str, int] = {}
     for _, item in items:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import UNSET, Struct, UnsetType
+
+ADVERTISED_MAX_BYTES = 64 << 10
+"""Maximum bytes of a broker's advertisements in the answer about brokers; further ones are only counted."""
 
 
 class LinkDocument(Struct):
@@ -36,6 +40,11 @@ class BrokerDocument(Struct, omit_defaults=True):
     advertised: Annotated[
         dict[str, str] | None, "What it publishes: a filter by space; other spaces publish everything."
     ] = None
+    advertised_left_out: Annotated[
+        int,
+        "Number of further spaces with a filter, which are left out because the filters shown have 64 KiB"
+        " together; `space` shows that of one space.",
+    ] = 0
     held_back_filters: Annotated[
         int | UnsetType | None,
         "Filters here that can match nothing of that, and are not sent to it, as counted last; null: not"
@@ -61,6 +70,28 @@ class BrokerDocument(Struct, omit_defaults=True):
     sent_twice: Annotated[int | None, "Entries that it has sent twice, and that were not appended again."] = (
         None
     )
+
+
+def shown_advertisements(texts: Mapping[str, str], space: str | None) -> tuple[dict[str, str], int]:
+    """Return the advertisements to show, and the number of those that are left out.
+
+    Parameters
+    ----------
+    texts
+        The filters of a broker's advertisements by space, in the order in which they are shown.
+    space
+        The one space to show; None: as many as `ADVERTISED_MAX_BYTES` allows.
+    """
+    if space is not None:
+        return {name: text for name, text in texts.items() if name == space}, 0
+    shown: dict[str, str] = {}
+    room_bytes = ADVERTISED_MAX_BYTES
+    for name, text in texts.items():
+        room_bytes -= len(name.encode()) + len(text.encode())
+        if room_bytes < 0:
+            break
+        shown[name] = text
+    return shown, len(texts) - len(shown)
 
 
 class RelayDocument(Struct):

@@ -28,6 +28,7 @@ from fieldfare.gateway.federation.documents import (
     BrokersDocument,
     DepartureDocument,
     SubscriptionMoveDocument,
+    shown_advertisements,
 )
 from fieldfare.gateway.federation.forwarder import Forwarder
 from fieldfare.gateway.federation.heeding import Heeding
@@ -314,8 +315,14 @@ class Federation:
         await self.moves.space_removed(key)
         await self.advertisements.forget(space_name(key))
 
-    def document(self) -> BrokersDocument:
-        """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread."""
+    def document(self, space: str | None = None) -> BrokersDocument:
+        """Return the state of this broker for `GET /v1/brokers`; it reads files: call it on a thread.
+
+        Parameters
+        ----------
+        space
+            Show only the advertisements of this space; None: of all spaces, as `ADVERTISED_MAX_BYTES` allows.
+        """
         outboxes = self._store.outboxes()
         kept_entries, kept_bytes = self._store.kept_totals()
         rows = {row.name: row for row in self._clusters.rows}
@@ -328,7 +335,7 @@ class Federation:
             clusters=[name for name in self._clusters.names if name],
             links=self.custody.links_document(outboxes),
             brokers=[
-                self._broker(name, rows, counts, revision, until_s)
+                self._with_advertisements(self._broker(name, rows, counts, revision, until_s), space)
                 for name in sorted({*rows, *self._correspondence.names})
             ],
             without_path=outboxes[NO_PATH].entries if NO_PATH in outboxes else 0,
@@ -375,14 +382,11 @@ class Federation:
             is_relay=bool(row and row.is_relay),
             next_hop=self._clusters.path(name),
         )
-        if name == self._clusters.name:
-            found.advertised = self.advertisements.texts()
         if name == self._clusters.name or found.is_relay:
             return found
         return replace_members(
             found,
             cluster=self._clusters.cluster_of(name) or None,
-            advertised=self._heeding.texts(name),
             held_back_filters=self._heeding.count_held_back(
                 name,
                 revision,
@@ -399,3 +403,12 @@ class Federation:
             waits_for_filters=name in self._inbox.without_filters and not state.is_removed,
             sent_twice=state.repeats,
         )
+
+    def _with_advertisements(self, broker: BrokerDocument, space: str | None) -> BrokerDocument:
+        """Return a broker with what it publishes; a relay publishes nothing."""
+        if broker.is_relay:
+            return broker
+        is_this = broker.name == self._clusters.name
+        texts = self.advertisements.texts() if is_this else self._heeding.texts(broker.name)
+        shown, left_out = shown_advertisements(texts, space)
+        return replace_members(broker, advertised=shown, advertised_left_out=left_out)

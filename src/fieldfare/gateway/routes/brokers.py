@@ -116,10 +116,20 @@ class BrokerRoutes:
         """
         return await receive_entries(request, self.bodies, self._federation().links)
 
-    @operation({"200": answer("The state.", BrokersDocument), "404": _NO_BROKER}, name="getBrokers")
+    @operation(
+        {"200": answer("The state.", BrokersDocument), "404": _NO_BROKER},
+        "400",
+        parameters=[
+            parameter(
+                "space", string(), "Show only the advertisements of this space; default: of all spaces."
+            )
+        ],
+        name="getBrokers",
+    )
     async def get_brokers(self, request: Request) -> Response:
         """Read the links of this broker, and what it has exchanged with others."""
-        return json_response(await asyncio.to_thread(self._federation().document))
+        space = query_text(request, "space")
+        return json_response(await asyncio.to_thread(self._federation().document, space))
 
     @operation(
         {

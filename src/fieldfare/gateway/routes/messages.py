@@ -263,7 +263,8 @@ class MessageRoutes:
 
     def _window(self, request: HTTPConnection) -> tuple[int, float | None]:
         """Return a stream's maximum of messages in flight, and its requested ack deadline in seconds."""
-        window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
+        most = self.settings.window_max
+        window = query_int(request, "window", min(self.settings.window_default, most), 1, most)
         return window, query_seconds(request, "ack_deadline_s", None, DEADLINE_MAX_S)
 
     async def _sender(

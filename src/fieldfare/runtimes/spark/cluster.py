@@ -162,7 +162,7 @@ class ExecutorSlots:
     def plan(self) -> int:
         """Return the number of slots to plan batches for, and remember it in `planned`."""
         self._more_s = None
-        self.planned = int(self._context.defaultParallelism)
+        self.planned = max(1, slots_of(self._context))
         return self.planned
 
     def has_grown(self) -> bool:
@@ -180,7 +180,7 @@ class ExecutorSlots:
             self._there_s = now_s
         elif now_s - self._there_s > self._lost_s:
             raise NoExecutorsError(f"the cluster gave this application no executor for {self._lost_s:.0f} s")
-        if int(self._context.defaultParallelism) <= self.planned:
+        if slots_of(self._context) <= self.planned:
             self._more_s = None
         elif self._more_s is None:
             self._more_s = now_s

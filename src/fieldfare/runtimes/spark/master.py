@@ -32,12 +32,16 @@ def read_properties(path: Path) -> dict[str, str]:
     Raises
     ------
     ValueError
-        A line has no value; the message has its number.
+        The file is not UTF-8, or a line has no value; the message has its number.
     OSError
         There is no such file.
     """
+    try:
+        content = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
