@@ -7,12 +7,16 @@ session or a table do, too. Whole services come in two chains: more at once woul
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import os
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default
 import pytest
+import sqlalchemy as sa
 from xdist.scheduler import LoadScopeScheduling
 
 from doses import SHARE
@@ -67,6 +71,28 @@ def has_room_in_memory() -> bool:
     return free >= ROOM_KIB and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(IN_MEMORY, 7)
 
 
+# Each plain client of httpx would read all authorities of the system, also where no TLS is spoken.
+httpx._transports.default.create_ssl_context = functools.cache(httpx._transports.default.create_ssl_context)
+
+
+class SharedStatements(dict[tuple[Any, ...], Any]):
+    """Compiled SQL by statement and kind of database: each engine would compile all of its statements."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get((key[0].name, *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        super().__setitem__((key[0].name, *key[1:]), compiled)
+
+
+STATEMENTS = SharedStatements()
+
+
+@sa.event.listens_for(sa.Engine, "engine_connect")
+def share_statements(connection: sa.Connection) -> None:
+    connection.execution_options(compiled_cache=STATEMENTS)
+
+
 # Thousands of tests would wait for a disk at each transaction. With all examples, they are on a disk.
 if SHARE < 1 and has_room_in_memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
@@ -90,3 +116,14 @@ class Chains(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chains:
     return Chains(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Any:
+    """Collect without looking for garbage, and never look at the collected again: that is a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
