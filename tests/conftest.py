@@ -120,7 +120,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chains:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Any:
-    """Collect without looking for garbage, and never look at the collected again: that is a million objects."""
+    """Collect tests without looking for garbage, and exempt them from it: they are a million objects."""
     gc.disable()
     try:
         return (yield)
