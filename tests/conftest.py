@@ -1,4 +1,4 @@
-"""Which tests share a worker where several run at once, and which begin first.
+"""Which tests share a worker where several run at once, which begin first, and what a process prepares once.
 
 The tests of a file share a worker, as they share what the file prepares; files that share a broker, a Spark
 session or a table do, too. Whole services come in two chains: more at once would only wait for each other.
@@ -49,8 +49,11 @@ TOGETHER = {
     "flights": ("tests/cli/demo/",),
 }
 """Folders and files whose tests go to one worker; so do all tests that have Kafka in their names."""
-LONGEST = ("faults", "services", "kafka", "session", "tests/runtimes/test_cluster.py")
-"""What takes longest, and so begins first: begun last, it would leave the other workers idle."""
+LONGEST = (
+    *("faults", "services", "kafka", "session", "tests/runtimes/test_cluster.py"),
+    *("tests/runtimes/", "tests/gateway/federation/", "tests/cli/", "tests/client/", "tests/docs/"),
+)
+"""Units and folders that take longest, and so begin first: begun last, they would leave workers idle."""
 for named in {*itertools.chain(*TOGETHER.values()), *LONGEST} - {*TOGETHER, "kafka"}:
     assert (Path(__file__).parents[1] / named).exists(), f"{named} has another name now"
 
@@ -107,7 +110,8 @@ class Chains(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         def place(unit: str) -> tuple[int, int]:
-            return LONGEST.index(unit) if unit in LONGEST else len(LONGEST), -len(self.workqueue[unit])
+            ranks = (rank for rank, longest in enumerate(LONGEST) if unit.startswith(longest))
+            return next(ranks, len(LONGEST)), -len(self.workqueue[unit])
 
         self.workqueue.move_to_end(min(self.workqueue, key=place), last=False)
         super()._assign_work_unit(node)
