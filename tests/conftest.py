@@ -1,4 +1,4 @@
-"""Which tests share a worker where several run at once, and which begin first.
+"""Which tests share a worker where several run at once, which begin first, and what a process prepares once.
 
 The tests of a file share a worker, as they share what the file prepares; files that share a broker, a Spark
 session or a table do, too. Whole services come in two chains: more at once would only wait for each other.
@@ -7,12 +7,16 @@ session or a table do, too. Whole services come in two chains: more at once woul
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import os
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default
 import pytest
+import sqlalchemy as sa
 from xdist.scheduler import LoadScopeScheduling
 
 from doses import SHARE
@@ -45,8 +49,11 @@ TOGETHER = {
     "flights": ("tests/cli/demo/",),
 }
 """Folders and files whose tests go to one worker; so do all tests that have Kafka in their names."""
-LONGEST = ("faults", "services", "kafka", "session", "tests/runtimes/test_cluster.py")
-"""What takes longest, and so begins first: begun last, it would leave the other workers idle."""
+LONGEST = (
+    *("faults", "services", "kafka", "session", "tests/runtimes/test_cluster.py"),
+    *("tests/runtimes/", "tests/gateway/federation/", "tests/cli/", "tests/client/", "tests/docs/"),
+)
+"""Units and folders that take longest, and so begin first: begun last, they would leave workers idle."""
 for named in {*itertools.chain(*TOGETHER.values()), *LONGEST} - {*TOGETHER, "kafka"}:
     assert (Path(__file__).parents[1] / named).exists(), f"{named} has another name now"
 
@@ -67,6 +74,28 @@ def has_room_in_memory() -> bool:
     return free >= ROOM_KIB and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(IN_MEMORY, 7)
 
 
+# Each plain client of httpx would read all authorities of the system, also where no TLS is spoken.
+httpx._transports.default.create_ssl_context = functools.cache(httpx._transports.default.create_ssl_context)
+
+
+class SharedStatements(dict[tuple[Any, ...], Any]):
+    """Compiled SQL by statement and kind of database: each engine would compile all of its statements."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get((key[0].name, *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        super().__setitem__((key[0].name, *key[1:]), compiled)
+
+
+STATEMENTS = SharedStatements()
+
+
+@sa.event.listens_for(sa.Engine, "engine_connect")
+def share_statements(connection: sa.Connection) -> None:
+    connection.execution_options(compiled_cache=STATEMENTS)
+
+
 # Thousands of tests would wait for a disk at each transaction. With all examples, they are on a disk.
 if SHARE < 1 and has_room_in_memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
@@ -81,7 +110,8 @@ class Chains(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         def place(unit: str) -> tuple[int, int]:
-            return LONGEST.index(unit) if unit in LONGEST else len(LONGEST), -len(self.workqueue[unit])
+            ranks = (rank for rank, longest in enumerate(LONGEST) if unit.startswith(longest))
+            return next(ranks, len(LONGEST)), -len(self.workqueue[unit])
 
         self.workqueue.move_to_end(min(self.workqueue, key=place), last=False)
         super()._assign_work_unit(node)
@@ -90,3 +120,14 @@ class Chains(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chains:
     return Chains(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Any:
+    """Collect tests without looking for garbage, and exempt them from it: they are a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -15,11 +15,17 @@ from cli_support import Fieldfare
 from real_gateway import running_gateway
 
 from fieldfare import Client
-from fieldfare.client.encryption import SpaceKey, read_key
+from fieldfare.client.encryption import SpaceKey, key_file, read_key
 
 pytestmark = pytest.mark.long
 
 FILTERS = {"a": "data.x < 5", "b": "data.x BETWEEN 2 AND 3 AND data.s = 'A'", "c": "TRUE"}
+
+
+@pytest.fixture(autouse=True)
+def cheap_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of key files are opened here; what a guess costs is tested with the files themselves."""
+    monkeypatch.setattr(key_file, "SCRYPT_N", 1 << 8)
 
 
 class Killed(BaseException):

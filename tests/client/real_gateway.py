@@ -16,6 +16,8 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare.testing import naive_pipeline
 
 READY = "ready on "
+LOOK_S = 0.2
+"""Seconds after which the pipeline looks at the log although its bell has not rung."""
 
 
 class RealGateway:
@@ -77,6 +79,7 @@ class NaivePipeline:
         matches = FileMatchLog(DataFolder(data).matches)
         self._pipeline = naive_pipeline.NaivePipeline(self._log, self._registry, matches, DataFolder(data))
         self._stopping = threading.Event()
+        self._waiter = self._log.listen({0: 0})
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> NaivePipeline:
@@ -85,7 +88,9 @@ class NaivePipeline:
 
     def __exit__(self, *exception: object) -> None:
         self._stopping.set()
+        self._waiter.set()
         self._thread.join(30)
+        self._waiter.close()
         self._log.close()
         self._registry.close()
 
@@ -100,8 +105,9 @@ class NaivePipeline:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            self._waiter.clear()
             if self._pipeline.step(20) == self._log.end():
-                self._stopping.wait(0.005)
+                self._waiter.wait(LOOK_S)
 
 
 @contextmanager

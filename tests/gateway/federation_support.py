@@ -9,23 +9,19 @@ import io
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
-from gateway_support import BATCH, DEADLINE_S, GatewayServer, NaivePipeline, encode, event, until
+from gateway_support import BATCH, DEADLINE_S, GatewayServer, encode, event, matching, until
 
 from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
-
-BEAT_S = 0.2
-"""Seconds between two heartbeats while nothing is matched: each writes two files."""
 
 
 def stacks(*threads: threading.Thread) -> str:
@@ -65,27 +61,15 @@ class Site:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         until(lambda: server.started)
-        stop = threading.Event()
-        matcher = threading.Thread(target=self._match, args=(NaivePipeline(gateway), stop))
-        matcher.start()
 
         def end() -> None:
-            stop.set()
-            matcher.join(DEADLINE_S)
             server.should_exit = True
             thread.join(DEADLINE_S)
-            assert not thread.is_alive() and not matcher.is_alive(), stacks(thread, matcher)
+            assert not thread.is_alive(), stacks(thread)
 
         self._stack.callback(end)
+        self._stack.enter_context(matching(gateway))
         self.is_running = True
-
-    def _match(self, pipeline: NaivePipeline, stop: threading.Event) -> None:
-        matched, beat_s = -1, 0.0
-        while not stop.wait(0.005):
-            before, matched = matched, pipeline.step()
-            if matched != before or time.monotonic() - beat_s > BEAT_S:
-                pipeline.beat()
-                beat_s = time.monotonic()
 
     def stop(self) -> None:
         self.is_running = False

@@ -24,6 +24,8 @@ from fieldfare.testing import naive_pipeline
 from fieldfare.testing.local_service import GatewayServer
 
 DEADLINE_S = 180.0
+BEAT_S = 0.2
+"""Seconds between two heartbeats while nothing is matched: each writes two files."""
 EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 BATCH = {"content-type": "application/cloudevents-batch+json"}
@@ -151,12 +153,20 @@ async def until_async(condition: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def matching(gateway: Gateway) -> Iterator[None]:
-    """A pipeline that matches what arrives."""
+    """A pipeline that matches what arrives, when the log's bell rings, and writes heartbeats."""
     pipeline, ends = NaivePipeline(gateway), threading.Event()
+    waiter = gateway.log.listen({0: 0})
 
     def run() -> None:
-        while not ends.wait(0.005):
-            pipeline.step()
+        matched, beat_s = -1, 0.0
+        while not ends.is_set():
+            waiter.clear()
+            before, matched = matched, pipeline.step()
+            if matched != before or time.monotonic() - beat_s > BEAT_S:
+                pipeline.beat()
+                beat_s = time.monotonic()
+            if matched == before:
+                waiter.wait(BEAT_S)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -164,4 +174,7 @@ def matching(gateway: Gateway) -> Iterator[None]:
         yield
     finally:
         ends.set()
-        thread.join()
+        waiter.set()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "matching did not end"
+        waiter.close()

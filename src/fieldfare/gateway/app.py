@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import cache
 
 import msgspec
 from starlette.applications import Starlette
@@ -13,7 +14,7 @@ from fieldfare.gateway.admission.request_guard import Identified, RequestGuard
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.filter_warnings import FilterWarnings
 from fieldfare.gateway.middleware import EXCEPTION_HANDLERS, Audited, ErrorMiddleware, Timed
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.routes.acks import Settling
 from fieldfare.gateway.routes.backlogs import BacklogRoutes
@@ -38,8 +39,6 @@ from fieldfare.gateway.routes.tickets import TicketRoutes
 from fieldfare.gateway.routes.trace import TraceRoutes
 from fieldfare.gateway.setting_values import ANY
 from fieldfare.gateway.transports.heartbeats import Heartbeats
-
-_DESCRIPTION = msgspec.json.encode(DOCUMENT)
 
 
 def create_app(gateway: Gateway) -> Starlette:
@@ -153,8 +152,13 @@ def _routes(g: Gateway) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSoc
 def _service_routes(g: Gateway) -> ServiceRoutes:
     figures, pipeline_figures = g.figures, g.pipeline_figures
     return ServiceRoutes(
-        figures, pipeline_figures, g.maintenance, g.keyring, g.audit, g.metrics, _DESCRIPTION
+        figures, pipeline_figures, g.maintenance, g.keyring, g.audit, g.metrics, _description
     )
+
+
+@cache
+def _description() -> bytes:
+    return msgspec.json.encode(api_document())
 
 
 def _quarantine_routes(g: Gateway) -> QuarantineRoutes:

@@ -29,6 +29,8 @@ START_WAIT_S = 30.0
 STOP_S = 5
 """Seconds that open requests may take when the service stops."""
 STOP_WAIT_S = 30.0
+LOOK_S, UNHEARD_LOOK_S = 0.1, 0.01
+"""Maximum seconds between looks at the log; the latter where the log's bell cannot be heard."""
 BEAT_S = 1.0
 """Seconds between heartbeats, and at most between looks for subscriptions that began in the past."""
 
@@ -129,6 +131,8 @@ class LocalService:
             thread.join(STOP_WAIT_S)
             if thread.is_alive():
                 raise RuntimeError(f"the service did not stop within {STOP_WAIT_S:g} s")
+        self._threads = ()
+        self._appended.close()
         self._remove()
 
     def _log_end(self) -> int:
@@ -143,15 +147,15 @@ class LocalService:
             gateway.log, gateway.registry, gateway.match_log, gateway.settings.folder
         )
         self._error: Exception | None = None
-        self._stopping, self._appended = threading.Event(), threading.Event()
+        self._stopping = threading.Event()
         app = create_app(gateway)
         config = server_config(app, gateway.settings, certificates, timeout_graceful_shutdown=STOP_S)
         self._server = GatewayServer(config, gateway)
         listener = listening_socket("127.0.0.1", 0)
         scheme = "http" if certificates is None else "https"
         self.url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        gateway.writer.call_on_append(self._appended.set)
         self._pipeline.beat()
+        self._appended = gateway.log.listen({0: 0})
         self._threads = (
             threading.Thread(target=self._match, name="fieldfare-testing-pipeline", daemon=True),
             threading.Thread(
@@ -172,7 +176,7 @@ class LocalService:
         beat_s = time.monotonic()
         try:
             while not self._stopping.is_set():
-                self._appended.wait(BEAT_S / 10)
+                self._appended.wait(LOOK_S if self._appended.hears else UNHEARD_LOOK_S)
                 self._appended.clear()
                 while self._log_end() > self._pipeline.step() and not self._stopping.is_set():
                     pass

@@ -30,12 +30,14 @@ from pydantic import ValidationError
 
 from fieldfare.gateway.admission.callers import Caller, Right
 from fieldfare.gateway.admission.keyring import AdminKeyError, Keyring, read_admin_key
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage import open_keys
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.keys import StoredKey
 from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
+
+DOCUMENT = api_document()
 
 ADMIN = "a-first-key-of-an-administrator-0123456789"
 OPEN = {"/healthz", "/readyz", "/openapi.json"}

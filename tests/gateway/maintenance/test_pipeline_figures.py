@@ -15,12 +15,14 @@ from jsonschema import Draft202012Validator
 from fieldfare.elasticity import Configuration, Operators
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.gateway.maintenance.space_times import SLOT_S, WINDOW_S, SpaceTimes
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.partitioning import HashPartitioning
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, SpaceManifest
 from fieldfare.storage import open_index_store
 from fieldfare.storage.elastic import Decision, ElasticLoads, ElasticRecord, HostLoad, Move, SliceLoadNow
 from fieldfare.storage.folder import DataFolder
+
+DOCUMENT = api_document()
 
 SCHEMA = {"$ref": "#/components/schemas/Pipeline", "components": DOCUMENT["components"]}
 

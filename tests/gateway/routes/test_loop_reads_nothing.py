@@ -18,9 +18,11 @@ from websockets.sync.client import connect
 
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.federation.wire import MEDIA_TYPE
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.quarantine import QuarantinedRecord
+
+DOCUMENT = api_document()
 
 JSON = {"content-type": "application/json"}
 LISTS = (

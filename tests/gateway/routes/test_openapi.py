@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.gateway.openapi.from_types import described, nullable
 from fieldfare.gateway.publishing.events import EventRefused, check_event
 from fieldfare.gateway.routes.acks import NackBody, TerminateBody
@@ -21,6 +21,8 @@ from fieldfare.gateway.routes.quotas import QuotasBody
 from fieldfare.gateway.routes.subscriptions import SpaceBody
 from fieldfare.gateway.subscription_store import SubscriptionBody
 from fieldfare.model import DeliverySettings, Position, positions_text
+
+DOCUMENT = api_document()
 
 SCHEMAS = DOCUMENT["components"]["schemas"]
 

@@ -19,11 +19,13 @@ import pytest
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, running, until
 from starlette.routing import Route
 
-from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.gateway.openapi.document import api_document
 from fieldfare.gateway.peers import BATCH_MAX_BYTES
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine, QuarantinedRecord
+
+DOCUMENT = api_document()
 
 pytestmark = pytest.mark.long
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -66,7 +67,7 @@ class ServiceRoutes:
     keyring: Keyring
     record: Audit
     counts: Metrics
-    description: bytes
+    description: Callable[[], bytes]
 
     @operation(answer("The gateway is alive.", LivenessDocument, {"status": "alive"}))
     async def healthz(self, request: Request) -> Response:
@@ -144,4 +145,4 @@ class ServiceRoutes:
     @operation(answer("The description, in OpenAPI 3.1.", {"type": "object"}))
     async def openapi(self, request: Request) -> Response:
         """Read this description of the API."""
-        return Response(self.description, media_type="application/json")
+        return Response(await asyncio.to_thread(self.description), media_type="application/json")
