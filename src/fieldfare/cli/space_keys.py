@@ -52,8 +52,7 @@ def chosen_key() -> SpaceKey | None:
 def _read(path: Path) -> SpaceKey:
     from fieldfare.client.encryption import read_key
 
-    with path.open("rb"):
-        """A file that cannot be read is reported before the passphrase is asked for."""
+    path.open("rb").close()  # A file that cannot be read is reported before the passphrase is asked for.
     return read_key(path, _passphrase(confirm=False))
 
 
