@@ -8,9 +8,11 @@ none. A `BatchPolicy` is asked for its limits each time, so that they may change
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import Literal, Protocol, runtime_checkable
 
 from fieldfare.client.errors import FieldfareError, KeptInOutbox, PublishError, Refusal
@@ -520,14 +522,6 @@ class EventQueue:
 
     def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:
         max_events, max_bytes = self._limits()
-        queue = self._lines
-        lines = [queue.popleft()]
-        size_bytes = len(lines[0])
-        room = min(max_events, len(queue) + 1)
-        while len(lines) < room:
-            size_after = size_bytes + len(queue[0])
-            if size_after > max_bytes:
-                break
-            size_bytes = size_after
-            lines.append(queue.popleft())
-        return lines, size_bytes
+        sizes = list(accumulate(map(len, islice(self._lines, max_events))))
+        count = max(1, bisect_right(sizes, max_bytes))
+        return [self._lines.popleft() for _ in range(count)], sizes[count - 1]

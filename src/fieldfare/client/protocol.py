@@ -135,7 +135,7 @@ def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: i
 
     The body is JSON lines and not a JSON array, so that an event with invalid JSON affects only its own line.
     """
-    body = b"\n".join(lines) + b"\n"
+    body = b"\n".join([*lines, b""])
     return _publish(space, LINES_CONTENT, body, len(lines), producer, sequence)
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 SAMPLE_EVERY_S = 2.0
+SAMPLE_SHARE = 0.05
+"""Minimum seconds between two samples, and the maximum share of the time that samples take, since for them
+the kernel looks at each page of each process."""
 
 
 class MemoryMeter:
@@ -32,8 +36,9 @@ class MemoryMeter:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
+            began_s = time.monotonic()
             self.peak_bytes = max(self.peak_bytes, tree_memory_bytes(self._root_pid))
-            self._stop.wait(SAMPLE_EVERY_S)
+            self._stop.wait(max(SAMPLE_EVERY_S, (time.monotonic() - began_s) / SAMPLE_SHARE))
 
 
 def tree_memory_bytes(root_pid: int) -> int:

@@ -141,9 +141,9 @@ class Replay:
         events = self._events[start : start + BATCH_EVENTS].to_pylist()
         sent_s = time.monotonic()
         positions = await publisher.publish_many(events)
-        packed = [(position.offset << INDEX_BITS) | position.index for position in positions]
+        packed = np.array([(position.offset << INDEX_BITS) | position.index for position in positions])
         self._positions[start : start + len(packed)] = packed
-        self._sent_s.update(dict.fromkeys({position.offset for position in positions}, sent_s))
+        self._sent_s.update(dict.fromkeys(np.unique(packed >> INDEX_BITS).tolist(), sent_s))
         self._published += len(packed)
 
     async def _look(self) -> Progress:
