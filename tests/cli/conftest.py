@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from cli_support import Fieldfare
@@ -32,8 +34,9 @@ def fieldfare(service: FaultyService, monkeypatch: pytest.MonkeyPatch) -> Fieldf
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments: str, input: str | bytes | None = None) -> Result:
-        ask_passphrase.cache_clear()  # a process runs one command
-        result = CliRunner().invoke(app, list(arguments), input=input)
+        ask_passphrase.cache_clear()  # a process runs one command, and sets variables for itself
+        with patch.dict(os.environ):
+            result = CliRunner().invoke(app, list(arguments), input=input)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

@@ -108,7 +108,6 @@ def test_a_missing_key_file_is_reported_before_the_passphrase_is_asked_for(
     monkeypatch.delenv("FIELDFARE_SPACE_PASSPHRASE", raising=False)
     path = tmp_path / "none.key"
     for command in (("--space-key", str(path), "spaces", "list"), ("keys", "space", "show", str(path))):
-        monkeypatch.delenv("FIELDFARE_SPACE_KEY", raising=False)
         found = fieldfare(*command, input="secret\n")
         assert (found.exit_code, found.stderr) == (1, f"error: {path}: No such file or directory\n")
 

@@ -171,7 +171,6 @@ def test_a_move_back_that_is_cancelled_still_sends_readers_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers got 404 where it had been, and made a second subscription there."""
-    monkeypatch.setattr(leaving, "OFFERED_S", 0.5)
     with sites(tmp_path, "abc", "ab bc ac", **with_keys(tmp_path)) as (a, b, c):
         authorise(a, b, c)
         a.subscribe("mine", "data.n >= 0")
@@ -180,6 +179,7 @@ def test_a_move_back_that_is_cancelled_still_sends_readers_on(
         second = moved(b, a)
         third = moved(a, b)
         c.stop()
+        monkeypatch.setattr(leaving, "OFFERED_S", 2.0)
         begin(b, a)
         until(lambda: a.brokers()["moves"].get("arriving"))
         a.stop()

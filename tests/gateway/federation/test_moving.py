@@ -211,11 +211,11 @@ def test_a_move_that_cannot_be_is_refused_and_the_subscription_stays(tmp_path: P
 def test_a_broker_that_does_not_answer_keeps_no_subscription_from_being_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "OFFERED_S", 0.3)
     with sites(tmp_path, "abc", "ab bc ac") as (a, b, c):
         a.subscribe("mine", "data.n >= 0")
         counted_everywhere(a, "bc")
         c.stop()
+        monkeypatch.setattr(leaving, "OFFERED_S", 0.3)
         move(a, "b")
         a.publish(1)
         assert a.take("mine", 1) == [1]
