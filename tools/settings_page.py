@@ -42,17 +42,17 @@ def page(text: str) -> str:
 
 
 def changes() -> str:
-    """Return when a change of a setting, or of a file that one names, counts, as Markdown."""
+    """Return when a change of a setting, or of a file that a setting names, takes effect, as Markdown."""
     rows = (
-        ("a setting in the file", "`fieldfare restart`"),
-        ("a variable or an option of `serve`", "a stop and a start"),
-        (f"files of {_variables(WATCHED)}", "seconds, by itself"),
-        (f"the file of {_variables([name for name in RELOADED if name not in WATCHED])}", "SIGHUP"),
-        ("other files", "`fieldfare restart`"),
-        (_variables(FIXED), "nothing"),
+        ("a setting in the file", "after `fieldfare restart`"),
+        ("a variable or an option of `serve`", "after a stop and a start"),
+        (f"files of {_variables(WATCHED)}", "within seconds"),
+        (f"the file of {_variables([name for name in RELOADED if name not in WATCHED])}", "on SIGHUP"),
+        ("other files", "after `fieldfare restart`"),
+        (_variables(FIXED), "never: the data directory keeps them"),
     )
     table = "".join(f"| {what} | {when} |\n" for what, when in rows)
-    return f"\n### When a change counts\n\n| change of | counts after |\n|---|---|\n{table}"
+    return f"\n### When a change counts\n\n| change of | takes effect |\n|---|---|\n{table}"
 
 
 def _variables(names: Sequence[str]) -> str:
@@ -66,8 +66,8 @@ def tables() -> str:
     advanced = [name for name in known.fields if name not in BASIC]
     parts = []
     for title, about, names in (
-        ("Basic", "Those that a service usually has.", BASIC),
-        ("Spark, clusters and several matchers", "Each is an option of `serve`, too.", pipeline),
+        ("Basic", "Settings that most services use.", BASIC),
+        ("Spark, clusters and several matchers", "Each is also an option of `serve`.", pipeline),
         ("Advanced", "The defaults fit most services.", advanced),
     ):
         rows = "".join(row(name, known) for name in names)
