@@ -31,7 +31,7 @@ CORE_HOUR = MACHINE.dollars_per_hour / MACHINE.cores
 BUS_DOLLARS = 1.0
 """A million events put on a custom bus of Amazon EventBridge, us-east-1, 2026; 300 rules a bus are free."""
 BATCH_S = 0.025
-"""Spark's own time for a batch: docs/decisions/streaming-query.md."""
+"""Spark's own time for a batch: docs/decisions/match-loop.md."""
 PUBLISHED_PER_S = 157_000
 """Events per second that one gateway with two cores accepts: ``benchmarks/service.py``, publishing alone."""
 LOG_BYTES_PER_S = 72e6
