@@ -17,6 +17,7 @@ from typing import Any
 import httpx._transports.default
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from doses import SHARE
@@ -73,6 +74,10 @@ def has_room_in_memory() -> bool:
         return False
     return free >= ROOM_KIB and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(IN_MEMORY, 7)
 
+
+# An example has no time limit, as a machine may be slow; and a test draws the same examples each time.
+settings.register_profile("fieldfare", deadline=None, derandomize=True)
+settings.load_profile("fieldfare")
 
 # Each plain client of httpx would read all authorities of the system, also where no TLS is spoken.
 httpx._transports.default.create_ssl_context = functools.cache(httpx._transports.default.create_ssl_context)
