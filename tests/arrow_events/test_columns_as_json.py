@@ -109,7 +109,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(randoms)
 def test_every_value_becomes_its_json(random: Random) -> None:
     kind = random_type(random)

@@ -56,7 +56,7 @@ def positions(offset: int, count: int) -> list[Position | None]:
     return [Position(0, offset, index) for index in range(count)]
 
 
-@settings(derandomize=True, max_examples=drawn(150), deadline=None)
+@settings(max_examples=drawn(150))
 @given(
     calls=st.lists(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=12), max_size=12),
     max_events=st.integers(1, 7),

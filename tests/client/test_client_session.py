@@ -54,7 +54,7 @@ def read_naively(text: str) -> list[Frame]:
     return frames
 
 
-@settings(derandomize=True, max_examples=drawn(300), deadline=None)
+@settings(max_examples=drawn(300))
 @given(
     frames=st.lists(st.lists(lines, min_size=1, max_size=4), max_size=6),
     end=st.sampled_from(["\n", "\r\n", "\r"]),

@@ -66,7 +66,7 @@ class Model:
         return first
 
 
-@settings(derandomize=True, max_examples=drawn(60), deadline=None)
+@settings(max_examples=drawn(60))
 @given(steps=st.lists(STEPS, max_size=25))
 def test_an_outbox_equals_its_model_after_any_operations(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]

@@ -215,7 +215,7 @@ def test_an_event_that_is_not_on_the_grid_is_refused(
         key.seal_lines([line(price=1), line(**data)])
 
 
-@settings(max_examples=drawn(300), deadline=None, derandomize=True)
+@settings(max_examples=drawn(300))
 @given(
     st.decimals(-1000, 1000, places=3),
     st.sampled_from(["0.01", "0.125", "3", "1/3", "1e-9"]),

@@ -22,7 +22,7 @@ slices = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 20)), max_size=9
 )
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(slices, st.integers(1, 900), st.sampled_from([0, 5]))
 def test_no_subset_has_enough_load_and_less_state(
     found: list[SliceLoad], wanted: int, move_bytes: int
@@ -43,7 +43,7 @@ def test_no_subset_has_enough_load_and_less_state(
         assert list(chosen) == found
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(slices, st.lists(st.integers(0, 800), min_size=1, max_size=4), st.integers(0, 3))
 def test_first_fit_keeps_to_the_capacity(found: list[SliceLoad], loads: list[int], new_hosts: int) -> None:
     """Nothing is put where there is no room, nor where an earlier host had some."""
@@ -156,7 +156,7 @@ def test_added_hosts_are_not_released_during_the_calm_time() -> None:
 hosts_of_slices = st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(hosts_of_slices, st.integers(1, 6))
 def test_a_spread_gives_the_requested_hosts_similar_loads(parts: list[list[int]], count: int) -> None:
     """But for a slice that alone is more than a host's share, and for what no host has room for."""

@@ -237,7 +237,7 @@ def test_a_slice_moves_to_where_it_is_mapped_and_nowhere_in_between() -> None:
     assert engine.placed["M:1"] != before
 
 
-@settings(max_examples=drawn(150), deadline=None, derandomize=True)
+@settings(max_examples=drawn(150))
 @given(
     st.lists(
         st.tuples(

@@ -88,7 +88,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=drawn(100), deadline=None, derandomize=True)
+@settings(max_examples=drawn(100))
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 0.3]), actions)
 def test_a_migration_is_right_for_any_interleaving(
     seed: int, loss: float, script: list[tuple[str, str, int, float]]

@@ -37,7 +37,7 @@ from .eventbridge.generators import Generator
 Event = dict[str, Any]
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-many = settings(max_examples=drawn(150 if COMPILED else 8), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(150 if COMPILED else 8))
 
 
 def filter_of(expression: ast.Expression) -> Filter:

@@ -245,7 +245,7 @@ def pairs(draw: Callable[..., Any]) -> tuple[ast.Expression, ast.Expression]:
     return one, related(draw, one, draw(some.expressions))
 
 
-@settings(max_examples=drawn(400), deadline=None, derandomize=True)
+@settings(max_examples=drawn(400))
 @given(pairs(), st.lists(some.events, min_size=1, max_size=8))
 def test_answers_hold_for_random_filters_and_events(
     pair: tuple[ast.Expression, ast.Expression], events: list[Event]
@@ -253,7 +253,7 @@ def test_answers_hold_for_random_filters_and_events(
     check(region_of(filter_of(pair[0])), region_of(filter_of(pair[1])), events)
 
 
-@settings(max_examples=drawn(100), deadline=None, derandomize=True)
+@settings(max_examples=drawn(100))
 @given(cesql.filters(), cesql.filters(), st.lists(cesql.events, min_size=1, max_size=8))
 def test_answers_hold_for_random_filters_of_cesql(
     one: tuple[Any, str], other: tuple[Any, str], events: list[Event]

@@ -74,7 +74,7 @@ def _columns(part: Part) -> list[str]:
     return sorted(text for text in texts if text is not None)
 
 
-@settings(max_examples=drawn(100), deadline=None, derandomize=True)
+@settings(max_examples=drawn(100))
 @given(st.lists(some.sql_expressions, min_size=1, max_size=6), st.lists(some.events, min_size=1, max_size=6))
 def test_the_index_finds_the_same_matches_with_and_without_columns(
     expressions: list[Any], events: list[Event]
@@ -116,7 +116,7 @@ def _calls(data: st.DataObject, function: Function) -> tuple[list[str], list[Eve
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@settings(max_examples=drawn(8), deadline=None, derandomize=True)
+@settings(max_examples=drawn(8))
 @given(data=st.data())
 def test_every_function_is_right_as_a_column(function: Function, data: st.DataObject) -> None:
     if function.compute is None and function.expand is None:
@@ -163,7 +163,7 @@ CONSTANTS += [
 ]
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(
     st.lists(st.sampled_from(CONSTANTS), min_size=1, max_size=12),
     st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(NUMBERS)), min_size=1, max_size=12),
@@ -347,7 +347,7 @@ ARRAY_EVENTS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("decode", ["events", "json", "one by one"])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(events=st.lists(ARRAY_EVENTS, min_size=1, max_size=9))
 def test_quantifiers_are_right_as_columns(decode: str, events: list[Event]) -> None:
     filters = [compile_filter(text) for text in ARRAY_TESTS]

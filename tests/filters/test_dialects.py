@@ -37,7 +37,7 @@ Event = dict[str, Any]
 FILTERS, EVENTS = 8, 10
 """Filters, and events, per example."""
 
-few = settings(max_examples=drawn(10), derandomize=True, deadline=None)
+few = settings(max_examples=drawn(10))
 
 STRINGS = [
     "a",

@@ -23,7 +23,7 @@ from fieldfare.filters.normal_form import normal_form
 from . import naive
 from . import strategies as some
 
-few = settings(max_examples=drawn(60), derandomize=True, deadline=None)
+few = settings(max_examples=drawn(60))
 
 TIME_TEXTS = st.one_of(
     st.sampled_from(some.TIMES + some.NO_TIMES),

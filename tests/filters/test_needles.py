@@ -30,7 +30,7 @@ from fieldfare.filters.values import STRINGS
 
 from . import naive
 
-many = settings(max_examples=drawn(300), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(300))
 ANYWHERE = 0
 
 

@@ -28,7 +28,7 @@ from fieldfare.filters.predicate_sets import SETS
 from . import naive
 from . import strategies as some
 
-many = settings(max_examples=drawn(250), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(250))
 
 
 @many

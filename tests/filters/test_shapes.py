@@ -62,7 +62,7 @@ def assert_same(filters: list[Filter], events: list[dict[str, Any]]) -> None:
         assert found.tolist() == expected[start:]
 
 
-@settings(max_examples=drawn(250), derandomize=True, deadline=None)
+@settings(max_examples=drawn(250))
 @given(
     st.lists(some.expressions, min_size=1, max_size=3),
     st.lists(some.events, min_size=1, max_size=5),

@@ -95,13 +95,13 @@ def _assert_same(text: str) -> bool:
     return True
 
 
-@settings(max_examples=drawn(400), deadline=None, derandomize=True)
+@settings(max_examples=drawn(400))
 @given(filters)
 def test_simple_filters_agree_with_the_parser(text: str) -> None:
     _assert_same(text)
 
 
-@settings(max_examples=drawn(300), deadline=None, derandomize=True)
+@settings(max_examples=drawn(300))
 @given(filters, st.data())
 def test_almost_simple_filters_agree_with_the_parser(text: str, data: st.DataObject) -> None:
     """A piece is inserted, or a character removed, at a random position."""
@@ -113,7 +113,7 @@ def test_almost_simple_filters_agree_with_the_parser(text: str, data: st.DataObj
     _assert_same(text)
 
 
-@settings(max_examples=drawn(300), deadline=None, derandomize=True)
+@settings(max_examples=drawn(300))
 @given(st.lists(st.tuples(pieces, spaces).map("".join), max_size=8).map("".join))
 def test_random_tokens_agree_with_the_parser(text: str) -> None:
     _assert_same(text)

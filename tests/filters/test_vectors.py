@@ -33,7 +33,7 @@ from .test_shapes import other_constants
 
 Event = dict[str, Any]
 
-many = settings(max_examples=drawn(60 if COMPILED else 4), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(60 if COMPILED else 4))
 a, b = ast.Attribute(("a",)), ast.Attribute(("b",))
 UNKNOWN = object()
 

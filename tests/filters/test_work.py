@@ -134,7 +134,7 @@ lists_of_events = st.lists(some.events, min_size=1, max_size=6)
 
 
 @pytest.mark.long
-@settings(max_examples=drawn(300), derandomize=True, deadline=None)
+@settings(max_examples=drawn(300))
 @given(some.expressions, lists_of_events, st.integers(1, 60))
 def test_the_limit_applies_equally_one_by_one_and_by_columns(
     e: ast.Expression, events: list[dict[str, Any]], limit: int
@@ -210,7 +210,7 @@ def compiled_without_cache(filter_of: Callable[[str, str], Any], text: str, dial
 
 @pytest.mark.long
 @each_library
-@settings(max_examples=drawn(120), derandomize=True, deadline=None)
+@settings(max_examples=drawn(120))
 @given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250), FEW)
 def test_the_filters_of_a_space_share_the_steps_of_an_event(
     library: Library, seed: int, limit: int, total: int, few: int
@@ -246,7 +246,7 @@ LISTS = pa.struct({"a": pa.list_(pa.int64()), "b": pa.list_(pa.int64()), "x": pa
 
 
 @each_library
-@settings(max_examples=drawn(40), derandomize=True, deadline=None)
+@settings(max_examples=drawn(40))
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250), FEW)
 def test_the_limit_of_a_record_is_independent_of_other_records(
     library: Library, seed: int, in_arrow: bool, limit: int, total: int, few: int
@@ -379,7 +379,7 @@ def test_calculating_with_long_numbers_takes_more_steps(
 @given(
     st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.decimals(-9, 9, places=3))
 )
-@settings(max_examples=drawn(200), derandomize=True)
+@settings(max_examples=drawn(200))
 def test_digits_of_a_number_are_those_of_its_value(number: Any) -> None:
     """However it was read: an event has the same steps as columns and as Python's values."""
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
@@ -414,7 +414,7 @@ SETS = [sets.MISSING, sets.OTHER, sets.MISSING | sets.OTHER, sets.NULL]
 
 
 @given(st.dictionaries(steps_of_paths, st.sampled_from(SETS), max_size=6))
-@settings(max_examples=drawn(200), derandomize=True)
+@settings(max_examples=drawn(200))
 def test_attributes_with_a_member_are_found_in_one_pass(atoms: dict[tuple[str | int, ...], int]) -> None:
     """A pattern of 2,000 fields compared each with each: a fifth of a second, with the interpreter's lock."""
     constraints = {path: ValueSet(of) for path, of in atoms.items()}

@@ -71,7 +71,7 @@ def choose_one(costs: Sequence[float], candidates: Sequence[int], live: Sequence
     return candidates[min(usable)[1]] if usable else NO_SLICE
 
 
-@settings(max_examples=drawn(150), deadline=None, derandomize=True)
+@settings(max_examples=drawn(150))
 @given(policies, reports, candidates, st.lists(st.booleans(), min_size=SLICES, max_size=SLICES))
 def test_a_batch_is_forwarded_as_round_after_round_of_single_events(
     policy: ForwardingPolicy, reported: list[LoadReport], chosen: list[list[int]], live: list[bool]

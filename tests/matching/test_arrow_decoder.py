@@ -106,7 +106,7 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=[str(kind) for kind, _ in TYPES])
 def test_every_type_reads_as_its_values_with_nulls_and_in_slices(kind: Any, values: Any) -> None:
-    @settings(max_examples=drawn(25), deadline=None, derandomize=True)
+    @settings(max_examples=drawn(25))
     @given(st.lists(st.none() | values, max_size=12), st.integers(0, 4), st.integers(0, 12))
     def check(items: list[Any], start: int, length: int) -> None:
         if pa.types.is_run_end_encoded(kind):
@@ -179,7 +179,7 @@ nested_rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=drawn(80), deadline=None, derandomize=True)
+@settings(max_examples=drawn(80))
 @given(st.lists(optional(nested_rows), max_size=8), st.integers(0, 4), st.integers(0, 8))
 def test_paths_lead_through_structs_lists_and_maps(rows: list[Any], start: int, length: int) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(rows, NESTED)], ["data"])

@@ -16,7 +16,7 @@ UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 FIRST_S, LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
 
 
-@settings(max_examples=drawn(200), derandomize=True, deadline=None)
+@settings(max_examples=drawn(200))
 @given(
     st.sampled_from(sorted(UNITS)),
     st.sampled_from([None, "UTC", "America/New_York", "+05:30"]),

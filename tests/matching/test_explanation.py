@@ -118,7 +118,7 @@ def test_every_library_explains_its_parts(library: Library) -> None:
     assert (document["closings"], document["parts"][0]["subscriptions"]) == (1, 2)
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.lists(normal_forms, min_size=1, max_size=8), st.lists(events, min_size=1, max_size=6), values)
 def test_a_value_is_among_the_values_of_its_cell(forms: list, batch: list, value: object) -> None:
     """Cells convert back to values; strings that are not constants may share a gap."""

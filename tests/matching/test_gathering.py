@@ -29,7 +29,7 @@ def test_the_kernel_reads_encoded_normal_forms() -> None:
     assert read == (FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT)
 
 
-@settings(max_examples=drawn(40), deadline=None, derandomize=True)
+@settings(max_examples=drawn(40))
 @given(
     st.lists(support.normal_forms, min_size=1, max_size=8), st.lists(support.events, max_size=4), st.data()
 )

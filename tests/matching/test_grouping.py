@@ -59,7 +59,7 @@ def as_dictionary(lists: MatchLists) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("highest", [40, 4_000_000_000])
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32))
 def test_both_groupings_agree_with_a_naive_grouping(highest: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -84,14 +84,14 @@ def test_the_last_of_65536_events_has_its_place() -> None:
     assert as_dictionary(lists) == {9: [0, 65_535]}
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32))
 def test_runs_become_single_pairs(seed: int) -> None:
     pairs = random_pairs(np.random.default_rng(seed), seed, 50, 0, 20, 40).pairs
     assert list(map(tuple, single_pairs(pairs).tolist())) == pairs_of(pairs)
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32))
 def test_candidates_between_runs_are_found_and_dropped_and_tile_ends_follow(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def place_of_slots(pairs: NDArray[np.int32]) -> list[int]:
     return places
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32))
 def test_matches_of_one_event_are_sorted_and_distinct(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -64,7 +64,7 @@ class History:
 
 
 @each_kind
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
 def test_every_event_matches_the_subscriptions_valid_at_its_stamp(
     library_of: Callable[[Compiler], Library],

@@ -120,7 +120,7 @@ def decode(text: str | bytes, *paths: tuple[str | int, ...]) -> list[Any]:
     return [batch.value(path, 0) for path in paths]
 
 
-@settings(max_examples=MANY, deadline=None, derandomize=True)
+@settings(max_examples=MANY)
 @given(lines_of_events)
 def test_any_json_decodes_like_json_loads(lines: list[bytes]) -> None:
     payload = b"".join(lines)
@@ -138,7 +138,7 @@ raw_members = st.recursive(
 ).filter(lambda text: text.startswith("{"))
 
 
-@settings(max_examples=MANY, deadline=None, derandomize=True)
+@settings(max_examples=MANY)
 @given(st.lists(raw_members, max_size=4))
 def test_the_last_of_repeated_and_escaped_keys_counts(lines: list[str]) -> None:
     payload = "".join(line + "\n" for line in lines).encode()
@@ -153,7 +153,7 @@ def test_a_scalar_that_replaces_an_object_removes_its_members() -> None:
     assert decode('{"data":7,"data":{"b":2}}', ("data", "b")) == [2]
 
 
-@settings(max_examples=MANY, deadline=None, derandomize=True)
+@settings(max_examples=MANY)
 @given(
     lines_of_events,
     st.lists(
@@ -184,7 +184,7 @@ def test_a_damaged_payload_is_rejected_or_read_without_overrun(
         assert_same(decode_json_lines(payload, len(lines), PATHS), naive)
 
 
-@settings(max_examples=MANY, deadline=None, derandomize=True)
+@settings(max_examples=MANY)
 @given(
     st.one_of(
         st.floats(allow_nan=False, allow_infinity=False).map(repr),

@@ -34,7 +34,7 @@ from matching_support import pairs_of, run_of  # isort: skip
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 seeds = st.integers(0, 2**32)
-many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, derandomize=True)
+many = settings(max_examples=drawn(120 if COMPILED else 15))
 
 TWINS = {
     "matching/aspe/kernels.py": (

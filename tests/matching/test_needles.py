@@ -130,7 +130,7 @@ COSTS: dict[str, dict[str, float]] = {
 
 
 @pytest.mark.parametrize("costs", sorted(COSTS))
-@settings(max_examples=drawn(25), deadline=None, derandomize=True)
+@settings(max_examples=drawn(25))
 @given(seed=st.integers(0, 2**32))
 def test_needles_find_the_same_as_the_evaluator(costs: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -156,7 +156,7 @@ def _naive(texts: list[tuple[str, int]], string: object) -> list[int]:
     return found
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(
     st.lists(
         st.tuples(st.text("abcéß語", min_size=1, max_size=9), st.sampled_from([0, AT_START, AT_END, 6])),

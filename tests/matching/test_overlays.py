@@ -25,7 +25,7 @@ def _sorted(ends: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(sorted(ends), np.int64), np.array([ends[v] for v in sorted(ends)], np.int64)
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(
     st.sets(st.integers(0, 40), min_size=1),
     st.lists(st.tuples(closings, st.booleans()), min_size=1, max_size=4),

@@ -29,7 +29,7 @@ def _part(library_of: Callable[[Compiler], Library], forms: list[NormalForm]) ->
 
 
 @each_kind
-@settings(max_examples=drawn(150), deadline=None, derandomize=True)
+@settings(max_examples=drawn(150))
 @given(st.lists(support.normal_forms, max_size=12), st.lists(support.events, min_size=1, max_size=8))
 def test_a_part_finds_the_same_as_the_naive_evaluator(
     library_of: Callable[[Compiler], Library], forms: list[NormalForm], events: list[dict[Any, Any]]

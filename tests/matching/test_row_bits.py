@@ -136,7 +136,7 @@ def _run(edges: Any, size: int, code: int, words: Any, places: Any, width: int, 
     return lanes.reached(edges, 1, 1 + size, code), lanes.pass_bitsets(words, places, len(places), width, out)
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32), st.integers(0, 70), st.integers(1, 9), st.sampled_from([8, 16, 32]))
 def test_the_vector_loops_agree_with_their_naive_twins(seed: int, size: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ def held(value: object) -> tuple[int, int]:
     return sum(values + 1 for values, _ in inner), sum(size for _, size in inner)
 
 
-@settings(max_examples=drawn(200), derandomize=True, deadline=None)
+@settings(max_examples=drawn(200))
 @given(st.data(), st.sampled_from(range(len(FORMS))), st.integers(0, 2))
 def test_text_sizes_are_upper_bounds(data: st.DataObject, form: int, skipped: int) -> None:
     kind, drawn_values = FORMS[form]

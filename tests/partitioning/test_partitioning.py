@@ -16,7 +16,7 @@ from fieldfare_lab.axes import numeric_axis, single_attribute
 
 forms = st.lists(support.normal_forms, max_size=10)
 events = st.lists(support.events, min_size=1, max_size=6)
-property_test = settings(max_examples=drawn(120), deadline=None, derandomize=True)
+property_test = settings(max_examples=drawn(120))
 
 
 @property_test

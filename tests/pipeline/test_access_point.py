@@ -41,7 +41,7 @@ def events_in(payload: Any, count: int) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-@settings(max_examples=drawn(40), deadline=None, derandomize=True)
+@settings(max_examples=drawn(40))
 @given(randoms)
 def test_payload_of_keeps_events_and_format(random: Random) -> None:
     rows, all_events = [], []

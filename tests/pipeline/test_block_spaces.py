@@ -54,8 +54,6 @@ GROUPS = st.lists(
 
 @settings(
     max_examples=drawn(60),
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(GROUPS, st.sampled_from((1, 6, 1 << 20)))

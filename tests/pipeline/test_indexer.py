@@ -156,20 +156,20 @@ def live(
 
 
 @every_library
-@settings(max_examples=drawn(40), deadline=None, derandomize=True)
+@settings(max_examples=drawn(40))
 @given(randoms)
 def test_every_manifest_matches_like_a_replay(library: Library, random: Random) -> None:
     live(library, random, {})
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(randoms)
 def test_every_manifest_matches_like_a_replay_for_any_partitioning(random: Random) -> None:
     live(PLAIN, random, {SPACES[0]: random_partitioning(random)})
 
 
 @every_library
-@settings(max_examples=drawn(20), deadline=None, derandomize=True)
+@settings(max_examples=drawn(20))
 @given(randoms, st.sampled_from([HashPartitioning(2, 3), Replicated(3)]))
 def test_partitionings_without_attributes_accept_filters_of_any_library(
     library: Library, random: Random, partitioning: Partitioning
@@ -182,7 +182,7 @@ def test_partitionings_without_attributes_accept_filters_of_any_library(
     )
 
 
-@settings(max_examples=drawn(40), deadline=None, derandomize=True)
+@settings(max_examples=drawn(40))
 @given(randoms)
 def test_repartitioning_requires_all_later_changes(random: Random) -> None:
     history, files, indexer = History(), Files(), Indexer()

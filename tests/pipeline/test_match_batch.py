@@ -41,7 +41,7 @@ def index_of(history: History, space: str, library: Library) -> Index:
 
 
 @every_library
-@settings(max_examples=drawn(40), deadline=None, derandomize=True)
+@settings(max_examples=drawn(40))
 @given(randoms)
 def test_match_batch_finds_the_same_as_a_naive_replay(library: Library, random: Random) -> None:
     history = History()

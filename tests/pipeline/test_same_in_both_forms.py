@@ -38,7 +38,7 @@ def stream(batches: list[pa.RecordBatch]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(randoms)
 def test_json_and_arrow_publishes_have_equal_matches_and_deliveries(random: Random) -> None:
     events = [typed_event(random) | REQUIRED for _ in range(random.randrange(2, 8))]

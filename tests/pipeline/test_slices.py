@@ -77,7 +77,7 @@ def run_distributed(records: list[Record], slices: Slices, forwarding: Forwardin
     return merge_lists(found)
 
 
-@settings(max_examples=drawn(150), deadline=None, derandomize=True)
+@settings(max_examples=drawn(150))
 @given(randoms, st.booleans())
 def test_slices_find_the_same_as_a_naive_matcher(random: Random, few_cells: bool) -> None:
     filters = [compile_filter(random_filter(random)) for _ in range(random.randrange(12))]
@@ -107,7 +107,6 @@ def test_slices_find_the_same_as_a_naive_matcher(random: Random, few_cells: bool
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=9), max_size=4))
-@settings(deadline=None, derandomize=True)
 def test_merged_lists_contain_all_events_of_the_lists(parts: list[list[tuple[int, int]]]) -> None:
     numbers = np.arange(7, dtype=np.uint32)
     lists = [
@@ -127,7 +126,7 @@ def test_merged_lists_contain_all_events_of_the_lists(parts: list[list[tuple[int
     assert merged.starts[-1] == len(merged.ordinals)
 
 
-@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@settings(max_examples=drawn(200))
 @given(randoms)
 def test_a_manifest_keeps_the_partitioning(random: Random) -> None:
     partitioning = any_partitioning(random)

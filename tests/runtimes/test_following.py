@@ -358,11 +358,9 @@ def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
     wait_until_matched(service, [])
     assert jobs.calls == 2
     assert loop.activity == match_loop.Activity("follows", 1)
-    until_s = time.monotonic() + DEADLINE_S
-    while jobs.calls < 4 or context.cancelled.qsize():  # the first is cancelled, and others go on
-        assert time.monotonic() < until_s
-        assert loop.is_active, loop.exception()
-        time.sleep(0.05)
+    # The first is cancelled, and others go on.
+    wait_for(lambda: (jobs.calls >= 4 and not context.cancelled.qsize()) or not loop.is_active)
+    assert loop.is_active, loop.exception()
     service.live_a_little(10)
     bring_index_up_to_date(service.folder)
     wait_until_matched(service, [])
@@ -466,16 +464,15 @@ def test_a_hole_is_matched_though_later_records_are(
     assert block is not None
     service._publish()
     wait_until_matched(service, [])
-    until_s = time.monotonic() + DEADLINE_S
-    while seen[0] < len(service.records):  # the loop has looked behind it
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_for(lambda: seen[0] >= len(service.records))  # the loop has looked behind it
     service.folder.heartbeat.write_text(json.dumps({"matched": [block.start]}))
     Path(block.path).unlink()  # type: ignore[attr-defined]
-    until_s = time.monotonic() + DEADLINE_S
-    while open_match_log(service.folder.matches_url).partition(0).end() < len(service.records):
-        assert time.monotonic() < until_s
-        assert loop.is_active, loop.exception()
-        time.sleep(0.01)
+    wait_for(
+        lambda: (
+            open_match_log(service.folder.matches_url).partition(0).end() >= len(service.records)
+            or not loop.is_active
+        )
+    )
+    assert loop.is_active, loop.exception()
     loop.stop()
     service.check()

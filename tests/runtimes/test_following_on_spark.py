@@ -16,11 +16,10 @@ from indexing import bring_index_up_to_date
 from pyspark.sql import SparkSession
 from test_match_loop import Service
 
-from fieldfare.runtimes.spark import match_loop, range_jobs
+from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_jobs import AtExecutor, RangeJobs
+from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs
 
 
 @pytest.fixture
@@ -85,32 +84,30 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
 
 
 @pytest.mark.spark
-def test_a_task_follows_while_one_executor_has_all_slices(
-    session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_follows_while_one_executor_has_all_slices(session: SparkSession, service: Service) -> None:
     """Slices move away from it and back: batches in between; and its processor time is counted."""
-    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", 0.01)  # also in workers, which are forked from this process
-    home = Executor("driver", "executor_localhost_driver", 2)
-    at: list[Executor | None] = [home]
+    home = Place("executor_localhost_driver", 1)
+    at: list[Place | None] = [home]
     took: list[tuple[float, float]] = []
     jobs = RangeJobs(
         session.sparkContext,
         service.folder,
         MicroBatchSettings(tasks=2, split_bytes=2_000),
-        AtExecutor(lambda: at[0], lambda *given: took.append(given)),
+        lambda: at[0],
+        lambda *given: took.append(given),
     )
     loop = MatchLoop(session.sparkContext, service.folder, MicroBatchSettings(tasks=2), jobs)
-    for executor in (home, None, home, None):
-        at[0] = executor
+    for place in (home, None, home, None):
+        at[0] = place
         jobs.end()
-        kinds = ("follows",) if executor is not None else ("waits", "matches")
+        kinds = ("follows",) if place is not None else ("waits", "matches")
         wait_for(lambda kinds=kinds: loop.activity.kind in kinds or not loop.is_active)
         service.live_a_little(10)
         bring_index_up_to_date(service.folder)
         wait_until_matched(service, [])
         assert loop.is_active, loop.exception()
         assert loop.activity.kind in kinds
-        if executor is not None:
+        if place is not None:
             before = len(took)
             wait_for(lambda before=before: len(took) > before)
     loop.stop()

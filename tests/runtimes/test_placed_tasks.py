@@ -63,7 +63,7 @@ class PlacedLife(Life):
         assert len(list(WritePinned(self.folder)(0, (row for _, row in found)))) == 1
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.randoms(use_true_random=False))
 def test_each_event_meets_each_slice_once_however_matchers_are_placed(random: Random) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -168,7 +168,7 @@ class Life:
         assert [sorted(each) for each in lists] == expected
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(st.randoms(use_true_random=False))
 def test_matches_are_exact_whatever_happens_between_tasks(random: Random) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -550,8 +550,6 @@ TestSqliteAgainstModel = SqliteAgainstModel.TestCase
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
 TestKafkaAgainstModel = KafkaAgainstModel.TestCase
 for case, examples in (TestSqliteAgainstModel, 25), (TestMemoryAgainstModel, 25), (TestKafkaAgainstModel, 6):
-    case.settings = settings(
-        max_examples=drawn(examples), stateful_step_count=25, derandomize=True, deadline=None
-    )
+    case.settings = settings(max_examples=drawn(examples), stateful_step_count=25)
 
 del case  # or pytest collects it, too

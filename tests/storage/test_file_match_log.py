@@ -52,7 +52,7 @@ def test_a_block_reads_back_by_subscription_and_by_event(log: FileMatchLog) -> N
     assert subscriptions.tolist() == [3, 5, 5, 5, 4_294_967_295, 3]
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(
     st.lists(
         st.lists(

@@ -267,9 +267,7 @@ TestFilesAgainstModel = FilesAgainstModel.TestCase
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
 TestKafkaAgainstModel = KafkaAgainstModel.TestCase
 for case, examples in (TestFilesAgainstModel, 20), (TestMemoryAgainstModel, 20), (TestKafkaAgainstModel, 5):
-    case.settings = settings(
-        max_examples=drawn(examples), stateful_step_count=20, derandomize=True, deadline=None
-    )
+    case.settings = settings(max_examples=drawn(examples), stateful_step_count=20)
 del case  # or pytest collects it, too
 
 

@@ -78,7 +78,7 @@ def test_a_block_of_an_older_format_is_read_and_counts_for_no_space(log: FileMat
     block.check()
 
 
-@settings(max_examples=drawn(30), deadline=None, derandomize=True)
+@settings(max_examples=drawn(30))
 @given(
     st.lists(
         st.tuples(

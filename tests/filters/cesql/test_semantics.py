@@ -24,7 +24,7 @@ from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
-many = settings(max_examples=drawn(150), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(150))
 events = st.lists(some.events, min_size=3, max_size=6)
 
 
@@ -41,7 +41,7 @@ def test_the_evaluator_agrees_with_the_specification(found: tuple[Any, str], eve
             assert (type(evaluation.value), evaluation.value) == (type(expected), expected)
 
 
-@settings(max_examples=drawn(300), derandomize=True, deadline=None)
+@settings(max_examples=drawn(300))
 @given(some.filters(some.sums | some.rows), some.events)
 def test_precedence_agrees_with_the_specification(found: tuple[Any, str], event: dict[str, Any]) -> None:
     tree, text = found
@@ -97,7 +97,7 @@ def test_the_normal_form_contains_all_matches_and_only_these_if_exact(
         assert expected or not any(conjunction.exact for conjunction in fitting)
 
 
-@settings(max_examples=drawn(60), derandomize=True, deadline=None)
+@settings(max_examples=drawn(60))
 @given(st.lists(some.filters(), min_size=1, max_size=8), st.lists(some.json_events, min_size=1, max_size=8))
 def test_the_index_finds_the_events_of_the_specification(
     found: list[tuple[Any, str]], events: list[dict[str, Any]]

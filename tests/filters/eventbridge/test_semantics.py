@@ -25,7 +25,7 @@ from .generators import Generator
 generators = st.integers(0, 2**32).map(lambda seed: Generator(random.Random(seed)))
 
 
-@settings(max_examples=drawn(200), derandomize=True, deadline=None)
+@settings(max_examples=drawn(200))
 @given(generators)
 def test_a_filter_agrees_with_the_naive_interpreter(generator: Generator) -> None:
     pattern = generator.pattern()
@@ -42,7 +42,7 @@ def test_a_filter_agrees_with_the_naive_interpreter(generator: Generator) -> Non
         assert expected or not any(conjunction.exact for conjunction in fitting), (pattern, event)
 
 
-@settings(max_examples=drawn(6), derandomize=True, deadline=None)
+@settings(max_examples=drawn(6))
 @given(generators)
 def test_the_index_agrees_with_the_naive_interpreter(generator: Generator) -> None:
     patterns = [generator.pattern() for _ in range(20)]

@@ -19,7 +19,7 @@ from fieldfare.filters.foreign.items import DocumentError, Options
 from fieldfare.filters.foreign.systems import SYSTEMS, Conversion, convert_documents
 
 
-@settings(max_examples=drawn(150), derandomize=True, deadline=None)
+@settings(max_examples=drawn(150))
 @given(st.integers(0, 1 << 32), st.booleans())
 def test_a_pattern_agrees_with_the_naive_interpreter_or_is_refused(seed: int, plain: bool) -> None:
     generator = Generator(random.Random(seed))

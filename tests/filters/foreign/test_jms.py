@@ -58,7 +58,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=drawn(1_500), derandomize=True, deadline=None)
+@settings(max_examples=drawn(1_500))
 @given(trees, st.lists(messages, min_size=1, max_size=8))
 def test_selectors_agree_with_a_naive_evaluator(tree: Any, some: list[dict[str, Any]]) -> None:
     text = printed(tree)

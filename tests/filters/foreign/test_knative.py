@@ -76,7 +76,7 @@ def converted(spec: Any) -> Any:
     return compile_filter(*convert_trigger(yaml.safe_dump(trigger(spec)), Options()))
 
 
-@settings(max_examples=drawn(300), derandomize=True, deadline=None)
+@settings(max_examples=drawn(300))
 @given(st.lists(filters, min_size=1, max_size=2), st.lists(events, min_size=1, max_size=5))
 def test_filters_agree_with_a_naive_matcher(some: list[Any], found: list[dict[str, str]]) -> None:
     filter = converted({"filters": some, "filter": {"attributes": {"type": "ignored beside filters"}}})
@@ -84,7 +84,7 @@ def test_filters_agree_with_a_naive_matcher(some: list[Any], found: list[dict[st
         assert filter.matches(event) is all(naive(each, event) for each in some), (some, event)
 
 
-@settings(max_examples=drawn(200), derandomize=True, deadline=None)
+@settings(max_examples=drawn(200))
 @given(attributes, st.lists(events, min_size=1, max_size=5))
 def test_attributes_agree_with_a_naive_matcher(some: dict[str, str], found: list[dict[str, str]]) -> None:
     """Knative: an event must have all of the attributes; an empty string is any value."""

@@ -44,7 +44,7 @@ def naive(binding: dict[str, Any], found: dict[str, Any]) -> bool:
     return any(results) if kind.startswith("any") else all(results)
 
 
-@settings(max_examples=drawn(800), derandomize=True, deadline=None)
+@settings(max_examples=drawn(800))
 @given(arguments, st.lists(headers, min_size=1, max_size=6))
 def test_headers_agree_with_a_naive_matcher(binding: dict[str, Any], some: list[dict[str, Any]]) -> None:
     filter = compile_filter(*convert_arguments(json.dumps(binding), INSIDE))

@@ -16,7 +16,7 @@ from fieldfare.filters.foreign.items import DocumentError, Options
 from fieldfare.filters.foreign.sns import convert_policy, read_subscriptions
 from fieldfare.filters.foreign.systems import SYSTEMS, convert_documents
 
-many = settings(max_examples=drawn(600), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(600))
 CONTEXT, INSIDE = Options(), Options(at=("data", "attributes"))
 BODY = Options(scope="MessageBody")
 NAMES = ["a", "b", "store", "x"]

@@ -16,7 +16,7 @@ from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters.foreign.items import Options
 from fieldfare.filters.foreign.topics import AMQP, MQTT, NATS, Syntax, convert_topic
 
-many = settings(max_examples=drawn(400), derandomize=True, deadline=None)
+many = settings(max_examples=drawn(400))
 WORDS = ["a", "b", "ab", "a%", "_", "", "$a", "'", "é"]
 
 

@@ -86,7 +86,7 @@ compiled = [
 
 
 @pytest.mark.parametrize("filter", compiled)
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(60))
 @given(sample=st.lists(events, min_size=5, max_size=20))
 def test_the_text_in_sql_matches_the_same_events(filter: Filter, sample: list[dict[str, Any]]) -> None:
     converted = compile_filter(convert(filter), "sql")

@@ -28,9 +28,7 @@ from fieldfare.filters.help.conversion import in_sql, laid_out, simplest
 from fieldfare.filters.help.tracing import tree_lines
 from fieldfare.filters.sql.parser import parse_sql
 
-quick = settings(
-    max_examples=drawn(300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+quick = settings(max_examples=drawn(300), suppress_health_check=[HealthCheck.too_slow])
 
 
 def as_filter(expression: Expression, dialect: str = "internal") -> Filter:

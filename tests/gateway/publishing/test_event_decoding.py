@@ -351,7 +351,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=drawn(150), derandomize=True, deadline=None)
+@settings(max_examples=drawn(150))
 @given(st.lists(JSON, max_size=5), st.booleans(), st.sampled_from([None, 1]))
 def test_any_events_come_out_as_they_went_in_by_every_way(payloads, extended, indent):
     events = [event(i, data) | ({"ext": "x"} if extended else {}) for i, data in enumerate(payloads)]
@@ -362,7 +362,7 @@ def test_any_events_come_out_as_they_went_in_by_every_way(payloads, extended, in
         assert [json.loads(line) for line in decoded.payload.split(b"\n")[:-1]] == events
 
 
-@settings(max_examples=drawn(400), derandomize=True, deadline=None)
+@settings(max_examples=drawn(400))
 @given(st.data())
 def test_whatever_bytes_come_every_line_taken_is_a_valid_event(data):
     good = encode([event(1, {"a": [1, "x"]}), event(2, "y", ext="z"), event(3)])

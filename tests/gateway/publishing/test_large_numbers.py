@@ -52,7 +52,7 @@ def is_out_of_range(number: str) -> bool:
     return False
 
 
-@settings(max_examples=drawn(300), deadline=None)
+@settings(max_examples=drawn(300))
 @given(NUMBERS, st.integers(0, 250), st.integers(0, 250))
 @example("1e309", 0, 0)
 @example("1E+309", 3, 1)
@@ -63,7 +63,7 @@ def test_every_number_that_is_out_of_range_is_found(number: str, before: int, be
         assert may_have_large_number(text)
 
 
-@settings(max_examples=drawn(300), deadline=None)
+@settings(max_examples=drawn(300))
 @given(
     st.lists(st.one_of(NUMBERS, TEXTS.map(json.dumps)), min_size=1, max_size=20),
     st.sampled_from([",", " , ", "\n"]),
@@ -105,7 +105,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=drawn(300), deadline=None)
+@settings(max_examples=drawn(300))
 @given(
     st.lists(VALUES, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=2),

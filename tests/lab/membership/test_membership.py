@@ -62,7 +62,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=drawn(40), deadline=None, derandomize=True, phases=PHASES)
+@settings(max_examples=drawn(40), phases=PHASES)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 0.3]), actions)
 def test_no_subscription_is_lost_whatever_comes_goes_and_dies(
     seed: int, loss: float, script: list[tuple[str, float]]
@@ -191,7 +191,7 @@ def test_two_neighbours_that_die_together_are_taken_over_by_the_next() -> None:
     assert len(system.live()) == 4
 
 
-@settings(max_examples=drawn(20), deadline=None, derandomize=True)
+@settings(max_examples=drawn(20))
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.2, 0.5]))
 def test_gossip_converges_although_messages_are_lost(seed: int, loss: float) -> None:
     """Section III.C: log(N) rounds propagate a change to the whole network; a few more where half is lost."""

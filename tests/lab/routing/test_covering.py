@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -62,7 +62,6 @@ class NextHop:
                 assert self.matched(origin, event), (origin, wanted, event)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_wanted_record_is_matched_after_every_message_and_nothing_covered_is_stored(seed: int) -> None:
     rng = Random(seed)

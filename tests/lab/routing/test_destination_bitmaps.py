@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -49,7 +49,6 @@ def numbering(count: int) -> Numbering:
     return Numbering(tuple([f"b{number}" for number in range(count)]))
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 1100), st.sampled_from((0.0, 0.003, 0.03, 0.3, 0.5, 0.9, 0.99, 1.0))
 )
@@ -63,7 +62,6 @@ def test_any_list_is_decoded_to_what_was_encoded(seed: int, count: int, share: f
     assert len(bitmap) <= HEAD_BYTES + (count + 7) // 8
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 1000))
 def test_a_list_of_a_thousand_brokers_takes_at_most_130_bytes(seed: int, length: int) -> None:
     names = Random(seed).sample(THOUSAND.names, length)
@@ -105,7 +103,6 @@ def forged(found: Numbering, body: bytes, is_runs: bool) -> bytes:
     return found._head(1, 1, 0x80 if is_runs else 0, body) + body
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.binary(max_size=12), st.booleans())
 def test_a_body_that_is_not_encoded_so_is_not_decoded(count: int, body: bytes, is_runs: bool) -> None:
     found = numbering(count)

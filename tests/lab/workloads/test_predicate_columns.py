@@ -108,7 +108,7 @@ def _are_integers(predicate: tuple[Any, ...]) -> bool:
     return isinstance(predicate[1], int) and isinstance(predicate[2], int)
 
 
-@settings(max_examples=drawn(120), deadline=None, derandomize=True)
+@settings(max_examples=drawn(120))
 @given(subscriptions, st.lists(support.events, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_columns_and_normal_forms_build_the_same_part(
     subscriptions: list[dict[int, tuple[Any, ...]]], events: list[dict[Any, Any]], random: Any

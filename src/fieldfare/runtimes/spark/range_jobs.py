@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark import RDD, SparkConf, SparkContext, TaskContext
@@ -21,7 +21,6 @@ from pyspark import RDD, SparkConf, SparkContext, TaskContext
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
-from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, link_to
 from fieldfare.runtimes.spark.following import Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
@@ -47,25 +46,23 @@ ORDERS = "fieldfare.orders"
 FOLLOWING_WORKERS = 2
 """The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
 
-
 SAY_TOOK_S = 1.0
 """Interval at which a task that follows says what processor time it took, where the driver asks for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtExecutor:
-    """Where the tasks of an elastic service follow: only while one executor has all slices.
+class Place(NamedTuple):
+    """Where tasks follow the log, in Spark's notation (None: anywhere), and how many do at a time at most."""
 
-    Attributes
-    ----------
-    executor : callable
-        Returns that executor; None while there is none.
-    took : callable
-        Called with the processor time that a following task took, in seconds, and in how many seconds.
+    location: str | None
+    lanes_max: int
+
+
+def lanes_of(slots: int) -> int:
+    """Return how many tasks may follow at a time on a cluster: a third of the slots, but one at least.
+
+    The next ones overlap with them, and Spark starts copies of tasks that run long.
     """
-
-    executor: Callable[[], Executor | None]
-    took: Callable[[float, float], None]
+    return max(1, slots // 3)
 
 
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,16 +161,16 @@ def _hub_of(
 class RangeJobs:
     """Runs jobs on a service's log, from any thread; see `match_loop.Jobs` and `following.FollowJobs`.
 
-    On a cluster at most a third of the slots are for tasks that follow, but one at least: the next ones
-    overlap with them, and Spark starts copies of tasks that run long.
-
     Parameters
     ----------
     context : SparkContext
     folder : DataFolder
     settings : MicroBatchSettings
-    at : AtExecutor, optional
-        Where tasks follow, in an elastic service; they end when `end` is called, and others begin.
+    place : callable, optional
+        Returns where tasks that start now follow, None while none can; call `end` when it changes. By default
+        they follow anywhere.
+    took : callable, optional
+        Called each second with the processor time that a following task took, in seconds, and in how many.
     """
 
     batches_max = BATCHES_MAX
@@ -183,10 +180,11 @@ class RangeJobs:
         context: SparkContext,
         folder: DataFolder,
         settings: MicroBatchSettings,
-        at: AtExecutor | None = None,
+        place: Callable[[], Place | None] | None = None,
+        took: Callable[[float, float], None] | None = None,
     ) -> None:
         self._context = context
-        self._at = at
+        self._place, self._says_took = place or self._anywhere, took is not None
         on_cluster = is_cluster(context.master)
         self._on_cluster, self._tasks = on_cluster, settings.tasks
         seen = tasks_folder(context, replace(folder, root=folder.root.resolve()))
@@ -195,23 +193,23 @@ class RangeJobs:
         self._numbers = itertools.count()
         others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
-        want_index, took = partial(request_index, folder.wanted), None if at is None else at.took
+        want_index = partial(request_index, folder.wanted)
         self._hub = _hub_of(context.getConf(), want_index, took, on_cluster=on_cluster)
         self._unreached = 0
 
     @property
     def follower(self) -> FollowJobs | None:
-        if self._hub is None or self._unreached >= UNREACHED_MAX:
-            return None
-        return self if self._at is None or self._at.executor() is not None else None
+        can_follow = self._hub is not None and self._unreached < UNREACHED_MAX and self._place() is not None
+        return self if can_follow else None
 
     @property
     def lanes_max(self) -> int:
         """Maximum lanes at a time, for the slots that there are now."""
-        executor = None if self._at is None else self._at.executor()
-        if executor is not None:
-            return max(1, executor.cores // 3)
-        return max(1, slots_of(self._context) // 3) if self._on_cluster else self._tasks
+        place = self._place()
+        return 1 if place is None else place.lanes_max
+
+    def _anywhere(self) -> Place:
+        return Place(None, lanes_of(slots_of(self._context)) if self._on_cluster else self._tasks)
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
@@ -221,14 +219,14 @@ class RangeJobs:
         """Follow the log, a task for each lane; return whether one of them is behind."""
         assert self._hub is not None
         address, job = self._hub.address, next(self._numbers)
-        executor, says_took = None, self._at is not None
-        # Asked after the address: an `end` when slices move away ends tasks that come with this one.
-        if self._at is not None and (executor := self._at.executor()) is None:
+        place = self._place()  # after the address: if it changes from now on, `end` ends these tasks, too
+        if place is None:
             return True
         orders = [
-            TaskOrder((), lane, address, f"{job}.{number}", says_took) for number, lane in enumerate(lanes)
+            TaskOrder((), lane, address, f"{job}.{number}", self._says_took)
+            for number, lane in enumerate(lanes)
         ]
-        ended = self._run(orders, None if executor is None else executor.location)
+        ended = self._run(orders, place.location)
         self._unreached = self._unreached + 1 if None in ended else 0
         if self._unreached == 1:
             _log.warning(

@@ -206,7 +206,8 @@ class ElasticControl:
 
     def only_executor(self) -> Executor | None:
         """Return the executor at which all slices are; None if they are at several, or have none."""
-        placed, at = self._placed, set(self._placed.values())
+        placed = self._placed
+        at = set(placed.values())
         return self._seen.get(at.pop()) if len(placed) == len(self._names) and len(at) == 1 else None
 
     def _evenly(self, names: list[str], pieces: int) -> list[list[str]]:

@@ -20,7 +20,7 @@ from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
 from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
 from fieldfare.runtimes.spark.following import FollowJobs
-from fieldfare.runtimes.spark.range_jobs import AtExecutor, RangeJobs
+from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs, lanes_of
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -50,11 +50,13 @@ class PinnedJobs:
         self._learner = learner
         self._tasks: list[PinnedTask] = []
         self._matching: PinnedMatching | None = None
-        self._ranges = RangeJobs(
-            context, folder, batches, AtExecutor(control.only_executor, control.followed)
-        )
+        self._ranges = RangeJobs(context, folder, batches, self._place, control.followed)
         self.open = control.open_all
         control.start(self._ranges.end)
+
+    def _place(self) -> Place | None:
+        executor = self._control.only_executor()
+        return None if executor is None else Place(executor.location, lanes_of(executor.cores))
 
     @property
     def follower(self) -> FollowJobs | None:
