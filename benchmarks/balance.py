@@ -35,7 +35,6 @@ import argparse
 import gzip
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -49,6 +48,7 @@ from typing import Any
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.gateway.federation.wire import Events, Lost, decode_batch, encoder
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.ports import find_free_port
 from fieldfare_lab.skewed_load import SkewedLoad
 
 NAMES = ("one", "two", "three")
@@ -101,7 +101,7 @@ def services(
     folder: Path, options: argparse.Namespace
 ) -> Iterator[tuple[dict[str, str], Mapping[Any, LinkProxy]]]:
     """Start the services; yield their URLs and the proxies between them."""
-    ports = {name: _free_port() for name in NAMES}
+    ports = {name: find_free_port() for name in NAMES}
     proxies = {(one, other): LinkProxy(ports[other]) for one, other in permutations(NAMES, 2)}
     properties = folder / "spark.conf"
     properties.write_text(SPARK)
@@ -131,12 +131,6 @@ def services(
         finally:
             for proxy in proxies.values():
                 proxy.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -49,7 +49,6 @@ import gzip
 import json
 import os
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -67,6 +66,7 @@ import numpy as np
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.ports import find_free_port
 from fieldfare_lab.relay_hop import RelayHop
 
 RATE_PER_S, WARM_S, SECONDS = 50, 4.0, 20.0
@@ -94,7 +94,7 @@ class Line:
     def __init__(self, folder: Path, sites: int, routing: str) -> None:
         self._routing = routing
         self.names = [f"site{number}" for number in range(sites)]
-        self.ports = [_free_port() for _ in self.names]
+        self.ports = [find_free_port() for _ in self.names]
         self.there = [LinkProxy(port) for port in self.ports[1:]]
         self.back = [LinkProxy(port) for port in self.ports[:-1]]
         self.apis = [httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in self.ports]
@@ -186,12 +186,6 @@ class Line:
         body = "".join(json.dumps(event) + "\n" for event in events).encode()
         path = "/v1/spaces/default/events"
         self.apis[place].post(path, content=body, headers=LINES).raise_for_status()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

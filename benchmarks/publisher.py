@@ -48,7 +48,8 @@ from senders import EVENT, FieldfareSender, KafkaSender, PlainLoopSender, Sender
 from fieldfare import BatchSettings
 from fieldfare.client import AutoBatching, AutotunedBatching, BatchPolicy, WindowedBatching
 from fieldfare_lab.delayed_link import delayed
-from fieldfare_lab.kafka_broker import KafkaBroker, find_free_port, why_no_broker
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
+from fieldfare_lab.ports import find_free_port
 
 SIZES = (1, 10, 100, 1000, 10_000)
 LINGERS_MS = (0.0, 5.0, 50.0)

@@ -11,6 +11,7 @@ import functools
 import gc
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ class Chains(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chains:
     return Chains(config, log)
+
+
+@pytest.fixture(autouse=True)
+def forget_variables() -> Iterator[None]:
+    """A command sets variables for its process; tests that come later would have them, too."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("FIELDFARE_")}
+    yield
+    for name in set(os.environ) - set(before):
+        if name.startswith("FIELDFARE_"):
+            del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.hookimpl(wrapper=True)

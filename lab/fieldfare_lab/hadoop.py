@@ -21,8 +21,8 @@ from xml.sax.saxutils import escape
 import pyspark
 
 from fieldfare.runtimes.process.parents import signal_at_parents_death
-from fieldfare_lab.kafka_broker import find_free_port
 from fieldfare_lab.maven import fetched
+from fieldfare_lab.ports import find_free_port
 
 VERSION = "3.5.0"
 READY_S = 180.0

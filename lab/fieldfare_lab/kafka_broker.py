@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Self
 
 from fieldfare_lab.maven import fetched
+from fieldfare_lab.ports import find_free_port
 
 VERSION = "4.3.1"
 READY_S = 60.0
@@ -67,14 +68,6 @@ def why_no_broker() -> str | None:
 
 def _jars() -> tuple[Path, str | None]:
     return fetched("jars", (f"org.apache.kafka:kafka_2.13:{VERSION}",))
-
-
-def find_free_port() -> int:
-    """Return a port that was free just now: a broker must know its ports before it opens them."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 class KafkaBroker:

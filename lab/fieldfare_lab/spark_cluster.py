@@ -29,7 +29,7 @@ import pyspark
 
 from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare_lab.cpu_group import CpuGroup, why_no_groups
-from fieldfare_lab.kafka_broker import find_free_port
+from fieldfare_lab.ports import find_free_port
 
 READY_S = 60.0
 _SPARK_HOME = Path(pyspark.__file__).parent

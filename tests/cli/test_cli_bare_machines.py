@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from faulty_service import FaultyService
+
+from fieldfare_lab.ports import find_free_port
 
 pytestmark = pytest.mark.long
 
@@ -80,8 +81,7 @@ def test_files_are_matched_in_an_ascii_locale(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_service_runs_in_an_ascii_locale(folder: Path) -> None:
     """The data directory, TMPDIR, filters and events are not ASCII."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    port = find_free_port()
     serving = subprocess.Popen(
         [*COMMAND, "serve", "--data", "dätä ☃", "--port", str(port)], cwd=folder, env=environment(folder)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from collections import Counter
@@ -16,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.docs.test_documentation import blocks
+
+from fieldfare_lab.ports import find_free_port
 
 GO = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
 JAVA, MAVEN = shutil.which("java"), shutil.which("mvn")
@@ -123,8 +124,7 @@ def output(command: Sequence[str], url: str) -> list[str]:
 def test_the_programs_of_a_page_publish_pull_and_receive(tmp_path: Path, prepared, mode: str) -> None:
     from real_gateway import running_gateway
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     commands = prepared(tmp_path, port)
     with running_gateway(tmp_path / "data", webhook_allow="127.0.0.1") as gateway:
         client = httpx.Client(base_url=gateway.url, timeout=30)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+
+from fieldfare_lab.ports import find_free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,8 +23,7 @@ def test_the_receiver_hears_of_each_match_once(tmp_path: Path) -> None:
     from real_gateway import running_gateway
 
     secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     environment = {**os.environ, "SECRET": secret}
     command = [sys.executable, str(ROOT / "examples" / "receiver.py"), str(port)]
     receiver = subprocess.Popen(

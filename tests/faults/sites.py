@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -17,7 +16,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,6 +27,7 @@ from accidents import kill, victims_of
 from service_support import LINES, RunningService, cloud_event, is_running, until
 
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.ports import find_free_port
 
 KINDS = ("gateway", "driver", "task", "java", "indexer", "supervisor")
 QUICK_KINDS = ("gateway", "task", "indexer")
@@ -117,7 +117,7 @@ class Sites:
     def __init__(self, root: Path, count: int, seed: int, pace_s: float, routing: str) -> None:
         self.random = Random(seed)
         self._root, self._pace_s, self._routing = root, pace_s, routing
-        self._ports = [_free_port() for _ in range(count)]
+        self._ports = [find_free_port() for _ in range(count)]
         self.links = [
             (LinkProxy(self._ports[place + 1]), LinkProxy(self._ports[place])) for place in range(count - 1)
         ]
@@ -285,15 +285,6 @@ class Sites:
         for proxies in self.links:
             for proxy in proxies:
                 proxy.close()
-
-
-def _free_port() -> int:
-    """Return a port that is free, and that the kernel gives to no proxy meanwhile."""
-    while True:
-        port = Random().randrange(20_000, 30_000)
-        with suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
 
 
 def cluster_of(link: int) -> str:

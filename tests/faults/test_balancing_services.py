@@ -6,7 +6,6 @@ differ by at most 0.15 (the threshold of 0.1, and half a subscription), and no s
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from accidents import kill, victims_of
 from service_support import RunningService, is_running, until
 
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.ports import find_free_port
 from fieldfare_lab.skewed_load import SkewedLoad
 
 pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -34,18 +34,12 @@ SESSION_S = 15 * INTERVAL_S
 ACCIDENTS = ("gateway", "supervisor", "driver", "cut", "freeze")
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Triangle:
     """Three services, each linked to both others through a proxy for each direction."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.ports = {name: free_port() for name in BANDWIDTHS}
+        self.ports = {name: find_free_port() for name in BANDWIDTHS}
         self.proxies = {(a, b): LinkProxy(self.ports[b]) for a, b in permutations(BANDWIDTHS, 2)}
         self.services = {name: self._start(name) for name in BANDWIDTHS}
 

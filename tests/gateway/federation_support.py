@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import io
-import socket
 import sys
 import threading
 import traceback
@@ -22,6 +21,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.process.listening import listening_socket
+from fieldfare_lab.ports import find_free_port
 
 
 def stacks(*threads: threading.Thread) -> str:
@@ -122,18 +122,12 @@ class Site:
         )
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @contextlib.contextmanager
 def sites(
     root: Path, names: str, links: str, of: Mapping[str, dict[str, Any]] | None = None, **settings: Any
 ) -> Iterator[list[Site]]:
     """Start sites, each letter of `names` one, with links given as pairs of letters; `of`: own settings."""
-    found = {name: Site(root / name, name, free_port()) for name in names}
+    found = {name: Site(root / name, name, find_free_port()) for name in names}
     for site in found.values():
         site.settings = settings | (of or {}).get(site.name, {})
     for one, other in links.split():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 from real_gateway import RealGateway, running_gateway
+
+from fieldfare_lab.ports import find_free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAME = "events.example.com"
@@ -112,8 +113,7 @@ def proxy_of(kind: str, folder: Path, address: str) -> Iterator[tuple[int, Path]
     Yields its port and its certificate.
     """
     certificate, key = make_certificate(folder)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     command = (_nginx if kind == "nginx" else _caddy)(folder, address, port, certificate, key)
     environment = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with (folder / "proxy.log").open("w") as log:

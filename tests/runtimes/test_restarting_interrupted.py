@@ -25,6 +25,7 @@ from fieldfare.runtimes.process.supervisor import Supervisor
 from fieldfare.runtimes.spark import starting
 from fieldfare.runtimes.spark.session import SparkSettings
 from fieldfare.storage.folder import DataFolder
+from fieldfare_lab.ports import find_free_port
 
 pytestmark = pytest.mark.long
 
@@ -231,9 +232,7 @@ def movable(tmp_path):
     """A service on port 0, whose host is read from a file; its gateway listens when it works."""
     data = tmp_path / "data"
     data.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     listens = PROGRAMS["gateway"].replace("def stop", "server.server_activate()\ndef stop", 1)
     (data / "host").write_text("127.0.0.1")
     install(data, gateway=listens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
+
+from fieldfare_lab.ports import find_free_port
 
 pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
 
@@ -68,16 +69,10 @@ print("all is well")
 """
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture
 def connect_server(tmp_path: Path) -> Iterator[str]:
     """A Connect server of two cores; its workers run this Python."""
-    port = free_port()
+    port = find_free_port()
     environment = os.environ | {
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",

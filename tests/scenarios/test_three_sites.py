@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,15 +12,11 @@ from typing import Any
 import pytest
 from service_support import Api, RunningService, cloud_event, descendants, until
 
+from fieldfare_lab.ports import find_free_port
+
 pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
 LINE = ("west", "middle", "east")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Line:
@@ -30,7 +25,7 @@ class Line:
     def __init__(self, root: Path, routing: str = "ddbr") -> None:
         self.root = root
         self.routing = routing
-        self.ports = {name: free_port() for name in LINE}
+        self.ports = {name: find_free_port() for name in LINE}
         self.services: dict[str, RunningService] = {}
         self.apis = {name: Api(f"http://127.0.0.1:{port}") for name, port in self.ports.items()}
 

@@ -24,7 +24,7 @@ from fieldfare.storage.shared.cache import FileCache
 from fieldfare.storage.shared.files import SharedFiles
 from fieldfare.storage.shared.index_copy import CopiedIndexStore, IndexCopy
 from fieldfare_lab.hadoop import HdfsCluster, why_no_hadoop
-from fieldfare_lab.kafka_broker import find_free_port
+from fieldfare_lab.ports import find_free_port
 
 
 class Place:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from federation_support import Site, free_port, sites
+from federation_support import Site, sites
 from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
 
 from fieldfare.filters import compile_filter
@@ -26,6 +26,7 @@ from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.links import Inbound
 from fieldfare.storage.sqlite.links import SqliteLinks
 from fieldfare_lab.link_proxy import LinkProxy
+from fieldfare_lab.ports import find_free_port
 
 
 def test_an_event_reaches_the_subscribers_of_the_other_site_once(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_each_subscription_matches_exactly_the_events_of_its_versions(
 ) -> None:
     """Random changes, events and restarts at three sites; the logs say what each should have got."""
     random = Random(seed)
-    found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    found = [Site(tmp_path / name, name, find_free_port()) for name in "abc"]
     link(found, routing)
     try:
         for site in found:
@@ -338,7 +339,7 @@ def is_settled(found: list[Site], reached: dict[str, list[Site]]) -> bool:
 
 
 def test_where_a_link_is_cut_events_go_another_way(tmp_path: Path) -> None:
-    a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    a, b, c = found = [Site(tmp_path / name, name, find_free_port()) for name in "abc"]
     there, back = LinkProxy(c.port), LinkProxy(a.port)
     a.peers, b.peers = {"b": b.port, "c": there.port}, {"a": a.port, "c": c.port}
     c.peers = {"a": back.port, "b": b.port}
@@ -434,7 +435,7 @@ def test_a_broker_with_a_new_name_and_an_empty_file_hears_of_all_filters_again(t
 
 def test_the_limits_of_requests_of_one_site_leave_out_no_event_of_another(tmp_path: Path) -> None:
     """Long records and lists of few bytes were accepted where they were published."""
-    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a, b = found = [Site(tmp_path / name, name, find_free_port()) for name in "ab"]
     a.peers, b.peers = {"b": b.port}, {"a": a.port}
     b.settings = {"batch_max_events": 2}
     try:
@@ -461,7 +462,7 @@ def test_the_limits_of_requests_of_one_site_leave_out_no_event_of_another(tmp_pa
 
 
 def test_an_event_that_the_neighbour_cannot_take_does_not_stop_the_link(tmp_path: Path) -> None:
-    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a, b = found = [Site(tmp_path / name, name, find_free_port()) for name in "ab"]
     a.peers, b.peers = {"b": b.port}, {"a": a.port}
     a.settings = {"event_max_bytes": 5 << 20}
     b.settings = {"body_max_bytes": 3 << 20}
@@ -487,7 +488,7 @@ def test_a_filter_of_a_link_keeps_other_events_back(tmp_path: Path) -> None:
     """Also from sites behind the neighbour, and of tables; the exchange stays in order."""
     rules = tmp_path / "rules.txt"
     rules.write_text("# what may leave\n\nb data.n < 5 AND type = 't'\n")
-    a, b, c = found = [Site(tmp_path / name, name, free_port()) for name in "abc"]
+    a, b, c = found = [Site(tmp_path / name, name, find_free_port()) for name in "abc"]
     link(found, "ddbr")
     a.settings["peer_filter_file"] = rules
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from federation_support import Site, free_port, sites
+from federation_support import Site, sites
 from gateway_support import event, until
 
 from fieldfare.gateway.federation import wire
@@ -22,6 +22,7 @@ from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.links import Correspondent
 from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare_lab.ports import find_free_port
 
 ENTRIES = {"content-type": wire.MEDIA_TYPE}
 
@@ -29,7 +30,7 @@ ENTRIES = {"content-type": wire.MEDIA_TYPE}
 def test_a_neighbour_needs_a_key_with_the_right(tmp_path: Path) -> None:
     admin = tmp_path / "admin.key"
     admin.write_text("a" * 40)
-    a, b = found = [Site(tmp_path / name, name, free_port()) for name in "ab"]
+    a, b = found = [Site(tmp_path / name, name, find_free_port()) for name in "ab"]
     a.peers, b.peers = {"b": b.port}, {"a": a.port}
     a.settings = {"admin_key_file": admin}
     keys = {"authorization": f"Bearer {'a' * 40}"}
@@ -67,8 +68,8 @@ def test_a_log_in_kafka_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site whose neighbours n and m do not run."""
-    site = Site(tmp_path_factory.mktemp("lone") / "a", "a", free_port())
-    site.peers = {"n": free_port(), "m": free_port()}
+    site = Site(tmp_path_factory.mktemp("lone") / "a", "a", find_free_port())
+    site.peers = {"n": find_free_port(), "m": find_free_port()}
     site.start()
     yield site
     site.stop()
@@ -218,8 +219,8 @@ def test_settings_that_make_no_broker_are_refused(given: dict[str, str], said: s
 
 def test_a_neighbour_sends_nothing_of_another_cluster(tmp_path: Path) -> None:
     """The neighbours n and s of an edge broker are in different clusters."""
-    site = Site(tmp_path / "a", "a", free_port())
-    site.peers = {"N/n": free_port(), "S/s": free_port()}
+    site = Site(tmp_path / "a", "a", find_free_port())
+    site.peers = {"N/n": find_free_port(), "S/s": find_free_port()}
     site.settings = {"routing": "merc", "clusters": ("N", "S")}
     site.start()
 
@@ -264,8 +265,8 @@ def test_an_entry_stored_while_a_link_comes_up_is_sent_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had been routed by the old topology, after all others were routed by the new one."""
-    site = Site(tmp_path / "a", "a", free_port())
-    site.peers = {"n": free_port(), "m": free_port()}
+    site = Site(tmp_path / "a", "a", find_free_port())
+    site.peers = {"n": find_free_port(), "m": find_free_port()}
     site.start()
     try:
         links = site.gateway.federation.links  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from federation_support import Site, free_port
+from federation_support import Site
 from gateway_support import DEADLINE_S, until
 from tests.doses import rounds
 
@@ -28,6 +28,7 @@ from fieldfare.gateway.relay import RelayGateway, create_relay_app
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.links import Outbox
+from fieldfare_lab.ports import find_free_port
 
 ROUNDS = rounds(4)
 
@@ -37,7 +38,7 @@ class RelayProcess:
 
     def __init__(self, root: Path, *sites: Site, **environment: str) -> None:
         self._environment = environment
-        self.port = free_port()
+        self.port = find_free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = root / "hub.log"
         self._command = [sys.executable, "-m", "fieldfare", "relay", "--data", str(root / "hub")]
@@ -69,7 +70,7 @@ class RelayProcess:
 @contextlib.contextmanager
 def line(root: Path) -> Iterator[tuple[Site, RelayProcess, Site]]:
     """Start a - hub - b."""
-    a, b = (Site(root / name, name, free_port()) for name in "ab")
+    a, b = (Site(root / name, name, find_free_port()) for name in "ab")
     hub = RelayProcess(root, a, b)
     a.peers = b.peers = {"hub": hub.port}
     with contextlib.ExitStack() as stack:

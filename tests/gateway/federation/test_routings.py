@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from federation_support import Site, free_port, sites
+from federation_support import Site, sites
 from gateway_support import BATCH, EVENTS, encode, event, until
 from pydantic import ValidationError
 
@@ -19,12 +19,13 @@ from fieldfare.gateway.federation.wire import Counts, Destination, Row
 from fieldfare.gateway.peers import BrokerSettings, Neighbour
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
+from fieldfare_lab.ports import find_free_port
 
 
 @contextmanager
 def clusters(root: Path, members: dict[str, str], links: str) -> Iterator[dict[str, Site]]:
     """Start sites that route by cluster, by name, each with its clusters, and links as pairs of letters."""
-    found = {name: Site(root / name, name, free_port()) for name in members}
+    found = {name: Site(root / name, name, find_free_port()) for name in members}
     for one, other in links.split():
         [shared] = set(members[one]) & set(members[other])
         for here, there in ((one, other), (other, one)):

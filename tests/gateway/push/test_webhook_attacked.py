@@ -48,6 +48,7 @@ from fieldfare.gateway.push.addresses import (
 from fieldfare.gateway.push.gate import Server
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.streams import READ_BATCH_SIZE, READ_MAX_BYTES, BoundedStream
+from fieldfare_lab.ports import find_free_port
 
 OK = b"HTTP/1.1 200 OK\r\n"
 JSON = b"content-type: application/json\r\n"
@@ -250,8 +251,7 @@ def test_many_names_of_one_ip_address_that_gives_no_permission_have_one_ceiling(
         async def resolve(host: str, port: int) -> Sequence[str]:
             return ["127.0.0.1"]
 
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = find_free_port()
         asks, allow = Asks(), (ipaddress.ip_network("127.0.0.0/8"),)
         backend = CheckedBackend(CallRules(allow), resolve, is_tls=True)
         for n in range(ASKS_MAX):
