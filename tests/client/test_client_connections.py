@@ -3,40 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import re
+from collections import Counter
 
-from fieldfare.client.endpoint import Endpoint
-from fieldfare.client.transport import make_async_http
+from fieldfare import AsyncClient
 
-STREAMS = 40
-STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n"
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-
-
-def test_acks_of_many_subscribers_share_a_connection() -> None:
-    asyncio.run(_acks_of_many_subscribers())
+SUBSCRIBERS = 5
+FRAME = b"id: 0-0-0\ndata: {}\n\n"
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
-async def _acks_of_many_subscribers() -> None:
-    connections = 0
+class CountingServer:
+    """Answers each request with an empty object, and each request for a stream with one message."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
+    def __init__(self) -> None:
+        self.opened = 0
+        self.requests = Counter[bytes]()
+        self.open: set[asyncio.StreamWriter] = set()
+        self.changed = asyncio.Condition()
+
+    async def __aenter__(self) -> CountingServer:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def has_open(self, count: int) -> None:
+        async with asyncio.timeout(60), self.changed:
+            await self.changed.wait_for(lambda: len(self.open) == count)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.open.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                writer.write(STREAM if head.startswith(b"GET /stream") else ANSWER)
-        except asyncio.IncompleteReadError:
+                method = head.split(b" ", 1)[0]
+                self.requests[method] += 1
+                if method == b"GET":
+                    writer.write(STREAM + b"%x\r\n%b\r\n" % (len(FRAME), FRAME))
+                else:
+                    sizes = [
+                        line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+                    ]
+                    await reader.readexactly(int(sizes[0].partition(b":")[2]) if sizes else 0)
+                    writer.write(ANSWER)
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            async with self.changed:
+                self.open.discard(writer)
+                self.changed.notify_all()
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    endpoint = Endpoint(f"http://127.0.0.1:{port}", 60.0, None, tls=False, proxy=None)
-    async with server, make_async_http(endpoint) as http, AsyncExitStack() as stack:
-        for _ in range(STREAMS):
-            await stack.enter_async_context(http.stream("GET", "/stream"))
-        for _ in range(5):
-            assert (await http.get("/other")).json() == {}
-        assert connections == STREAMS + 1
+
+def test_a_subscriber_has_a_stream_and_a_connection_for_its_acks_and_closes_both() -> None:
+    asyncio.run(_subscribe_many())
+
+
+async def _subscribe_many() -> None:
+    async with CountingServer() as server, AsyncClient(server.url) as client:
+        subscribers = [client.subscribe(f"s{n}") for n in range(SUBSCRIBERS)]
+        for subscriber in subscribers:
+            message = await anext(subscriber)
+            for _ in range(3):
+                message.ack()
+                await subscriber.flush()
+        assert server.requests[b"GET"] == SUBSCRIBERS and server.requests[b"POST"] >= SUBSCRIBERS
+        assert server.opened == len(server.open) == 2 * SUBSCRIBERS
+        for subscriber in subscribers[1:]:
+            await subscriber.close()
+        await server.has_open(2)
+        await client.close()
+        await server.has_open(0)

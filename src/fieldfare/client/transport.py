@@ -26,8 +26,8 @@ def _make_options(endpoint: Endpoint) -> dict[str, object]:
         "headers": {"authorization": f"Bearer {key}"} if isinstance(key, str) else {},
         "auth": Bearer(key, endpoint.url) if callable(key) else None,
         "timeout": httpx.Timeout(endpoint.timeout_s),
-        # Each subscriber holds a connection, so the pool must not bound their number. httpcore counts those
-        # in use as kept ones, too: with a bound, and many subscribers, each ack would open a connection.
+        # Each pull that waits holds a connection, so the pool must not bound their number. httpcore counts
+        # those in use as kept ones, too: with a bound, each request beside many pulls would open one.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
         "verify": endpoint.tls,
         "proxy": None if proxy is None else proxy.url,

@@ -228,7 +228,9 @@ class AsyncSubscriber:
         self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
         self._timeout_s = connection.endpoint.timeout_s
-        self._home = AsyncHome(connection, AsyncAckSender(connection.perform, space), self._origin)
+        # A request makes httpcore look at every connection of its pool, and all streams are connections.
+        own = connection.again()
+        self._home = AsyncHome(own, AsyncAckSender(own.perform, space), self._origin)
         self._has_moved = False
         self._ready: deque[Message] = deque()
         self._shown: Message | None = None
@@ -335,8 +337,7 @@ class AsyncSubscriber:
         await self._home.acks.close(self._timeout_s)
         self._ready.clear()
         await self._reader.close()
-        if self._has_moved:
-            await self._home.connection.close()
+        await self._home.connection.close()
 
     def _keep_new(self, frames: list[Frame]) -> None:
         home = self._home
@@ -363,12 +364,11 @@ class AsyncSubscriber:
         logger.info("subscription %s: has moved to %s", self.id, connection.endpoint.url)
         acks = AsyncAckSender(connection.perform, self.space)
         acks.id = self.id
-        was_moved, self._has_moved = self._has_moved, True
+        self._has_moved = True
         self._home = AsyncHome(connection, acks, self._origin)
         left.is_left = True
         await left.acks.close(self._timeout_s)
-        if was_moved:
-            await left.connection.close()
+        await left.connection.close()
 
     async def _read_forever(self) -> AsyncGenerator[list[Frame], None]:
         chance = random.Random()

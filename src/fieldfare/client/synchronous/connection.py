@@ -46,7 +46,7 @@ class Connection:
         self._packed: Callable[[ApiCall[Any]], ApiCall[Any]] | None = choose_packing(compression)
 
     def again(self) -> Connection:
-        """Return a new pool for the endpoint; the old one stays open, as a parent process may use it."""
+        """Return a new pool for the endpoint; the old one stays open, as others may use it."""
         return Connection(self.endpoint, self._compression)
 
     def moved_to(self, url: str, token: str) -> Connection:

@@ -229,7 +229,9 @@ class Subscriber:
         self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
         self._timeout_s = connection.endpoint.timeout_s
-        self._home = Home(connection, AckSender(connection.perform, space), self._origin)
+        # A request makes httpcore look at every connection of its pool, and all streams are connections.
+        own = connection.again()
+        self._home = Home(own, AckSender(own.perform, space), self._origin)
         self._has_moved = False
         self._ready: deque[Message] = deque()
         self._shown: Message | None = None
@@ -336,8 +338,7 @@ class Subscriber:
         self._home.acks.close(self._timeout_s)
         self._ready.clear()
         self._reader.close()
-        if self._has_moved:
-            self._home.connection.close()
+        self._home.connection.close()
 
     def _keep_new(self, frames: list[Frame]) -> None:
         home = self._home
@@ -364,12 +365,11 @@ class Subscriber:
         logger.info("subscription %s: has moved to %s", self.id, connection.endpoint.url)
         acks = AckSender(connection.perform, self.space)
         acks.id = self.id
-        was_moved, self._has_moved = self._has_moved, True
+        self._has_moved = True
         self._home = Home(connection, acks, self._origin)
         left.is_left = True
         left.acks.close(self._timeout_s)
-        if was_moved:
-            left.connection.close()
+        left.connection.close()
 
     def _read_forever(self) -> Generator[list[Frame], None, None]:
         chance = random.Random()
