@@ -265,9 +265,9 @@ def moves_on_spark() -> str:
         took = f"{row['took_p50_ms']:.0f}{deviation}"
         rows.append([row["kind"], slice_, str(row["matchers"]), paper_ms, took, *delays, *ends])
     header = ["kind", "subscriptions a slice", "slices", "the paper's move, ms"]
-    header += ["ours, asked to placed, p50 (deviation)"]
-    header += ["events come later by, p50 (p99)", "a move's longest", "as long at rest", "delay at rest"]
-    return markdown([*header, "lost, doubled", "tasks where they asked"], rows)
+    header += ["ours, p50 (deviation)", "events later by, p50 (p99)", "longest delay in a move"]
+    header += ["longest delay at rest", "delay at rest"]
+    return markdown([*header, "lost, doubled", "tasks on the requested executor"], rows)
 
 
 def decided_on_spark() -> str:

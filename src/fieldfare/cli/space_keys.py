@@ -120,7 +120,7 @@ def show(file: FileArgument) -> None:
 
 @app.command()
 def rotate(file: FileArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Begin a new epoch: encrypt the space's filters for it too, then replace the key file.
+    """Add an epoch: encrypt the space's filters also for it, then replace the key file.
 
     If the command is interrupted, run it again. Publishers with the old file still work; subscriptions that
     are created with it must be encrypted again (`renew`).
@@ -133,7 +133,10 @@ def rotate(file: FileArgument, url: UrlOption = None, space: SpaceOption = None)
     key = _read(following)
     count = _renew(key, url, space)
     os.replace(following, file)
-    say(f"encrypted {count:,} filters for epoch {key.epoch.number} too; give publishers the new file")
+    say(
+        f"encrypted {count:,} filters also for epoch {key.epoch.number}; "
+        "give the new key file to publishers and subscribers"
+    )
 
 
 @app.command()

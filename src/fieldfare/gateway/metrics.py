@@ -44,7 +44,7 @@ class Metrics(RequestMetrics):
         self.matching_time = counter("fieldfare_matching_seconds", "CPU time of matching.")
         self.given_up = counter(
             "fieldfare_given_up",
-            "Evaluations of a filter that were skipped, as they exceeded the work limit.",
+            "Evaluations of a filter that were skipped because they exceeded the work limit.",
         )
         self.given_up_by: dict[int, int] = {}
         self.delivered = counter("fieldfare_deliveries", "Messages delivered.")
@@ -158,7 +158,7 @@ class StateMetrics:
         self.log_bytes = gauge("fieldfare_log_bytes", "Bytes of the event log.")
         self.disk_free_bytes = gauge("fieldfare_disk_free_bytes", "Free bytes of the data directory's disk.")
         self.quarantined = gauge(
-            "fieldfare_quarantined_records", "Records that were set aside, as matching them failed."
+            "fieldfare_quarantined_records", "Records set aside because matching them failed."
         )
         self.processes = ProcessMetrics(registry)
 
@@ -289,10 +289,10 @@ class SpanMetrics:
         )
         self.dropped = counter(
             "fieldfare_dropped_spans",
-            "Spans that were not exported, as too many waited (queue) or the receiver failed (export).",
+            "Spans that were not exported, because too many waited (queue) or the receiver failed (export).",
             ["why"],
         )
         self.untraced = counter(
             "fieldfare_untraced_events",
-            "Sampled events without spans, as too many were published in a second.",
+            "Sampled events without spans, because too many were published in a second.",
         )

@@ -83,7 +83,7 @@ class SpaceEvents:
         The events: a buffer with one JSON object per line, or a table with one row per event and one chunk
         per record.
     is_local : bool
-        Whether the events were published at this broker.
+        Whether the events are matched for other brokers too: see `model.is_forwarded`.
     """
 
     space: str

@@ -53,7 +53,8 @@ def stream_by_space(
 ) -> Iterator[tuple[str, Iterator[Pairs]]]:
     """Yield each indexed space with an iterator of its matches; exhaust it before the next one.
 
-    A space comes again for the matches of other brokers' filters, with events published at this broker only.
+    A space comes again for the matches of other brokers' filters, with those of its events that are matched
+    for other brokers: see `model.is_forwarded`.
     """
     for space_events in by_space(events):
         space = space_events.space
