@@ -240,6 +240,24 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
     assert [found.stamp for found in upgraded.read(upgraded.end() - 1, upgraded.end())] == [later]
 
 
+def test_counting_the_bytes_of_spaces_does_not_read_the_events(
+    log: SqliteEventLog, open_log: OpenLog
+) -> None:
+    """A burst of large records made each count as slow as reading them all."""
+    for _ in range(20):
+        log.append([record(1, width=1 << 20)])
+    fresh = open_log()
+    fresh.end()
+    before = bytes_read()
+    assert fresh.sizes() == {"birds": 20 * ((1 << 20) + 3)}
+    assert bytes_read() - before < 4 << 20
+
+
+def bytes_read() -> int:
+    """The bytes that this process has read from files."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
 def test_a_log_of_the_third_format_counts_what_is_in_it(log: SqliteEventLog, tmp_path: Path) -> None:
     log.append([replace(record(3), space=space) for space in ("birds", "fish", "birds")])
     sizes = log.sizes()

@@ -59,17 +59,20 @@ class _JsonLines:
         self.expires = False
         self._payload = payload
         self._lines: list[bytes] | None = None
+        self._splitting = threading.Lock()
 
     def is_ready(self, indexes: Sequence[int]) -> bool:
         return self._lines is not None or self.size_bytes <= SPLIT_AT_ONCE_BYTES
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
-        payload = self._payload  # first: another thread drops it once the lines exist
         lines = self._lines
         if lines is None:
-            self.expires = MARK in payload
-            lines = self._lines = payload.split(b"\n")
-            self._payload = b""
+            with self._splitting:  # Many subscribers request a new record at once: it is split for all.
+                lines = self._lines
+                if lines is None:
+                    self.expires = MARK in self._payload
+                    lines = self._lines = self._payload.split(b"\n")
+                    self._payload = b""
         return [lines[index] for index in indexes]
 
 

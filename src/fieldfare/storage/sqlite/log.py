@@ -107,8 +107,10 @@ _LOWEST_STAMP_OF_ANY = f"""SELECT
     FROM (SELECT {STAMP_AT.format("?1")} AS stamp)"""
 _FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1 AND NOT is_remote
     AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1 AND NOT is_remote), -1)"""
-_SIZES_OF = """SELECT space, sum(length(payload)) FROM records
-    WHERE offset >= ? AND offset < ? GROUP BY space"""
+# Grouped directly, the rows would be sorted with their payloads, and each would be read as a whole.
+_SIZES_OF = """WITH sized AS MATERIALIZED (
+        SELECT space, length(payload) AS bytes FROM records WHERE offset >= ? AND offset < ?
+    ) SELECT space, sum(bytes) FROM sized GROUP BY space"""
 _ADD_SIZE = """INSERT INTO sizes VALUES (?, ?)
     ON CONFLICT (space) DO UPDATE SET bytes = bytes + excluded.bytes"""
 _INSERT = """INSERT INTO records (offset, space, count, appended_ms, events_end, bytes_end, checksum, origin,
