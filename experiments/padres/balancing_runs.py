@@ -1,7 +1,7 @@
 """Shared by the balancing experiments: the paper's points, runs of the simulation, and their rows.
 
-Three variants: *paper*, the paper's rules and defaults; *ours*, with PRESS from the log, guarded metrics and
-a calibrated matching time; *none*, without balancing. All figures have one set of constants, in
+Three variants: *paper*, the paper's rules and defaults; *ours*, with PRESS from the log and a
+calibrated matching time; *none*, without balancing. All figures have one set of constants, in
 ``edge_engine.py``.
 """
 

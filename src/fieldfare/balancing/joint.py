@@ -10,8 +10,9 @@ mean over all brokers that PIE messages tell of, weighted by their capacities, i
 A greedy choice moves the subscriber that lowers Φ most, again and again, until none does. So it moves
 subscribers with much traffic if outputs differ (as the paper's output algorithm does), silent ones if only
 delays differ (match), and ones that match what the other broker does not receive if its input is low (input).
-A broker is given no more than its share, so nothing has to be passed on. Input is no amount that moves: it
-lies in what a broker receives at all, so it may fall here, and exceed the mean there by `INPUT_TOLERANCE`.
+A broker is given no more than its share, so nothing has to be passed on. Input does not move with
+a subscriber: it depends on all that a broker receives, so it may fall here, and exceed the mean there by
+`INPUT_TOLERANCE`.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Unsubscribed:
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """Subscriptions have come or left, in a session or not: loads measured before count no more."""
+    """Subscriptions have come or left, in a session or not: loads measured before are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class Choose:
     targets
         The metrics that both brokers are to have.
     since_s
-        Loads and matches of before count no more.
+        Loads and matches from before this time are ignored.
     count_max
         Maximum number of subscriptions.
     """

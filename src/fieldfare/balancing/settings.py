@@ -90,7 +90,7 @@ class BalancingSettings:
         does not cross them at once. Not in the paper: 0 s. Longer, or a lower share: more sessions now, and
         fewer later.
     stale_s
-        Age at which a PIE message counts no more. Not in the paper: 3 x 60 s.
+        Age at which a PIE message is ignored. Not in the paper: 3 x 60 s.
     overload_span_s
         Time over which a load must be measured, after a session, before it counts as overload. The paper has
         none, and there an overloaded broker gives away all its subscriptions while it works off its queue.

@@ -1,10 +1,10 @@
-"""Advertisements of this site: what is published here, by space, and from when on that counts.
+"""Advertisements of this site: what is published here, by space, and from when on it is in effect.
 
     stated ──▶ counts for publishers ──▶ told to other sites ──▶ confirmed by all ──▶ earlier ones are dropped
 
 Others send only the filters that can match an event which is advertised. So an event is refused unless it
-matches the newest advertisement of its space and all earlier ones that another site may still go by: a
-narrower one counts at once, a wider one when every other site has sent the filters that it needs.
+matches the newest advertisement of its space and all earlier ones that another site may still use: a
+narrower one is in effect at once, a wider one when every other site has sent the filters that it needs.
 
 A narrower one is told once no event that was accepted before waits to be appended. It gets its version then:
 versions increase in the order in which advertisements are told, over all spaces.
@@ -263,7 +263,8 @@ class Advertisements:
         return bool(self._before) and time.monotonic() >= self._look_s
 
     async def settle(self) -> bool:
-        """Let others be told what no accepted event contradicts, and drop what all have confirmed."""
+        """Let others be told the advertisements that no accepted event contradicts; drop those replaced by
+        one that all have confirmed."""
         has_changed = False
         async with self._lock:
             for space in list(self._before):
@@ -276,7 +277,7 @@ class Advertisements:
                     self._delayed.pop(space, None)
                     has_changed = True
             if self._clusters.is_edge and self._unions.is_due(self.told):
-                # Before it is looked what all have confirmed: of a newer union, they have not.
+                # First, since no other site has confirmed a newer union yet.
                 await asyncio.to_thread(self._unions.refresh, self.told, self.version)
                 # Of the unions that a change has renewed, the first ones may have come without the last.
                 versions = [each.row.version for some in self._stated.values() for each in some]
@@ -313,7 +314,7 @@ class Advertisements:
         return row.version > 0 and self._needed.get(row.version, row.version) <= through
 
     def _still_needed(self, stated: tuple[Stated, ...], through: int) -> tuple[Stated, ...]:
-        """Return the advertisements of a space that another site may still go by, and the newest.
+        """Return the advertisements of a space that another site may still use, and the newest.
 
         `through` is the version up to which all other sites send the filters that are needed.
         """
@@ -385,7 +386,7 @@ def _matches(filter: Filter, event: dict[str, Any], steps_max: int) -> bool:
 def _first_that_waits(
     stated: Sequence[Stated], indexes: Sequence[int], lines: Sequence[bytes], decoder: Any, steps_max: int
 ) -> int | None:
-    """Return the index of the first event that is advertised, but not by what other sites go by.
+    """Return the index of the first event that is advertised, but not by all that other sites use.
 
     An event that takes more than `steps_max` steps does not match, as in the pipeline.
 

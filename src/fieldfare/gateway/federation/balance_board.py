@@ -1,7 +1,7 @@
 """The messages of brokers for balancing: their loads, and letters about sessions.
 
 Both go along with the requests over links, before all entries, and are not stored. Loads reach all brokers of
-the sites, only the newest of each counts, and old ones count no more. A letter is for one broker, and is
+the sites, only the newest of each counts, and old ones are ignored. A letter is for one broker, and is
 passed on over shortest paths; it may be lost or repeated.
 """
 

@@ -45,7 +45,7 @@ class Retries:
         return "" if fault is None else fault.reason
 
     def forget(self, key: Hashable) -> None:
-        """Forget work that is no more."""
+        """Forget work that no longer exists."""
         self._faults.pop(key, None)
 
     async def attempt(self, key: Hashable, what: str, work: Callable[[], Awaitable[bool]]) -> bool:

@@ -144,8 +144,8 @@ def is_union(row: Advertisement) -> bool:
 def confirmed_through(known: Correspondent, told: Iterable[Advertisement], version: int) -> int:
     """Return the version up to which a broker sends the filters that are needed.
 
-    That is `version`, the greatest of all, for one that goes by the newest of those it is `told`, and for one
-    that was told nothing, since it sends all filters.
+    That is `version`, the greatest of all, for one that has confirmed the newest of those it was `told`,
+    and for one that was told nothing, since it sends all filters.
     """
     newest = max((row.version for row in told), default=0)
     return version if not known.advertised or known.confirmed >= newest else known.confirmed

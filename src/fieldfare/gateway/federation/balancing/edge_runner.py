@@ -415,7 +415,7 @@ def window_s(interval_s: float) -> float:
 
 
 STALE_MIN_S = 10.0
-"""Minimum seconds after which another broker's load counts no more: some requests of an idle link."""
+"""Minimum seconds after which another broker's load is ignored: some requests of an idle link."""
 
 SESSION_MOVES_MAX = 20
 """Maximum subscriptions that one session moves."""
