@@ -50,7 +50,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     run([sys.executable, "-c", BUILD, "build_sdist", dist], cwd=sources)
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none
+        archive.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     run([sys.executable, "-c", BUILD, "build_wheel", dist], cwd=unpacked)
     (wheel,) = dist.glob("*.whl")

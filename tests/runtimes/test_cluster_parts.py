@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -85,17 +86,27 @@ def test_the_python_of_the_workers_is_this_one_here(tmp_path: Path, monkeypatch:
     assert subprocess.run(asked, capture_output=True, text=True).stdout.strip() == sys.prefix
 
 
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of this package that no other process changes: tests beside compile modules and kernels."""
+    copy = tmp_path / "copy"
+    shutil.copytree(
+        Path(fieldfare.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.tmp")
+    )
+    monkeypatch.setattr(worker_archive.fieldfare, "__file__", str(copy / "__init__.py"))
+    return copy
+
+
 def test_the_archive_holds_this_package_as_it_is_here_and_is_written_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: Path
 ) -> None:
     monkeypatch.setattr(worker_archive, "DISTRIBUTIONS", ("msgspec", "no-such-package"))
     path = worker_archive.write_worker_archive(tmp_path)
     written_ns = path.stat().st_ino
     assert worker_archive.write_worker_archive(tmp_path).stat().st_ino == written_ns
     subprocess.run(["tar", "-xzf", str(path)], cwd=tmp_path, check=True)
-    here = Path(fieldfare.__file__).parent
     for name in ("runtimes/spark/worker_daemon.py", "matching/plain/search/kernels.py"):
-        found, source = (tmp_path / "fieldfare" / name).stat(), (here / name).stat()
+        found, source = (tmp_path / "fieldfare" / name).stat(), (package / name).stat()
         # A compiled kernel counts for the file of exactly this time.
         assert (found.st_mtime_ns, found.st_size) == (source.st_mtime_ns, source.st_size)
     with tarfile.open(path) as archive:
@@ -107,6 +118,7 @@ def test_the_archive_holds_this_package_as_it_is_here_and_is_written_once(
     assert str(tmp_path) in said.stdout, said.stderr
 
 
+@pytest.mark.usefixtures("package")
 def test_a_cluster_s_settings_name_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_archive, "DISTRIBUTIONS", ())
     monkeypatch.setattr("fieldfare.runtimes.spark.cluster.ARCHIVES", tmp_path)
