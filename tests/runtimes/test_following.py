@@ -187,6 +187,16 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
 
 
+def test_a_task_reads_all_its_rows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends a worker that does not: each task began with a new one, and half a second of imports."""
+    orders = msgspec.json.encode([TaskOrder()]).decode()
+    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get)
+    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    rows = iter([""])
+    assert list(CarryOut(service.folder, MicroBatchSettings())(0, rows)) == []
+    assert next(rows, None) is None
+
+
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:
     assert Running(service, FollowerLane((0,), 0.05)).wait() is False
 

@@ -85,7 +85,9 @@ class CarryOut:
     folder: DataFolder
     settings: MicroBatchSettings
 
-    def __call__(self, number: int, _rows: Iterable[int]) -> Iterator[dict[str, Any] | bool | None]:
+    def __call__(self, number: int, rows: Iterable[str]) -> Iterator[dict[str, Any] | bool | None]:
+        for _ in rows:  # Spark ends a worker that has not read all rows of its task.
+            pass
         context = TaskContext.get()
         orders = context.getLocalProperty(ORDERS) if context is not None else None
         if orders is None:
