@@ -37,6 +37,7 @@ from fieldfare.runtimes.spark.range_jobs import CarryOut, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
+from fieldfare.storage.match_log import SPENT_MS
 from fieldfare.storage.registry import Put
 
 
@@ -185,6 +186,35 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     hub.close()
     monkeypatch.setattr(range_jobs, "Follower", lambda *_: SimpleNamespace(follow=lambda *_: False))
     assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
+
+
+@pytest.mark.parametrize("every_s", [0.0, 4 * DEADLINE_S])
+def test_the_load_of_a_task_is_the_time_of_matching(
+    service: Service, monkeypatch: pytest.MonkeyPatch, every_s: float
+) -> None:
+    """The process's time was reported: mostly looks at the log. Hosts were added and released for ever.
+
+    And a task that ended within a second reported nothing.
+    """
+    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", every_s)
+    took: list[float] = []
+    hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda _: None, lambda cpu_s, _: took.append(cpu_s))
+    order = TaskOrder(lane=FollowerLane((0,), 0.2), driver=hub.address, says_took=True)
+    orders = msgspec.json.encode([order]).decode()
+    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
+    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    for _ in range(2):  # the second task reports nothing of the first one again
+        service.live_a_little(10)
+        bring_index_up_to_date(service.folder)
+        assert list(CarryOut(service.folder, MicroBatchSettings())(0, [])) == [False]
+    wait_for(lambda: not hub._connections)
+    hub.close()
+    matched, spent_ms, at = open_match_log(service.folder.matches_url).partition(0), 0.0, 0
+    while (block := matched.block_at(at)) is not None:
+        at = block.end
+        spent_ms += sum(float(each) for name, each in block.extra.items() if name.startswith(SPENT_MS))
+    assert spent_ms > 0
+    assert sum(took) == pytest.approx(spent_ms / 1000, abs=1e-4)
 
 
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:

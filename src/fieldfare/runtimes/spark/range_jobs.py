@@ -47,7 +47,7 @@ FOLLOWING_WORKERS = 2
 """The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
 
 SAY_TOOK_S = 1.0
-"""Interval at which a task that follows says what processor time it took, where the driver asks for it."""
+"""Interval in seconds at which a task that follows reports its CPU time, where the driver asks for it."""
 
 
 class Place(NamedTuple):
@@ -96,41 +96,47 @@ class CarryOut:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
             with closing(link_to(order.driver, order.name)) as link:
-                goes_on = _saying_took(link) if order.says_took else link.goes_on
-                yield self._follow(matcher, order.lane, link, goes_on, is_copy=context.attemptNumber() > 0)
+                yield self._follow(matcher, order, order.lane, link, is_copy=context.attemptNumber() > 0)
 
     def _follow(
-        self,
-        matcher: RangeMatcher,
-        lane: FollowerLane,
-        link: DriverLink,
-        goes_on: Callable[[], bool],
-        *,
-        is_copy: bool,
+        self, matcher: RangeMatcher, order: TaskOrder, lane: FollowerLane, link: DriverLink, *, is_copy: bool
     ) -> bool | None:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
+        report = _LoadReport(link, matcher)
+        goes_on = report.goes_on if order.says_took else link.goes_on
         is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, goes_on)
+        if order.says_took:
+            report.send()
         # The job waits for its other lanes, and Spark would kill copies of this task.
         say = link.say_behind if is_behind else link.say_over
         say()
         return is_behind or (False if link.is_open else None)
 
 
-def _saying_took(link: DriverLink) -> Callable[[], bool]:
-    """Return `link.goes_on`, which also tells the driver each second the processor time of this process."""
-    said_s, counted_s = time.monotonic(), time.process_time()
+class _LoadReport:
+    """Reports the CPU time of matching to the driver, each second and at the end of a task.
 
-    def goes_on() -> bool:
-        nonlocal said_s, counted_s
-        now_s = time.monotonic()
-        if now_s - said_s >= SAY_TOOK_S:
-            cpu_s = time.process_time()
-            link.say_took(cpu_s - counted_s, now_s - said_s)
-            said_s, counted_s = now_s, cpu_s
-        return link.goes_on()
+    A look at the log has a fixed cost (reading, a file for its block) many times that of matching one event,
+    and shared by all events of a look: a process that is busy with looks is not near its limit, and batches
+    of the same events take a small share of its time. So only matching counts.
+    """
 
-    return goes_on
+    def __init__(self, link: DriverLink, matcher: RangeMatcher) -> None:
+        self._link, self._matcher = link, matcher
+        self._sent_s, self._counted_s = time.monotonic(), matcher.matching_s
+
+    def goes_on(self) -> bool:
+        """Report if that is due; return whether the driver has not ended this task."""
+        if time.monotonic() - self._sent_s >= SAY_TOOK_S:
+            self.send()
+        return self._link.goes_on()
+
+    def send(self) -> None:
+        """Report the time since the last report."""
+        now_s, cpu_s = time.monotonic(), self._matcher.matching_s
+        self._link.say_took(cpu_s - self._counted_s, now_s - self._sent_s)
+        self._sent_s, self._counted_s = now_s, cpu_s
 
 
 def _hub_of(
@@ -170,7 +176,7 @@ class RangeJobs:
         Returns where tasks that start now follow, None while none can; call `end` when it changes. By default
         they follow anywhere.
     took : callable, optional
-        Called each second with the processor time that a following task took, in seconds, and in how many.
+        Called each second with the CPU time of matching of a following task, in seconds, and in how many.
     """
 
     batches_max = BATCHES_MAX
