@@ -358,7 +358,7 @@ class HangingJobs:
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context
         self.follower = self
-        self.lanes_max = 1
+        self.lanes_max, self.overlaps = 1, True
         self.calls = self.ends = 0
 
     def follow(self, lanes: list[FollowerLane]) -> bool:
@@ -423,7 +423,7 @@ class StuckJobs:
     """Following jobs that never get a slot; batches run in this process."""
 
     batches_max = 1
-    lanes_max = 1
+    lanes_max, overlaps = 1, True
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -75,6 +75,11 @@ class FollowJobs(Protocol):
         """Maximum lanes at a time."""
         ...
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the tasks of two jobs run at a time; else those of the second one wait."""
+        ...
+
     def follow(self, lanes: Sequence[FollowerLane]) -> bool:
         """Follow the log, a task for each lane; return whether one of them is behind. From any thread."""
         ...

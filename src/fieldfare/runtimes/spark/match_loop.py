@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -132,6 +133,7 @@ class MatchLoop:
         self._planner = BatchPlanner(folder, settings)
         self._error: BaseException | None = None
         self._started = 0
+        self._makes_room = False
         self._batches = ThreadPoolExecutor(BATCHES_MAX, thread_name_prefix="fieldfare-batch")
         self._stop, self._woken = threading.Event(), threading.Event()
         self._followers = ThreadPoolExecutor(FOLLOWING_JOBS_MAX, thread_name_prefix="fieldfare-follower")
@@ -160,6 +162,21 @@ class MatchLoop:
         self._context.cancelJobGroup(GROUP)
         self._thread.join(END_WAIT_S)
         self.jobs.close()
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Let no task follow meanwhile if they use all slots: a job of others would wait until they end."""
+        follower = self.jobs.follower
+        if follower is None or follower.overlaps:
+            yield
+            return
+        self._makes_room = True
+        follower.end()
+        try:
+            yield
+        finally:
+            self._makes_room = False
+            self._woken.set()
 
     def _run(self) -> None:
         try:
@@ -250,7 +267,9 @@ class MatchLoop:
                 if stopped_s > BATCHES_AFTER_S:
                     return True
                 is_hung = len(running) == 1 and stopped_s > STOPPED_S
-                if not running or now_s >= next_s or is_hung:
+                # Without a slot for them, the next ones would wait longer each time, and be cancelled for it.
+                is_due = now_s >= next_s and follower.overlaps
+                if (not running and not self._makes_room) or is_due or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)

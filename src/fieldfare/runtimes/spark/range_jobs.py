@@ -51,18 +51,29 @@ SAY_TOOK_S = 1.0
 
 
 class Place(NamedTuple):
-    """Where tasks follow the log, in Spark's notation (None: anywhere), and how many do at a time at most."""
+    """Where tasks follow the log.
+
+    Attributes
+    ----------
+    location
+        A location in Spark's notation; None: anywhere.
+    lanes_max
+        Maximum tasks that follow at a time.
+    overlaps
+        Whether there are slots for the next tasks beside these.
+    """
 
     location: str | None
     lanes_max: int
+    overlaps: bool = True
 
+    @classmethod
+    def on_cluster(cls, location: str | None, slots: int) -> Place:
+        """Return a place with a number of slots, of which tasks that follow use a third, but one at least.
 
-def lanes_of(slots: int) -> int:
-    """Return how many tasks may follow at a time on a cluster: a third of the slots, but one at least.
-
-    The next ones overlap with them, and Spark starts copies of tasks that run long.
-    """
-    return max(1, slots // 3)
+        The next ones overlap with them, and Spark starts copies of tasks that run long.
+        """
+        return cls(location, max(1, slots // 3), slots > 1)
 
 
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -214,8 +225,15 @@ class RangeJobs:
         place = self._place()
         return 1 if place is None else place.lanes_max
 
+    @property
+    def overlaps(self) -> bool:
+        place = self._place()
+        return place is None or place.overlaps
+
     def _anywhere(self) -> Place:
-        return Place(None, lanes_of(slots_of(self._context)) if self._on_cluster else self._tasks)
+        if self._on_cluster:
+            return Place.on_cluster(None, slots_of(self._context))
+        return Place(None, self._tasks)  # `starting` adds slots for tasks that follow
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
