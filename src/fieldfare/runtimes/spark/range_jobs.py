@@ -96,7 +96,9 @@ class CarryOut:
     folder: DataFolder
     settings: MicroBatchSettings
 
-    def __call__(self, number: int, _rows: Iterable[int]) -> Iterator[dict[str, Any] | bool | None]:
+    def __call__(self, number: int, rows: Iterable[str]) -> Iterator[dict[str, Any] | bool | None]:
+        for _ in rows:
+            """Spark ends a Python process that leaves rows unread, and with it the open index."""
         context = TaskContext.get()
         orders = context.getLocalProperty(ORDERS) if context is not None else None
         if orders is None:
