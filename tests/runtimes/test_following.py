@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +153,21 @@ def test_a_task_that_stands_by_takes_over_when_the_other_one_is_gone(service: Se
         wait_until_matched(service, [second])
     second.end()
     service.check()
+
+
+def test_a_task_with_slow_filters_ends_within_seconds(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It matched 8,192 events at a time; told to end, it was killed after 5 s, with its open index."""
+    monkeypatch.setattr("fieldfare.runtimes.spark.range_task.GroupSize.took", lambda *_: None)
+    matcher = RangeMatcher(service.folder)
+    matcher._size.events = 1  # in a quarter of a second
+    matched, ends = matcher.matched(0), []
+    follower = Follower(matcher, MicroBatchSettings(), lambda _: None)
+    follower.follow(FollowerLane((0,), DEADLINE_S), lambda: ends.append(matched.end()) or len(ends) < 4)
+    events = [sum(len(record[2]) for record in service.records[:end]) for end in ends]
+    assert events[0] == 0 < events[-1] < sum(len(record[2]) for record in service.records)
+    assert all(later - earlier <= 4 for earlier, later in pairwise(events))
 
 
 def test_a_task_returns_when_much_waits(service: Service) -> None:

@@ -85,11 +85,17 @@ def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings)
     return start < end
 
 
-def followed_to(partition: LogPartition, start: int, end: int, settings: MicroBatchSettings) -> int:
+def followed_to(
+    partition: LogPartition,
+    start: int,
+    end: int,
+    settings: MicroBatchSettings,
+    events_max: int = FOLLOWED_EVENTS_MAX,
+) -> int:
     """Return the end of what a task that follows a partition matches at a time, at most `end`.
 
     The partition may have grown since `end` was read, by records with stamps that were not read.
     """
     if end - start == 1:  # the usual case
         return end
-    return min(end, partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX))
+    return min(end, partition.bound(start, settings.split_bytes, min(events_max, FOLLOWED_EVENTS_MAX)))

@@ -242,7 +242,8 @@ class Follower:
             each.manifest = manifest
             if each.skip_matched():
                 return True
-        upto = followed_to(each.log, each.position, end, self._settings)
+        # Between two of these calls the task can be ended, and reports its load.
+        upto = followed_to(each.log, each.position, end, self._settings, self._matcher.events_per_s)
         self._matcher.match(RecordRange(each.number, each.position, upto, manifest), each.seen_ms)
         each.move(upto)
         return True
