@@ -8,9 +8,10 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,19 +156,31 @@ def test_a_task_that_stands_by_takes_over_when_the_other_one_is_gone(service: Se
     service.check()
 
 
-def test_a_task_with_slow_filters_ends_within_seconds(
+def test_a_task_with_slow_filters_is_behind_when_seconds_of_work_wait(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It matched 8,192 events at a time; told to end, it was killed after 5 s, with its open index."""
+    """It matched 8,192 events at a time; told to end, it was killed after 5 s, with its open index.
+
+    And up to twice as many waited, for a minute, though batches have all cores.
+    """
     monkeypatch.setattr("fieldfare.runtimes.spark.range_task.GroupSize.took", lambda *_: None)
     matcher = RangeMatcher(service.folder)
     matcher._size.events = 1  # in a quarter of a second
-    matched, ends = matcher.matched(0), []
-    follower = Follower(matcher, MicroBatchSettings(), lambda _: None)
-    follower.follow(FollowerLane((0,), DEADLINE_S), lambda: ends.append(matched.end()) or len(ends) < 4)
-    events = [sum(len(record[2]) for record in service.records[:end]) for end in ends]
-    assert events[0] == 0 < events[-1] < sum(len(record[2]) for record in service.records)
-    assert all(later - earlier <= 4 for earlier, later in pairwise(events))
+    service.live_a_little(20)
+    bring_index_up_to_date(service.folder)
+    counts = [len(events) for _, _, events in service.records]
+    assert sum(counts) > 20
+    matched = matcher.matched(0)
+    for _ in range(2):
+        before = matched.end()
+        follower = Follower(matcher, MicroBatchSettings(), lambda _: None)
+        assert follower.follow(LANE, partial(_goes_on, count())), "it ends by itself"
+        assert 1 <= sum(counts[before : matched.end()]) <= 4, "in a second"
+    assert sum(counts[matched.end() :]) > 4
+
+
+def _goes_on(looks: Iterator[int]) -> bool:
+    return next(looks) < 20
 
 
 def test_a_task_returns_when_much_waits(service: Service) -> None:
@@ -480,6 +493,21 @@ def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
     loop.stop()
     assert loop.exception() is None
     assert jobs.batches >= 1
+    service.check()
+
+
+def test_a_batch_matches_the_little_for_which_a_task_is_behind(service: Service) -> None:
+    """The task knows how slow the filters are, the driver counts bytes: it would start the next task."""
+    jobs: Any = StuckJobs(service)
+    jobs.follow = lambda _: True
+    context: Any = FakeContext()
+    loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
+    for _ in range(3):
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+    loop.stop()
+    assert loop.exception() is None
     service.check()
 
 

@@ -76,12 +76,17 @@ def ends_of_batch(
     )
 
 
-def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings) -> bool:
+def is_behind(
+    partition: LogPartition,
+    start: int,
+    settings: MicroBatchSettings,
+    events_max: int = FOLLOWED_EVENTS_MAX,
+) -> bool:
     """Return whether more waits in a partition from an offset on than a task that follows it soon matches."""
     end = partition.end()
     for _ in range(2):
         if start < end:
-            start = followed_to(partition, start, end, settings)
+            start = followed_to(partition, start, end, settings, events_max)
     return start < end
 
 
