@@ -157,13 +157,16 @@ def test_silent_strangers_are_dropped(hub: FollowerHub, monkeypatch: pytest.Monk
         each.close()
 
 
-def test_a_task_says_what_it_took() -> None:
+def test_a_task_reports_its_load_and_impossible_figures_are_passed_over() -> None:
+    """A load that is not a number stopped all decisions for half a minute; a huge one added hosts."""
     took: queue.Queue[tuple[float, float]] = queue.Queue()
     hub = FollowerHub(LOOPBACK, LOOPBACK, 0, lambda _: None, lambda *given: took.put(given))
     link = link_to(hub.address)
-    link.say("took much 1")
+    for figures in ("much 1", "nan 1", "1 nan", "inf 1", "1 inf", "-3 1", "0.5 -1", "0.5 0", "0.5", ""):
+        link.say(f"took {figures}")
     link.say_took(0.25, 1.5)
-    assert took.get(timeout=DEADLINE_S) == (0.25, 1.5)
+    link.say_took(1e9, 1.5)
+    assert [took.get(timeout=DEADLINE_S) for _ in range(2)] == [(0.25, 1.5), (1.5, 1.5)]
     assert link.goes_on()
     link.close()
     hub.close()

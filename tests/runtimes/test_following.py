@@ -8,8 +8,10 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +39,7 @@ from fieldfare.runtimes.spark.range_jobs import CarryOut, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_index_store, open_match_log
 from fieldfare.storage.event_log import NewRecord, ends_of
+from fieldfare.storage.match_log import SPENT_MS
 from fieldfare.storage.registry import Put
 
 
@@ -153,6 +156,33 @@ def test_a_task_that_stands_by_takes_over_when_the_other_one_is_gone(service: Se
     service.check()
 
 
+def test_a_task_with_slow_filters_is_behind_when_seconds_of_work_wait(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It matched 8,192 events at a time; told to end, it was killed after 5 s, with its open index.
+
+    And up to twice as many waited, for a minute, though batches have all cores.
+    """
+    monkeypatch.setattr("fieldfare.runtimes.spark.range_task.GroupSize.took", lambda *_: None)
+    matcher = RangeMatcher(service.folder)
+    matcher._size.events = 1  # in a quarter of a second
+    service.live_a_little(20)
+    bring_index_up_to_date(service.folder)
+    counts = [len(events) for _, _, events in service.records]
+    assert sum(counts) > 20
+    matched = matcher.matched(0)
+    for _ in range(2):
+        before = matched.end()
+        follower = Follower(matcher, MicroBatchSettings(), lambda _: None)
+        assert follower.follow(LANE, partial(_goes_on, count())), "it ends by itself"
+        assert 1 <= sum(counts[before : matched.end()]) <= 4, "in a second"
+    assert sum(counts[matched.end() :]) > 4
+
+
+def _goes_on(looks: Iterator[int]) -> bool:
+    return next(looks) < 20
+
+
 def test_a_task_returns_when_much_waits(service: Service) -> None:
     run = Running(service)
     wait_until_matched(service, [run])
@@ -187,14 +217,33 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
 
 
-def test_a_task_reads_all_its_rows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark ends a worker that does not: each task began with a new one, and half a second of imports."""
-    orders = msgspec.json.encode([TaskOrder()]).decode()
-    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get)
+@pytest.mark.parametrize("every_s", [0.0, 4 * DEADLINE_S])
+def test_the_load_of_a_task_is_the_time_of_matching(
+    service: Service, monkeypatch: pytest.MonkeyPatch, every_s: float
+) -> None:
+    """The process's time was reported: mostly looks at the log. Hosts were added and released for ever.
+
+    And a task that ended within a second reported nothing.
+    """
+    monkeypatch.setattr(range_jobs, "SAY_TOOK_S", every_s)
+    took: list[float] = []
+    hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda _: None, lambda cpu_s, _: took.append(cpu_s))
+    order = TaskOrder(lane=FollowerLane((0,), 0.2), driver=hub.address, says_took=True)
+    orders = msgspec.json.encode([order]).decode()
+    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
     monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
-    rows = iter([""])
-    assert list(CarryOut(service.folder, MicroBatchSettings())(0, rows)) == []
-    assert next(rows, None) is None
+    for _ in range(2):  # the second task reports nothing of the first one again
+        service.live_a_little(10)
+        bring_index_up_to_date(service.folder)
+        assert list(CarryOut(service.folder, MicroBatchSettings())(0, [])) == [False]
+    wait_for(lambda: not hub._connections)
+    hub.close()
+    matched, spent_ms, at = open_match_log(service.folder.matches_url).partition(0), 0.0, 0
+    while (block := matched.block_at(at)) is not None:
+        at = block.end
+        spent_ms += sum(float(each) for name, each in block.extra.items() if name.startswith(SPENT_MS))
+    assert spent_ms > 0
+    assert sum(took) == pytest.approx(spent_ms / 1000, abs=1e-4)
 
 
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:
@@ -338,7 +387,7 @@ class HangingJobs:
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context
         self.follower = self
-        self.lanes_max = 1
+        self.lanes_max, self.overlaps = 1, True
         self.calls = self.ends = 0
 
     def follow(self, lanes: list[FollowerLane]) -> bool:
@@ -403,7 +452,7 @@ class StuckJobs:
     """Following jobs that never get a slot; batches run in this process."""
 
     batches_max = 1
-    lanes_max = 1
+    lanes_max, overlaps = 1, True
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -444,6 +493,21 @@ def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
     loop.stop()
     assert loop.exception() is None
     assert jobs.batches >= 1
+    service.check()
+
+
+def test_a_batch_matches_the_little_for_which_a_task_is_behind(service: Service) -> None:
+    """The task knows how slow the filters are, the driver counts bytes: it would start the next task."""
+    jobs: Any = StuckJobs(service)
+    jobs.follow = lambda _: True
+    context: Any = FakeContext()
+    loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
+    for _ in range(3):
+        service.live_a_little(5)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+    loop.stop()
+    assert loop.exception() is None
     service.check()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs
+from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.storage import open_index_store
 
 
 @pytest.fixture
@@ -81,6 +85,25 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
     loop.stop()
     assert "did not reach this machine" in caplog.text
     service.check()
+
+
+@pytest.mark.spark
+def test_tasks_run_in_the_same_processes_one_after_the_other(session: SparkSession, service: Service) -> None:
+    """Each task left a row unread, so its process was ended, and the next one had to open the index anew."""
+    settings = MicroBatchSettings(tasks=2)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    manifest = open_index_store(service.folder.index_url).newest()
+    assert manifest is not None
+    work = jobs._work
+
+    def with_process(number: int, rows: Iterable[str]) -> Iterator[Any]:
+        yield from work(number, rows)
+        yield os.getpid()
+
+    jobs._work = with_process  # type: ignore[assignment]
+    found = [jobs.match([[RecordRange(0, 0, 1, manifest.number)]])[-1] for _ in range(10)]
+    jobs.close()
+    assert len(set(found)) < len(found) / 2, found  # earlier tests may have left some processes
 
 
 @pytest.mark.spark

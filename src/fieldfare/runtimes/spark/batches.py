@@ -76,20 +76,31 @@ def ends_of_batch(
     )
 
 
-def is_behind(partition: LogPartition, start: int, settings: MicroBatchSettings) -> bool:
+def is_behind(
+    partition: LogPartition,
+    start: int,
+    settings: MicroBatchSettings,
+    events_max: int = FOLLOWED_EVENTS_MAX,
+) -> bool:
     """Return whether more waits in a partition from an offset on than a task that follows it soon matches."""
     end = partition.end()
     for _ in range(2):
         if start < end:
-            start = followed_to(partition, start, end, settings)
+            start = followed_to(partition, start, end, settings, events_max)
     return start < end
 
 
-def followed_to(partition: LogPartition, start: int, end: int, settings: MicroBatchSettings) -> int:
+def followed_to(
+    partition: LogPartition,
+    start: int,
+    end: int,
+    settings: MicroBatchSettings,
+    events_max: int = FOLLOWED_EVENTS_MAX,
+) -> int:
     """Return the end of what a task that follows a partition matches at a time, at most `end`.
 
     The partition may have grown since `end` was read, by records with stamps that were not read.
     """
     if end - start == 1:  # the usual case
         return end
-    return min(end, partition.bound(start, settings.split_bytes, FOLLOWED_EVENTS_MAX))
+    return min(end, partition.bound(start, settings.split_bytes, min(events_max, FOLLOWED_EVENTS_MAX)))

@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,7 @@ class Pipeline:
     forwarding: str = "adaptive"
     elastic: ElasticSettings | None = None
     is_ready: bool = False
+    loop: MatchLoop | None = None
     warmer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "fieldfare-warming"))
     warming: Future[None] | None = None
 
@@ -142,7 +143,7 @@ class Pipeline:
     def _run_all(self, context: SparkContext, slots: ExecutorSlots) -> int:
         status = None
         while status is None:
-            replays = ReplayRunner(context, self.folder, slots.plan())
+            replays = ReplayRunner(context, self.folder, slots.plan(), self._room)
             replays.start()
             try:
                 status = self._run_loops(context, slots)
@@ -182,6 +183,7 @@ class Pipeline:
             loop = MatchLoop(context, self.folder, batches, self._jobs(context, batches))
         except (Py4JJavaError, PySparkException) as refusal:  # Java runs, and reports why not
             return cast(Exception, refusal)
+        self.loop = loop
         keeper = WarmKeeper(self.folder, loop.jobs.open)
         matched = self.heartbeat.offset
         while not self.stop.wait(self._look_s) and self.heartbeat.matchers == matchers:
@@ -215,6 +217,10 @@ class Pipeline:
                 )
             loop.stop()
         return None
+
+    def _room(self) -> AbstractContextManager[None]:
+        """Return a context in which a job beside the present loop gets a slot."""
+        return nullcontext() if self.loop is None else self.loop.room()
 
     @property
     def _look_s(self) -> float:

@@ -3,7 +3,7 @@
     task                         driver
     token, lane     ─────▶       known: the task may follow
     "want STAMP"    ─────▶       the indexer is asked for an index that covers it
-    "took CPU_S S"  ─────▶       counted: its processor time in the last seconds, if the driver asks for it
+    "took CPU_S S"  ─────▶       counted: CPU time of matching in the last seconds, if the driver asks for it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
     "over"          ─────▶       ends the other tasks of this lane: copies that Spark has started
                     ◀─────       the connection is closed, or the driver has died: the task ends
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 
 import msgspec
 
@@ -76,7 +77,7 @@ class FollowerHub:
     want_index : callable
         Called with a stamp that the index does not cover yet.
     took : callable, optional
-        Called with the processor time that a task took, in seconds, and in how many seconds.
+        Called with the CPU time of matching of a task, in seconds, and in how many seconds.
 
     Raises
     ------
@@ -172,10 +173,15 @@ class FollowerHub:
             elif line.startswith(b"want "):
                 with suppress(ValueError):
                     self._want_index(int(line[5:]))
-            elif line.startswith(b"took ") and self._took is not None:
+            elif line.startswith(b"took "):
                 cpu_s, _, seconds = line[5:].partition(b" ")
                 with suppress(ValueError):
-                    self._took(float(cpu_s), float(seconds))
+                    self._count(float(cpu_s), float(seconds))
+
+    def _count(self, cpu_s: float, seconds: float) -> None:
+        """Count the CPU time of a task's thread, if it is possible: others would add or release hosts."""
+        if self._took is not None and 0 <= cpu_s < inf and 0 < seconds < inf:
+            self._took(min(cpu_s, seconds), seconds)
 
     def _drop_strangers(self) -> None:
         strangers = [each for each in self._connections.values() if not each.is_known]
@@ -231,7 +237,7 @@ class DriverLink:
         self.say(f"want {stamp}")
 
     def say_took(self, cpu_s: float, seconds: float) -> None:
-        """Say that this process took `cpu_s` of processor time in the last seconds."""
+        """Say that matching took `cpu_s` of CPU time in the last seconds."""
         self.say(f"took {cpu_s:.6f} {seconds:.6f}")
 
     def say_behind(self) -> None:

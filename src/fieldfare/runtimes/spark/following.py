@@ -21,7 +21,12 @@ import msgspec
 
 from fieldfare.free_memory import release_free_memory
 from fieldfare.matching.files import IndexFileError
-from fieldfare.runtimes.spark.batches import MicroBatchSettings, followed_to, is_behind
+from fieldfare.runtimes.spark.batches import (
+    FOLLOWED_EVENTS_MAX,
+    MicroBatchSettings,
+    followed_to,
+    is_behind,
+)
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import EventReader, LogPartition, MatchPartition
 from fieldfare.storage.errors import IndexStoreError, TrimmedError
@@ -73,6 +78,11 @@ class FollowJobs(Protocol):
     @property
     def lanes_max(self) -> int:
         """Maximum lanes at a time."""
+        ...
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the tasks of two jobs run at a time; else those of the second one wait."""
         ...
 
     def follow(self, lanes: Sequence[FollowerLane]) -> bool:
@@ -171,6 +181,7 @@ class Follower:
         self._matcher = matcher
         self._settings = settings
         self._asked_s = self._open_next_s = float("-inf")
+        self._soon = FOLLOWED_EVENTS_MAX
 
     def follow(self, lane: FollowerLane, goes_on: Callable[[], bool]) -> bool:
         """Match what arrives until the time is over; return early, with True, if too much waits.
@@ -197,7 +208,7 @@ class Follower:
                     if stands_by and not self._is_left(each, now_s):
                         continue
                     try:
-                        if is_behind(each.log, each.position, self._settings):
+                        if is_behind(each.log, each.position, self._settings, self._soon):
                             return True
                         has_matched |= self._match(each, end, now_s)
                     except TrimmedError:
@@ -237,8 +248,11 @@ class Follower:
             each.manifest = manifest
             if each.skip_matched():
                 return True
-        upto = followed_to(each.log, each.position, end, self._settings)
+        # Between two of these calls the task can be ended, and reports its load.
+        upto = followed_to(each.log, each.position, end, self._settings, self._matcher.events_per_s)
         self._matcher.match(RecordRange(each.number, each.position, upto, manifest), each.seen_ms)
+        # Only now: one slow group, long ago, is no reason to end a task before it has matched another.
+        self._soon = self._matcher.events_per_s
         each.move(upto)
         return True
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -132,6 +133,7 @@ class MatchLoop:
         self._planner = BatchPlanner(folder, settings)
         self._error: BaseException | None = None
         self._started = 0
+        self._makes_room = False
         self._batches = ThreadPoolExecutor(BATCHES_MAX, thread_name_prefix="fieldfare-batch")
         self._stop, self._woken = threading.Event(), threading.Event()
         self._followers = ThreadPoolExecutor(FOLLOWING_JOBS_MAX, thread_name_prefix="fieldfare-follower")
@@ -161,13 +163,29 @@ class MatchLoop:
         self._thread.join(END_WAIT_S)
         self.jobs.close()
 
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Let no task follow meanwhile if they use all slots: a job of others would wait until they end."""
+        follower = self.jobs.follower
+        if follower is None or follower.overlaps:
+            yield
+            return
+        self._makes_room = True
+        follower.end()
+        try:
+            yield
+        finally:
+            self._makes_room = False
+            self._woken.set()
+
     def _run(self) -> None:
         try:
             if self._until_end:
                 self._planner.stop_at_present_end()
-            is_stuck = False
-            while (follower := self._match_batches(is_stuck=is_stuck)) is not None:
-                is_stuck = self._keep_followed(follower)
+            needs_batch = False
+            while (follower := self._match_batches(needs_batch=needs_batch)) is not None:
+                self._keep_followed(follower)
+                needs_batch = True
         except BaseException as error:
             if not self._stop.is_set():
                 self._error = error
@@ -177,10 +195,11 @@ class MatchLoop:
             self._planner.close()
             self.jobs.close()
 
-    def _match_batches(self, *, is_stuck: bool) -> FollowJobs | None:
+    def _match_batches(self, *, needs_batch: bool) -> FollowJobs | None:
         """Match batches until little waits and tasks can follow; return their jobs, None if the loop ends.
 
-        If those were stuck, what waits is matched by a batch, however little it is.
+        If those were behind or stuck, what waits is matched by a batch, however little it is: they know how
+        long it takes.
         """
         follower: FollowJobs | None = None
         start: Offset = {"ends": self._planner.first(), "manifest": 0}
@@ -191,11 +210,11 @@ class MatchLoop:
                 most = 1 if self._planner.has_suspects else self.jobs.batches_max
                 while under_way and (len(under_way) >= most or under_way[0].done()):
                     under_way.popleft().result()
-                follower = None if self._until_end or is_stuck else self.jobs.follower
+                follower = None if self._until_end or needs_batch else self.jobs.follower
                 if follower is not None and not self._planner.is_behind(start["ends"]):
                     break
                 follower = None
-                is_stuck = False
+                needs_batch = False
                 if not under_way:
                     self.activity = Activity()
                 end = self._planner.next_end(start)
@@ -224,13 +243,10 @@ class MatchLoop:
 
         return self._batches.submit(run)
 
-    def _keep_followed(self, follower: FollowJobs) -> bool:
+    def _keep_followed(self, follower: FollowJobs) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail.
 
-        Returns
-        -------
-        bool
-            Whether nothing was matched for `BATCHES_AFTER_S`, though records wait.
+        Or until nothing was matched for `BATCHES_AFTER_S`, though records wait.
         """
         running: list[_Following] = []
         progress = _Progress(self._planner, self._heartbeat)
@@ -241,20 +257,21 @@ class MatchLoop:
                 running = [each for each in running if each not in ended]
                 are_behind = [each.result() for each in ended]
                 if any(are_behind):
-                    return False
+                    return
                 now_s = time.monotonic()
                 for each in running:
                     each.cancel_if_late(self._context, now_s)
                 next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
                 stopped_s = progress.stopped_s(now_s)
                 if stopped_s > BATCHES_AFTER_S:
-                    return True
+                    return
                 is_hung = len(running) == 1 and stopped_s > STOPPED_S
-                if not running or now_s >= next_s or is_hung:
+                # Without a slot for them, the next ones would wait longer each time, and be cancelled for it.
+                is_due = now_s >= next_s and follower.overlaps
+                if (not running and not self._makes_room) or is_due or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)
-            return False
         finally:
             self._end_following(follower, running)
 

@@ -12,7 +12,8 @@ from pyspark.serializers import UTF8Deserializer
 def placed_rows(context: Any, rows: Iterable[tuple[str, str | None]]) -> RDD[str]:
     """Return texts, one in each partition, with the location at which the partition's task should run.
 
-    A location is in Spark's notation (see `elastic.executors.Executor`); None: anywhere.
+    A location is in Spark's notation (see `elastic.executors.Executor`); None: anywhere. A task must read its
+    text: Spark ends a Python process that leaves rows unread, instead of giving it the next task.
     """
     jvm = context._jvm
     to_seq, pair = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Tuple2

@@ -47,22 +47,33 @@ FOLLOWING_WORKERS = 2
 """The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
 
 SAY_TOOK_S = 1.0
-"""Interval at which a task that follows says what processor time it took, where the driver asks for it."""
+"""Interval in seconds at which a task that follows reports its CPU time, where the driver asks for it."""
 
 
 class Place(NamedTuple):
-    """Where tasks follow the log, in Spark's notation (None: anywhere), and how many do at a time at most."""
+    """Where tasks follow the log.
+
+    Attributes
+    ----------
+    location
+        A location in Spark's notation; None: anywhere.
+    lanes_max
+        Maximum tasks that follow at a time.
+    overlaps
+        Whether there are slots for the next tasks beside these.
+    """
 
     location: str | None
     lanes_max: int
+    overlaps: bool = True
 
+    @classmethod
+    def on_cluster(cls, location: str | None, slots: int) -> Place:
+        """Return a place with a number of slots, of which tasks that follow use a third, but one at least.
 
-def lanes_of(slots: int) -> int:
-    """Return how many tasks may follow at a time on a cluster: a third of the slots, but one at least.
-
-    The next ones overlap with them, and Spark starts copies of tasks that run long.
-    """
-    return max(1, slots // 3)
+        The next ones overlap with them, and Spark starts copies of tasks that run long.
+        """
+        return cls(location, max(1, slots // 3), slots > 1)
 
 
 class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,41 +109,47 @@ class CarryOut:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
             with closing(link_to(order.driver, order.name)) as link:
-                goes_on = _saying_took(link) if order.says_took else link.goes_on
-                yield self._follow(matcher, order.lane, link, goes_on, is_copy=context.attemptNumber() > 0)
+                yield self._follow(matcher, order, order.lane, link, is_copy=context.attemptNumber() > 0)
 
     def _follow(
-        self,
-        matcher: RangeMatcher,
-        lane: FollowerLane,
-        link: DriverLink,
-        goes_on: Callable[[], bool],
-        *,
-        is_copy: bool,
+        self, matcher: RangeMatcher, order: TaskOrder, lane: FollowerLane, link: DriverLink, *, is_copy: bool
     ) -> bool | None:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
+        report = _LoadReport(link, matcher)
+        goes_on = report.goes_on if order.says_took else link.goes_on
         is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, goes_on)
+        if order.says_took:
+            report.send()
         # The job waits for its other lanes, and Spark would kill copies of this task.
         say = link.say_behind if is_behind else link.say_over
         say()
         return is_behind or (False if link.is_open else None)
 
 
-def _saying_took(link: DriverLink) -> Callable[[], bool]:
-    """Return `link.goes_on`, which also tells the driver each second the processor time of this process."""
-    said_s, counted_s = time.monotonic(), time.process_time()
+class _LoadReport:
+    """Reports the CPU time of matching to the driver, each second and at the end of a task.
 
-    def goes_on() -> bool:
-        nonlocal said_s, counted_s
-        now_s = time.monotonic()
-        if now_s - said_s >= SAY_TOOK_S:
-            cpu_s = time.process_time()
-            link.say_took(cpu_s - counted_s, now_s - said_s)
-            said_s, counted_s = now_s, cpu_s
-        return link.goes_on()
+    A look at the log has a fixed cost (reading, a file for its block) many times that of matching one event,
+    and shared by all events of a look: a process that is busy with looks is not near its limit, and batches
+    of the same events take a small share of its time. So only matching counts.
+    """
 
-    return goes_on
+    def __init__(self, link: DriverLink, matcher: RangeMatcher) -> None:
+        self._link, self._matcher = link, matcher
+        self._sent_s, self._counted_s = time.monotonic(), matcher.matching_s
+
+    def goes_on(self) -> bool:
+        """Report if that is due; return whether the driver has not ended this task."""
+        if time.monotonic() - self._sent_s >= SAY_TOOK_S:
+            self.send()
+        return self._link.goes_on()
+
+    def send(self) -> None:
+        """Report the time since the last report."""
+        now_s, cpu_s = time.monotonic(), self._matcher.matching_s
+        self._link.say_took(cpu_s - self._counted_s, now_s - self._sent_s)
+        self._sent_s, self._counted_s = now_s, cpu_s
 
 
 def _hub_of(
@@ -172,7 +189,7 @@ class RangeJobs:
         Returns where tasks that start now follow, None while none can; call `end` when it changes. By default
         they follow anywhere.
     took : callable, optional
-        Called each second with the processor time that a following task took, in seconds, and in how many.
+        Called each second with the CPU time of matching of a following task, in seconds, and in how many.
     """
 
     batches_max = BATCHES_MAX
@@ -210,8 +227,15 @@ class RangeJobs:
         place = self._place()
         return 1 if place is None else place.lanes_max
 
+    @property
+    def overlaps(self) -> bool:
+        place = self._place()
+        return place is None or place.overlaps
+
     def _anywhere(self) -> Place:
-        return Place(None, lanes_of(slots_of(self._context)) if self._on_cluster else self._tasks)
+        if self._on_cluster:
+            return Place.on_cluster(None, slots_of(self._context))
+        return Place(None, self._tasks)  # `starting` adds slots for tasks that follow
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int = 0) -> list[dict[str, Any]]:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""

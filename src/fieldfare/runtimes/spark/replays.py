@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from pyspark import SparkContext
 
@@ -47,10 +49,19 @@ class ReplayRunner:
     folder : DataFolder
     cores : int
         Number of tasks that Spark runs at once.
+    room : callable, optional
+        Returns a context in which the tasks of a round have a slot, see `MatchLoop.room`.
     """
 
-    def __init__(self, context: SparkContext, folder: DataFolder, cores: int) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        folder: DataFolder,
+        cores: int,
+        room: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._context = context
+        self._room = room
         self._folder = folder
         self._cores = cores
         self._planner = ReplayPlanner(folder)
@@ -97,7 +108,8 @@ class ReplayRunner:
         if not pieces:
             return LOOK_S
         try:
-            match_pieces(self._context, self._folder, pieces)
+            with self._room():
+                match_pieces(self._context, self._folder, pieces)
         except Exception as error:
             if not is_the_records_fault(str(error)):
                 raise

@@ -251,7 +251,7 @@ class ElasticControl:
         self._count(Worked(cpu_s, sent, self._memory(manifest), took_s))
 
     def followed(self, cpu_s: float, took_s: float) -> None:
-        """Add the CPU time of a task that followed the log for `took_s`: the slices share it evenly."""
+        """Add the matching time of a task that followed the log for `took_s`: the slices share it evenly."""
         self._count(Worked(dict.fromkeys(self._names, cpu_s / len(self._names)), {}, self._sizes[1], took_s))
 
     def _count(self, worked: Worked) -> None:

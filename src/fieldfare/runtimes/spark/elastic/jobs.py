@@ -20,7 +20,7 @@ from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
 from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
 from fieldfare.runtimes.spark.following import FollowJobs
-from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs, lanes_of
+from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -56,7 +56,7 @@ class PinnedJobs:
 
     def _place(self) -> Place | None:
         executor = self._control.only_executor()
-        return None if executor is None else Place(executor.location, lanes_of(executor.cores))
+        return None if executor is None else Place.on_cluster(executor.location, executor.cores)
 
     @property
     def follower(self) -> FollowJobs | None:
