@@ -51,11 +51,10 @@ def preload() -> None:
     leave_out_pandas()
     import pyspark.worker  # noqa: F401
 
-    import fieldfare.runtimes.spark.range_jobs  # noqa: F401
+    import fieldfare.runtimes.spark.range_jobs
+    import fieldfare.storage.files.index_store
+    import fieldfare.storage.sqlite.log  # noqa: F401
     from fieldfare.runtimes.spark.warmup import run_kernels_once
-    from fieldfare.storage import load_stores
-
-    load_stores("")
 
     with install_recorder("numba:compile") as compiled:
         run_kernels_once()
