@@ -477,13 +477,8 @@ class StuckJobs:
     def close(self) -> None: ...
 
 
-def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Executors were lost, or the machine is so busy that no task gets to work."""
-    for name, value in {"STOPPED_S": 0.1, "BATCHES_AFTER_S": 0.3, "LOOK_S": 0.05}.items():
-        monkeypatch.setattr(match_loop, name, value)
-    jobs: Any = StuckJobs(service)
+def match_a_little(service: Service, jobs: Any) -> None:
+    """Run a loop while a few events come, three times."""
     context: Any = FakeContext()
     loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
     for _ in range(3):
@@ -492,6 +487,16 @@ def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
         wait_until_matched(service, [])
     loop.stop()
     assert loop.exception() is None
+
+
+def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors were lost, or the machine is so busy that no task gets to work."""
+    for name, value in {"STOPPED_S": 0.1, "BATCHES_AFTER_S": 0.3, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    jobs: Any = StuckJobs(service)
+    match_a_little(service, jobs)
     assert jobs.batches >= 1
     service.check()
 
@@ -500,14 +505,7 @@ def test_a_batch_matches_the_little_for_which_a_task_is_behind(service: Service)
     """The task knows how slow the filters are, the driver counts bytes: it would start the next task."""
     jobs: Any = StuckJobs(service)
     jobs.follow = lambda _: True
-    context: Any = FakeContext()
-    loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
-    for _ in range(3):
-        service.live_a_little(5)
-        bring_index_up_to_date(service.folder)
-        wait_until_matched(service, [])
-    loop.stop()
-    assert loop.exception() is None
+    match_a_little(service, jobs)
     service.check()
 
 

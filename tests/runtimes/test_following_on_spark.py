@@ -89,7 +89,7 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
 
 @pytest.mark.spark
 def test_tasks_run_in_the_same_processes_one_after_the_other(session: SparkSession, service: Service) -> None:
-    """Each task left a row unread, so its process was ended, and the next one had to open the index anew."""
+    """Each task left a row unread. So Spark ended its process, and the next task opened the index again."""
     settings = MicroBatchSettings(tasks=2)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
     manifest = open_index_store(service.folder.index_url).newest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NoReturn
@@ -19,6 +21,12 @@ STREAM_SILENCE_S = 35.0
 STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
 
 
+@functools.cache
+def _without_tls() -> ssl.SSLContext:
+    """Return the TLS context of pools that speak plain HTTP: httpx would make one for each."""
+    return httpx.create_ssl_context(verify=False)
+
+
 def _make_options(endpoint: Endpoint) -> dict[str, object]:
     key, proxy = endpoint.key, endpoint.proxy
     return {
@@ -29,7 +37,7 @@ def _make_options(endpoint: Endpoint) -> dict[str, object]:
         # Each pull that waits holds a connection, so the pool must not bound their number. httpcore counts
         # those in use as kept ones, too: with a bound, each request beside many pulls would open one.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        "verify": endpoint.tls,
+        "verify": endpoint.tls or _without_tls(),
         "proxy": None if proxy is None else proxy.url,
         "trust_env": False,  # The endpoint has chosen the proxy; httpx would use one for loopback, too.
     }

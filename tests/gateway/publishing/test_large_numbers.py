@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.doses import drawn
 from tests.yardstick import slowness
 
+from fieldfare.gateway.publishing import large_numbers
 from fieldfare.gateway.publishing.events import (
     Limits,
     check_event,
@@ -71,6 +72,14 @@ def test_every_number_that_is_out_of_range_is_found(number: str, before: int, be
 def test_one_of_many_values_that_is_out_of_range_is_found(values: list[str], between: str) -> None:
     if any(map(is_out_of_range, values)):
         assert may_have_large_number(f"[{between.join(values)}]".encode())
+
+
+@pytest.mark.parametrize("number", ["1e309", "1E+309"])
+def test_a_number_is_found_across_the_parts_of_a_text(number: str) -> None:
+    edge = large_numbers._PART_BYTES
+    for start in range(edge - len(number) - 3, edge + 3):
+        text = b" " * start + number.encode() + b" " * 9
+        assert may_have_large_number(text), start
 
 
 def test_usual_events_have_none() -> None:

@@ -85,9 +85,11 @@ _HOLE_FROM = "SELECT 1 FROM holes WHERE end > ? LIMIT 1"
 _SIZES = "SELECT offset + 1, bytes_end FROM records WHERE offset >= ? AND offset < ? ORDER BY offset"
 _FIRST_BEYOND = """SELECT offset + 1 FROM records WHERE offset >= ? AND offset < ? AND bytes_end >= ?
     ORDER BY offset LIMIT 1"""
-_FITS_FROM = """SELECT offset + 1 FROM (
-        SELECT offset, sum(length(payload)) OVER (ORDER BY offset DESC) AS bytes
-        FROM records WHERE offset >= ?)
+# Where rows are sorted or grouped, SQLite reads and copies their payloads, if only for the length: so the
+# lengths are made a table first.
+_FITS_FROM = """WITH sized AS MATERIALIZED (
+        SELECT offset, length(payload) AS bytes FROM records WHERE offset >= ?
+    ) SELECT offset + 1 FROM (SELECT offset, sum(bytes) OVER (ORDER BY offset DESC) AS bytes FROM sized)
     WHERE bytes > ? ORDER BY offset DESC LIMIT 1"""
 _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
     FROM producers WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
@@ -107,7 +109,7 @@ _LOWEST_STAMP_OF_ANY = f"""SELECT
     FROM (SELECT {STAMP_AT.format("?1")} AS stamp)"""
 _FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1 AND NOT is_remote
     AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1 AND NOT is_remote), -1)"""
-# Grouped directly, the rows would be sorted with their payloads, and each would be read as a whole.
+# See `_FITS_FROM`.
 _SIZES_OF = """WITH sized AS MATERIALIZED (
         SELECT space, length(payload) AS bytes FROM records WHERE offset >= ? AND offset < ?
     ) SELECT space, sum(bytes) FROM sized GROUP BY space"""
