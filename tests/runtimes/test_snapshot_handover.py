@@ -157,6 +157,31 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
     assert files == life.writer.manifest.files()
 
 
+def test_an_index_that_cannot_be_opened_leaves_the_one_before_in_use(life: Life) -> None:
+    """A task that follows the log looks for newer manifests, and matches older records meanwhile."""
+    life.change(20)
+    life.check(0)
+    before, revision = life.store.newest(), life.registry.revision()
+    assert before is not None
+    life.change(20)
+    newest = life.writer.catch_up(life.registry.revision())
+    hidden = [
+        life.store.path(name) for name in newest.files() - before.files() if life.store.path(name).exists()
+    ]
+    assert hidden
+    for path in hidden:
+        path.rename(path.with_suffix(".hidden"))
+    with pytest.raises(OSError):
+        life.cache.open_newest()
+    assert life.cache.covering(revision) == before.number
+    assert life.cache.indexes(before.number, revision).keys() == set(SPACES)
+    assert life.cache.has_opened(before.number)
+    for path in hidden:
+        path.with_suffix(".hidden").rename(path)
+    life.cache.open_newest()
+    assert life.cache.has_opened(newest.number)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
 @pytest.mark.parametrize("accident", [signal.SIGKILL, signal.SIGSTOP])

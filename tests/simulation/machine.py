@@ -26,7 +26,7 @@ from fieldfare.delivery.read_scheduler import ReadGroup
 from fieldfare.delivery.sessions import Lease, Session
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.delivery import match_log_follower
+from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.matching.part import Part, build_part
@@ -62,6 +62,8 @@ BATCHES = MicroBatchSettings(
 )
 REPLAY_LOOK_S = 0.6
 BEAT_S = 1.0
+SLOW_LOOKS, SLOW_LOOK_S = 0.2, 0.3
+"""This share of the looks into a block takes up to so many seconds: subscribers come meanwhile."""
 TASK_DIED = "Python worker exited unexpectedly"
 
 
@@ -221,7 +223,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "gateway.subscription_store": {"time": Time},
     "gateway.transports.stream_sender": {"time": Time},
     "gateway.transports.pull": {"time": Time},
-    "gateway.transports.heartbeats": {},
+    "gateway.transports.heartbeats": {"time": Time},
     "gateway.maintenance.background": {"time": Time},
     "gateway.maintenance.pipeline_figures": {"threading": Threading, "time": Time},
     "gateway.maintenance.space_times": {"time": Time},
@@ -301,18 +303,21 @@ def standing_in() -> Iterator[None]:
             put(kind, "open", _open(kind.open))
         for kind in (Delivery, ReadGroup, Lease, Session, Waiter):
             put(kind, "__hash__", lambda self: 1)  # where it lies in memory must not say whose turn it is
-        put(match_log_follower, "_matched", _interrupted(match_log_follower._matched))
+        put(MatchLogFollower, "_read_matches", _interrupted(MatchLogFollower._read_matches))
         maintenance = importlib.import_module("fieldfare.gateway.maintenance.replays").ReplayMaintenance
         put(maintenance, "_folders", lambda self: Now.machine.disk.replay_folders())
         yield
 
 
 def _interrupted(look: Callable[..., Any]) -> Callable[..., Any]:
-    """A look into a block, after which others may have a turn before anybody hears what was found."""
+    """A look into a block, after which others have turns, now and then many, before its result is known."""
 
     def interrupted(*arguments: Any) -> Any:
         found = look(*arguments)
         pause()
+        random = Now.steps.random
+        if random.random() < SLOW_LOOKS:
+            Time.sleep(random.random() * SLOW_LOOK_S)
         return found
 
     return interrupted

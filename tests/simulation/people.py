@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -24,6 +25,8 @@ FILTERS = (
 )
 JSON = ((b"content-type", b"application/json"),)
 RETRY_S = 0.15
+STREAMS = 0.4
+"""So often somebody reads from a stream, and not by a pull."""
 LONGEST_S = 600.0
 """Whatever takes longer is stuck."""
 
@@ -42,13 +45,63 @@ class Answer:
     document: Any
 
 
+class Stream:
+    """An open stream of messages.
+
+    Attributes
+    ----------
+    status
+        That of the answer; 0 until it has begun.
+    cut
+        Is done when the stream has ended, and fails with CutOff if the gateway has.
+    hang_up
+        Ends the stream.
+    """
+
+    hang_up: Callable[[], None]
+
+    def __init__(self, loop: Loop) -> None:
+        self.status = 0
+        self.cut: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._text = b""
+        self._heard = asyncio.Event()
+
+    def hear(self, message: Any) -> None:
+        """Take a part of the answer; None after the last one."""
+        if message is None:
+            if not self.cut.done():
+                self.cut.set_result(None)
+        elif message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self._text += message["body"]
+        self._heard.set()
+
+    async def parts(self, until_s: float) -> AsyncIterator[dict[str, str]]:
+        """Yield the fields of each part until then, or until the stream ends."""
+        while True:
+            whole, end, rest = self._text.partition(b"\n\n")
+            if end:
+                self._text = rest
+                yield dict(line.split(": ", 1) for line in whole.decode().split("\n") if line[0] != ":")
+                continue
+            left_s = until_s - self._loop.time()
+            if left_s <= 0 or self.cut.done():
+                return
+            self._heard.clear()
+            heard = self._loop.create_task(self._heard.wait())
+            await asyncio.wait((heard, self.cut), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            heard.cancel()
+
+
 class Line:
     """How people reach the gateway."""
 
     def __init__(self, machine: Machine, loop: Loop) -> None:
         self.machine = machine
         self.loop = loop
-        self._pending: dict[asyncio.Future[Answer], None] = {}
+        self._pending: dict[asyncio.Future[Any], None] = {}
         machine.on_end.append(self._cut)
 
     def _cut(self) -> None:
@@ -57,45 +110,78 @@ class Line:
             if not future.done():
                 future.set_exception(CutOff())
 
+    def _forget(self, done: asyncio.Future[Any]) -> None:
+        self._pending.pop(done, None)
+        if not done.cancelled():
+            done.exception()  # somebody who has gone need not look
+
     async def ask(self, method: str, path: str, body: bytes = b"", headers: tuple[Any, ...] = ()) -> Answer:
         """One request; CutOff when the gateway ends before it is answered, or there is none."""
+        said: list[Any] = []
+        future: asyncio.Future[Answer] = self.loop.create_future()
+
+        def hear(message: Any) -> None:
+            if message is not None:
+                said.append(message)
+            elif not future.done():
+                text = b"".join(message.get("body", b"") for message in said[1:])
+                future.set_result(Answer(said[0]["status"], json.loads(text) if text else None))
+
+        await self._begin(method, path, body, headers, hear, future)
+        return await future
+
+    async def open_stream(self, path: str, query: str) -> Stream:
+        """A stream of messages; CutOff when there is no gateway."""
+        stream = Stream(self.loop)
+        stream.hang_up = await self._begin("GET", path, b"", JSON, stream.hear, stream.cut, query.encode())
+        return stream
+
+    async def _begin(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: tuple[Any, ...],
+        hear: Callable[[Any], None],
+        cut: asyncio.Future[Any],
+        query: bytes = b"",
+    ) -> Callable[[], None]:
+        """Begin a request; return a function that hangs up.
+
+        `hear` is called with each message of the answer, and with None after the last one; `cut` fails with
+        CutOff if the gateway ends before it is done.
+        """
         app, loop = self.machine.app, self.machine.loop
         if app is None or loop is None:
             await asyncio.sleep(RETRY_S)
             raise CutOff
-        future: asyncio.Future[Answer] = self.loop.create_future()
-        self._pending[future] = None
+        self._pending[cut] = None
+        cut.add_done_callback(self._forget)
         bodies = [body]
-        said: list[Any] = []
+        gone = asyncio.Event()
 
         async def receive() -> dict[str, Any]:
             if bodies:
                 return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-            await loop.create_future()
-            raise AssertionError("unreachable")
+            await gone.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
-            said.append(message)
+            if not gone.is_set():
+                self.loop.call_soon(hear, message)
 
         async def serve() -> None:
             scope = {
                 "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
                 "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "",
-                "query_string": b"", "headers": [(b"host", b"localhost"), *(headers or JSON)],
+                "query_string": query, "headers": [(b"host", b"localhost"), *(headers or JSON)],
                 "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
             }  # fmt: skip
             await app(scope, receive, send)
-            text = b"".join(message.get("body", b"") for message in said[1:])
-            answer = Answer(said[0]["status"], json.loads(text) if text else None)
-            self.loop.call_soon(tell, answer)
-
-        def tell(answer: Answer) -> None:
-            self._pending.pop(future, None)
-            if not future.done():
-                future.set_result(answer)
+            self.loop.call_soon(hear, None)
 
         loop.call_soon(lambda: loop.create_task(serve()))
-        return await future
+        return lambda: loop.call_soon(gone.set) and None
 
     async def sure(self, method: str, path: str, document: Any = None, **more: Any) -> Answer:
         """Ask until there is an answer; Gone when it is that there is no such thing."""
@@ -302,10 +388,55 @@ class People:
             pass
 
     async def _read(self, space: Space, reading: Reading) -> None:
+        """Read for a while, on a stream or by pulls."""
+        read = self._stream if self.random.random() < STREAMS else self._pull
+        await read(reading, f"{space.path}/subscriptions/{reading.id}")
+
+    async def _stream(self, reading: Reading, path: str) -> None:
+        """Open a stream for a while, and say of each message what became of it."""
+        random, line = self.random, self.line
+        lease_s = random.choice((1.5, 4.0))
+        until_s = self.now_s() + random.choice((0.1, 1.0, 3.0))
+        asked_s, lives = self.now_s(), line.machine.crashes
+        query = f"window={random.choice((1, 3, 20))}&ack_deadline_s={lease_s}"
+        heard: list[Position] = []
+        try:
+            stream = await line.open_stream(path + "/stream", query)
+        except CutOff:
+            return
+        try:
+            async for part in stream.parts(until_s):
+                hold(part.get("event") in (None, "deleted"), f"wrong: {path} was told {part}")
+                if "id" not in part:
+                    continue
+                reading.hears_of(lives)
+                at, event = Position.parse(part["id"]), json.loads(part["data"])
+                self._hear(reading, at, event, int(part.get("attempt", 1)), asked_s, lease_s)
+                heard.append(at)
+                await self._settle(path, reading, [at])
+        finally:
+            reading.free(heard)
+            stream.hang_up()
+        try:
+            await stream.cut  # what was sent and not heard is given back by then
+        except CutOff:
+            return
+        if stream.status == 404:
+            raise Gone
+        hold(stream.status in (200, 429, 503), f"wrong: a stream was answered {stream.status}")
+
+    def _hear(
+        self, reading: Reading, at: Position, event: Event, attempt: int, asked_s: float, lease_s: float
+    ) -> None:
+        self.history.heard(reading, event["id"])
+        sent = self.history.events[event["id"]][1]
+        hold(sent == event, f"wrong: {event} was sent as {sent}")
+        reading.hear(at, event["id"], attempt, asked_s, self.now_s(), lease_s)
+
+    async def _pull(self, reading: Reading, path: str) -> None:
         """Pull some messages, and say of each what became of it."""
         random, line = self.random, self.line
         lease_s = random.choice((0.3, 1.5, 4.0))
-        path = f"{space.path}/subscriptions/{reading.id}"
         asked_s, lives = self.now_s(), line.machine.crashes
         body = {
             "max": random.choice((1, 3, 20)),
@@ -324,11 +455,8 @@ class People:
         reading.hears_of(lives)
         places = []
         for message in answer.document["messages"]:
-            at, event = Position.parse(message["position"]), message["event"]
-            self.history.heard(reading, event["id"])
-            sent = self.history.events[event["id"]][1]
-            hold(sent == event, f"wrong: {event} was sent as {sent}")
-            reading.hear(at, event["id"], message["attempt"], asked_s, self.now_s(), lease_s)
+            at = Position.parse(message["position"])
+            self._hear(reading, at, message["event"], message["attempt"], asked_s, lease_s)
             places.append(at)
         await self._settle(path, reading, places)
 

@@ -65,6 +65,25 @@ def test_each_state_of_a_message_is_counted(tmp_path: Path) -> None:
     run(work)
 
 
+def test_messages_that_retention_removed_in_flight_are_pending_no_more(tmp_path: Path) -> None:
+    """Retention removes whole records, and the block of the match log may begin before the log does."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x >= 0")
+            for first in range(0, 12, 3):
+                await r.publish(*(event(i, {"x": i}) for i in range(first, first + 3)))
+            r.pipeline.step()
+            assert len(await r.pull("a", max=4)) == 4
+            r.gateway.log.trim(2)
+            found = await backlog_of(r, "a")
+            assert counts(found)[0] == 6 and found["cursor"] == "0-2-0" and found["oldest_s"] is not None
+            answer = await r.client.post(f"{SUBSCRIPTIONS}/a/seek", json={"to": "0-0-0"})
+            assert answer.status_code == 200 and answer.json() == {"cursor": "0-2-0"}
+
+    run(work)
+
+
 def test_pending_is_what_a_reader_then_gets(tmp_path: Path) -> None:
     """After any calls, the number of delivered messages is the reported number of pending ones."""
     print(f"seed {SEED}")

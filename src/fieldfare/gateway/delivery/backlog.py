@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fieldfare.delivery.delivery import Delivery
@@ -17,7 +18,8 @@ from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.model import Backlog, Offsets
-from fieldfare.storage.event_log import EventReader
+from fieldfare.storage.errors import TrimmedError
+from fieldfare.storage.event_log import EventReader, starts_of
 
 COUNTING_S = 0.2
 """Seconds after which counting reads no further block of the match log."""
@@ -57,8 +59,12 @@ class BacklogCounter:
         self._log = log
 
     async def count(self, delivery: Delivery) -> tuple[Backlog, Offsets]:
-        """Count the backlog of a subscription's delivery; return it, and up to where matches were read."""
+        """Count the backlog of a subscription's delivery; return it, and up to where matches were read.
+
+        Messages whose events retention has removed are settled: they are delivered to no reader.
+        """
         self._deliveries.expire(delivery)
+        delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
         await self._tail.catch_up()
         until_s = time.monotonic() + COUNTING_S
         counted = [
@@ -108,7 +114,8 @@ class BacklogCounter:
         times: list[int] = []
         for key in firsts:
             partition, offset = key >> PARTITION_SHIFT, offset_of(key)
-            times += [
-                record.appended_ms for record in self._log.partitions[partition].read(offset, offset + 1)
-            ]
+            with suppress(TrimmedError):
+                times += [
+                    record.appended_ms for record in self._log.partitions[partition].read(offset, offset + 1)
+                ]
         return min(times, default=None)

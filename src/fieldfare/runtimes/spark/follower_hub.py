@@ -26,6 +26,8 @@ import msgspec
 
 CONNECT_S = 5.0
 """Maximum seconds until a task has reached the driver; until a connection has named its token."""
+ACCEPT_PAUSE_S = 0.05
+"""Seconds from a connection that could not be accepted to the next look at the connections."""
 LINE_BYTES_MAX = 128
 STRANGERS_MAX = 64
 """Maximum connections that have not named their token; the oldest beyond it are closed."""
@@ -146,12 +148,15 @@ class FollowerHub:
             self._drop_strangers()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # the other side has gone, or there are too many open files
+        try:
             opened, _ = self._listener.accept()
-            opened.setblocking(False)
-            with self._lock:
-                self._connections[opened.fileno()] = _Connection(opened)
-            self._selector.register(opened, selectors.EVENT_READ)
+        except OSError:  # the other side has gone, or there are too many open files
+            time.sleep(ACCEPT_PAUSE_S)  # the connection still waits, and the next look would find it at once
+            return
+        opened.setblocking(False)
+        with self._lock:
+            self._connections[opened.fileno()] = _Connection(opened)
+        self._selector.register(opened, selectors.EVENT_READ)
 
     def _hear(self, connection: _Connection) -> None:
         lines = connection.lines()

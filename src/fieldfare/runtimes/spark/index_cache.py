@@ -90,7 +90,7 @@ class IndexCache:
             if newest is None or newest.revision < stamp:
                 return None
             self.indexes(newest.number, stamp)
-        return self._number
+        return self._opened
 
     def open_newest(self) -> None:
         """Open the newest manifest, if it is not the one that is open."""

@@ -38,7 +38,8 @@ PORT = "spark.fieldfare.followers.port"
 
 UNREACHED_MAX = 3
 """Following jobs with a task that did not reach the driver, one after the other, after which there are only
-batches: such a task cannot be told to end."""
+batches for `UNREACHED_REST_S` seconds: such a task cannot be told to end."""
+UNREACHED_REST_S = 600.0
 
 ORDERS = "fieldfare.orders"
 """The property of a job that says what each of its tasks does: a `TaskOrder` for each, as JSON."""
@@ -214,12 +215,12 @@ class RangeJobs:
         self.open = index_opener(context, folder, others, OpenIndex)
         want_index = partial(request_index, folder.wanted)
         self._hub = _hub_of(context.getConf(), want_index, took, on_cluster=on_cluster)
-        self._unreached = 0
+        self._unreached, self._follows_from_s = 0, 0.0
 
     @property
     def follower(self) -> FollowJobs | None:
-        can_follow = self._hub is not None and self._unreached < UNREACHED_MAX and self._place() is not None
-        return self if can_follow else None
+        is_resting = time.monotonic() < self._follows_from_s
+        return self if self._hub is not None and not is_resting and self._place() is not None else None
 
     @property
     def lanes_max(self) -> int:
@@ -253,14 +254,20 @@ class RangeJobs:
             for number, lane in enumerate(lanes)
         ]
         ended = self._run(orders, place.location)
-        self._unreached = self._unreached + 1 if None in ended else 0
+        self._count_unreached(address, is_reached=None not in ended)
+        return any(ended) or self.follower is None
+
+    def _count_unreached(self, address: DriverAddress, *, is_reached: bool) -> None:
+        self._unreached = 0 if is_reached else self._unreached + 1
         if self._unreached == 1:
             _log.warning(
                 "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
             )
-        elif self._unreached == UNREACHED_MAX:
-            _log.warning("no task follows the log any more, as they do not reach this machine")
-        return any(ended) or self.follower is None
+        elif self._unreached >= UNREACHED_MAX:
+            self._unreached, self._follows_from_s = 0, time.monotonic() + UNREACHED_REST_S
+            _log.warning(
+                "no task follows the log for %.0f s, as they do not reach this machine", UNREACHED_REST_S
+            )
 
     def end(self) -> None:
         """Make all tasks return that follow the log."""
