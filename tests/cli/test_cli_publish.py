@@ -75,7 +75,7 @@ def test_bad_lines_are_named_and_the_others_published(service: FaultyService, fi
 def test_a_line_that_is_deeply_nested_or_not_utf_8_does_not_stop_the_others(
     service: FaultyService, fieldfare: Fieldfare, options: list[str], tmp_path: Path
 ) -> None:
-    deep = b'{"source":"/x","type":"t","data":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    deep = b'{"source":"/x","type":"t","data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     lines = [event(0).encode(), deep, b'{"source":"/x","type":"t","data":"M\xfcnchen"}', event(3).encode()]
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"\n".join(lines))

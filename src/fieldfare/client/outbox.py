@@ -197,7 +197,7 @@ class Outbox:
         self._is_open = True
         with self._translated():
             self._connection = sqlite3.connect(
-                self._file, OTHER_WAIT_S, isolation_level=None, check_same_thread=False
+                self._file, timeout=OTHER_WAIT_S, isolation_level=None, check_same_thread=False
             )
         _all.add(self)
         try:

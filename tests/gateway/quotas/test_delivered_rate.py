@@ -316,7 +316,7 @@ def test_all_readers_of_a_space_have_their_turns(tmp_path, clock):
                 ]
                 queue = r.gateway.deliveries.turns._turns
                 begun: list[int] = []
-                for _ in range(40):
+                for _ in range(50):  # about ten messages each, less what was sent beyond the quota before
                     await until_async(lambda: is_held(r) and queue.count("default") == 4)
                     begun = begun or [len(reader.ids) for reader in readers]
                     came = sum(reader.size_bytes for reader in readers)
