@@ -334,8 +334,8 @@ def test_all_readers_of_a_space_have_their_turns(tmp_path, clock):
                 def given() -> list[int]:
                     return [len(reader.ids) - first for reader, first in zip(readers, begun, strict=True)]
 
-                # The last pushed ones may be on their way to the receiver. A push waits for a slot when it has
-                # its turn, and another reader may use up the allowance meanwhile.
+                # The last pushed ones may be on their way to the receiver. A push waits for a slot when it
+                # has its turn, and another reader may use up the allowance meanwhile.
                 await until_async(lambda: min(given()) >= 8 and max(given()) - min(given()) <= 4)
                 for reader in readers:
                     assert reader.ids == [str(number) for number in range(len(reader.ids))]
