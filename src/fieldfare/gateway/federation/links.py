@@ -50,7 +50,8 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.routing.checking import RefusedError
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, LinkStore, Owed, Part
+from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, Owed, Part
+from fieldfare.storage.sqlite.links import LinkStore
 
 HEARTBEAT_S = 1.0
 """Seconds between requests over an idle link; they show that it is up."""
