@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from fieldfare.files import remove_abandoned, sync_folder, temporary_path
+from fieldfare.files import remove_abandoned, sync_file, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.compile_kernels import compile_kernels
 from fieldfare.runtimes.spark.match_loop import MatchLoop
@@ -98,8 +98,7 @@ def _write_class_archive(archives: Path, kind: str) -> None:
             written.unlink(missing_ok=True)
             said = output.read_text(errors="replace")[-OUTPUT_SHOWN_CHARS:]
             raise RuntimeError(f"Java ended with status {status} and wrote no archive. {said}".strip())
-    with written.open("rb") as file:
-        os.fsync(file.fileno())
+    sync_file(written)
     written.rename(archives / archive_name(kind, written.stat().st_size))
     sync_folder(archives)
 

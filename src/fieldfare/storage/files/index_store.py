@@ -14,8 +14,9 @@ from fieldfare.files import (
     TEMPORARY_SUFFIX,
     make_folder,
     remove_abandoned,
+    sync_file,
     sync_folder,
-    temporary_path,
+    temporary_file,
     write_file,
 )
 from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
@@ -49,21 +50,15 @@ class FileIndexStore:
 
     def write(self, name: str, save: Callable[[Path], object]) -> Path:
         path = self.path(name)
-        temporary = temporary_path(path)
         try:
             make_folder(self._files)
-            save(temporary)
-            descriptor = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
+            with temporary_file(path) as temporary:
+                save(temporary)
+                sync_file(temporary)
+                os.rename(temporary, path)
             sync_folder(self._files)
         except OSError as error:
             raise IndexStoreError(f"{path} could not be written: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
         return path
 
     def write_manifest(self, manifest: Manifest) -> None:
