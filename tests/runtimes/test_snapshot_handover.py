@@ -29,10 +29,9 @@ from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.planning.cuts import Cut, CutSettings
 from fieldfare.runtimes.indexer import index_writer
-from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings, write_step
 from fieldfare.runtimes.indexer.planning import latest_events
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_files, build_snapshots
-from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, Record

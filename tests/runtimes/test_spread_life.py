@@ -21,7 +21,7 @@ from fieldfare.matching.libraries import PLAIN
 from fieldfare.model import Change
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
-from fieldfare.runtimes.indexer.steps import write_step
+from fieldfare.runtimes.indexer.index_writer import write_step
 from fieldfare.runtimes.spark.distributed import tasks
 from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing, routing_of
 from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
