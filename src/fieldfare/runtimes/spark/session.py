@@ -85,12 +85,8 @@ class SparkSettings:
 
     @property
     def cores_used(self) -> int:
-        return self.cores or usable_cores()
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return self.cores or there or 1
 
 
 _RETAINED = (
