@@ -19,22 +19,18 @@ class IndexSource(Protocol):
     @property
     def url(self) -> str:
         """The address that opens this store."""
-        ...
 
     def path(self, name: str) -> Path:
         """Return the local path at which an index file can be mapped, if the file exists.
 
         A remote store first copies the file to this machine. ValueError for an invalid file name.
         """
-        ...
 
     def manifest(self, number: int) -> Manifest:
         """Return the manifest with a number; IndexStoreError if it is missing, removed or corrupt."""
-        ...
 
     def newest(self) -> Manifest | None:
         """Return the manifest with the highest number; None if there is none."""
-        ...
 
 
 class IndexStore(IndexSource, Protocol):
@@ -50,7 +46,6 @@ class IndexStore(IndexSource, Protocol):
         save
             Function that writes the file to a given path.
         """
-        ...
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write a manifest; durable and the newest on return.
@@ -60,11 +55,9 @@ class IndexStore(IndexSource, Protocol):
         IndexStoreError
             A manifest with this or a higher number exists, or a file that the manifest names is missing.
         """
-        ...
 
     def greatest_number(self) -> int:
         """Return the highest number of any manifest, even a corrupt one; 0 if there is none."""
-        ...
 
     def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
         """Remove the manifests before a number, and the files that no remaining manifest names.
@@ -88,4 +81,3 @@ class IndexStore(IndexSource, Protocol):
         IndexStoreError
             A kept manifest cannot be read, so the files that it needs are unknown; no index file was removed.
         """
-        ...
