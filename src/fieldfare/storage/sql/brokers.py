@@ -55,11 +55,7 @@ class BrokerStore(SqlRegistry):
 
     def _prepare(self) -> None:
         super()._prepare()
-        with self._read() as connection:
-            present = sa.inspect(connection).get_table_names()
-        if _brokers.name not in present or _runs.name not in present:
-            with self._write() as connection:
-                _metadata.create_all(connection)
+        self._create_missing(_metadata)
 
     def brokers(self) -> list[StoredBroker]:
         """Return all brokers that have sent filters, by name."""

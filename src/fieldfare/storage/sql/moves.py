@@ -37,11 +37,7 @@ class MoveStore(SqlRegistry):
 
     def _prepare(self) -> None:
         super()._prepare()
-        with self._read() as connection:
-            present = sa.inspect(connection).get_table_names()
-        if _moves.name not in present:
-            with self._write() as connection:
-                _metadata.create_all(connection)
+        self._create_missing(_metadata)
 
     def moves(self) -> list[Move]:
         """Return all moves. RegistryError if the row of one is corrupt: events would be lost or doubled."""

@@ -121,15 +121,11 @@ class LinkStore:
                 )
             for statement in (*kept.SCHEMA, advertisements.SCHEMA):
                 connection.execute(statement)
-            self._identity = str(self._own(connection)[0])
+            self.identity = str(self._own(connection)[0])
+            """A text drawn at random when the file was created: two brokers of one name differ in it."""
             _, self._kept_bytes = kept.totals(connection)
             # A file that was restored must not use ids again that the log has seen since the copy.
             connection.execute(_LAST_ID, (time.time_ns() // 1_000,))
-
-    @property
-    def identity(self) -> str:
-        """A text drawn at random when the file was created: two brokers of one name differ in it."""
-        return self._identity
 
     @property
     def is_new(self) -> bool:
