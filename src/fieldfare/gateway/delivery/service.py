@@ -110,8 +110,7 @@ class DeliveryService:
         self._loader = Loader(registry, replays)
         self._tail = tail
         self._records = records
-        self._writer = writer
-        self._metrics, self.tracer = metrics, tracer
+        self._writer, self._metrics, self.tracer = writer, metrics, tracer
         self._window_max, self._letters_max = window_max, letters_max
         self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}

@@ -404,7 +404,10 @@ class Links:
         """Raise LinkError if a neighbour is not the one that was known by its name."""
         if identity != peer.identity:
             if not await asyncio.to_thread(self._store.meet, peer.name, identity):
-                raise LinkError(_clash(peer.name))
+                raise LinkError(
+                    f"The broker {peer.name!r} is not the one that was known by this name: two brokers have"
+                    " it, or its file links.db was replaced. Give it a new name."
+                )
             peer.identity = identity
 
     async def _encoded(
@@ -585,13 +588,6 @@ def _wait_s(peer: Peer) -> float:
     """Return the seconds until the link's rates allow the next batch."""
     now_s = time.monotonic()
     return max((bucket.wait_s(now_s) for bucket in peer.buckets if bucket is not None), default=0.0)
-
-
-def _clash(name: str) -> str:
-    return (
-        f"The broker {name!r} is not the one that was known by this name: two brokers have it, or its file"
-        " links.db was replaced. Give it a new name."
-    )
 
 
 def _detail(body: bytes) -> str:
