@@ -381,7 +381,6 @@ def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
 
         return worked
 
-    monkeypatch.setattr(life.store, "write", mortal(life.store.write))
     monkeypatch.setattr(life.store, "write_manifest", mortal(life.store.write_manifest))
     monkeypatch.setattr(Path, "replace", mortal(Path.replace))
     monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)
