@@ -44,10 +44,10 @@ from fieldfare.balancing.messages import (
     StateChanged,
     Targets,
     Tick,
-    Watch,
 )
 from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.effects import Effect, Send, Tell, Timer, source
+from fieldfare_lab.balancing.messages import Watch
 
 GLOBAL_STATES = (State.OK, State.BUSY, State.NOT_AVAILABLE)
 """The states of a cluster (Figure 4b)."""
