@@ -27,7 +27,6 @@ def choose_partitioning(
     name : str
         One of ``PARTITIONINGS``. The first two choose attributes and boundaries from subscriptions and
         events; if no attribute narrows the search, the result is ``hash``.
-    matchers : int
     extents : Extents
         Of the subscriptions, on the candidate attributes.
     sample : ColumnBatch

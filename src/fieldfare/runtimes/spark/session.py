@@ -234,7 +234,6 @@ def service_context(
 
     Parameters
     ----------
-    settings : SparkSettings
     scratch : Path
         A folder for temporary files of Spark; created if it does not exist.
     extra : mapping, optional
