@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from fieldfare.balancing.acceptor import Acceptor
 from fieldfare.balancing.messages import Cancel, SessionEnded, SessionId
-from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.effects import Ask, Effect, Send, Tell
 from fieldfare_lab.balancing.messages import (
     Attach,
@@ -25,6 +24,7 @@ from fieldfare_lab.balancing.messages import (
     ReleaseNoted,
 )
 from fieldfare_lab.balancing.poset import Poset
+from fieldfare_lab.balancing.settings import MigratingSettings
 from fieldfare_lab.balancing.state import Incoming, Joining, MigratingState
 
 
@@ -32,8 +32,9 @@ class MigratingAcceptor(Acceptor):
     """Sessions in which this broker takes load."""
 
     _state: MigratingState
+    _settings: MigratingSettings
 
-    def __init__(self, state: MigratingState, settings: BalancingSettings, poset: Poset) -> None:
+    def __init__(self, state: MigratingState, settings: MigratingSettings, poset: Poset) -> None:
         super().__init__(state, settings)
         self._poset = poset
 

@@ -34,11 +34,11 @@ from fieldfare.balancing.messages import Cancel, Decided, Pie, Reply, SessionEnd
 from fieldfare.balancing.offloader import Offloader
 from fieldfare.balancing.plans import Plan
 from fieldfare.balancing.press import Profile
-from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.balancing.state import Offering
 from fieldfare.effects import Ask, Effect, Send, Tell
 from fieldfare_lab.balancing.messages import Detach, Detached, Done, Move, Places, Released, Sample, Sampled
 from fieldfare_lab.balancing.poset import Poset
+from fieldfare_lab.balancing.settings import MigratingSettings
 from fieldfare_lab.balancing.state import Leaving, MigratingState
 
 CANCEL_EVERY = 5
@@ -60,8 +60,9 @@ class MigratingOffloader(Offloader):
     """Sessions in which this broker gives load away, and tells subscribers to move."""
 
     _state: MigratingState
+    _settings: MigratingSettings
 
-    def __init__(self, state: MigratingState, settings: BalancingSettings, poset: Poset) -> None:
+    def __init__(self, state: MigratingState, settings: MigratingSettings, poset: Poset) -> None:
         super().__init__(state, settings)
         self._poset = poset
         self._their: Reply | None = None

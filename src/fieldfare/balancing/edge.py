@@ -12,9 +12,6 @@ Where the text is open:
 * A session that moved nothing leaves the state as it was.
 * Of two requests that cross, that of the broker with the lower name stands. A broker that all have refused
   waits for up to three detections, by its name and the number of its sessions.
-* The *balanced set* of a broker are those to which it has nothing to offload: no metric exceeds theirs by a
-  threshold, or the last session with them found nothing to move. It is empty while the broker is BUSY,
-  STABILIZING or sheds an overload.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ from fieldfare.balancing.detection import (
     difference_actions,
     exceeding,
     is_stable,
-    triggered,
 )
 from fieldfare.balancing.load import (
     NO_CAPACITY,
@@ -193,28 +189,8 @@ class EdgeBalancer:
         return pie.metrics
 
     def balanced(self, now: float) -> frozenset[str]:
-        """Return the balanced set."""
-        load, settings = self.load, self.settings
-        if load is None or self.state.state not in (State.OK, State.NOT_AVAILABLE):
-            return frozenset()
-        if exceeding(load, settings, higher=True):
-            return frozenset()
-        peers = self.peers(now)
-        if exceeding(load, settings, higher=False):
-            return frozenset(peers)
-        mine = metrics_of(load)
-        return frozenset(
-            [
-                name
-                for name, pie in peers.items()
-                if all(
-                    self._is_held(name, metric, pie.metrics, now)
-                    for _, metric in triggered(
-                        mine, self._metrics_of(pie), self.triggers(now), settings.normalisation_s
-                    )
-                )
-            ]
-        )
+        """Return the brokers to which this one has nothing to offload, where a cluster-head asks for them."""
+        return frozenset()
 
     def _publish(self, now: float) -> list[Effect]:
         if self.load is None:
@@ -239,10 +215,8 @@ class EdgeBalancer:
     # Detection
 
     def _measured(self, load: Load, now: float) -> list[Effect]:
-        if self.settings.joint:
-            load = load.of_arrivals()
-        before, self.load = self._metrics, load
-        self._metrics = metrics_of(load)
+        before, self.load = self._metrics, self._counted(load)
+        self._metrics = metrics_of(self.load)
         state, settings = self.state, self.settings
         waited_s = now - state.stable_from_s
         if state.is_stabilizing and waited_s >= 0 and before is not None:
@@ -253,6 +227,9 @@ class EdgeBalancer:
         if state.state is not State.BUSY:
             effects += self._detect(now)
         return effects
+
+    def _counted(self, load: Load) -> Load:
+        return load.of_arrivals()
 
     def _update(self, now: float) -> list[Effect]:
         """Set the state (Figure 4a), and publish it."""
