@@ -7,17 +7,39 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import ValueSet
 from fieldfare.model import Path
-from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated, Route
+from fieldfare.partitioning import (
+    NO_SLICE,
+    AttributeSpace,
+    Axis,
+    HashPartitioning,
+    Partitioning,
+    Replicated,
+    Routes,
+)
 from fieldfare.partitioning.axis import intervals, place_before
 from fieldfare.partitioning.extents import projection
 from fieldfare.partitioning.strategy import hash_slice
+
+
+class Route(NamedTuple):
+    """The slices that one event visits."""
+
+    candidates: tuple[int, ...]
+    always: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+
+
+def route_of(routes: Routes, event: int) -> Route:
+    """The route of one event of a batch."""
+    spares = [spare for spare in routes.spares[event].tolist() if spare != NO_SLICE]
+    return Route(tuple(routes.candidates[event].tolist()), tuple(routes.always.tolist()), tuple(spares))
 
 
 def place_one(partitioning: Partitioning, number: int, form: NormalForm) -> set[int]:

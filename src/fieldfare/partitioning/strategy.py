@@ -38,14 +38,6 @@ class Slice(NamedTuple):
     segment: int | None = None
 
 
-class Route(NamedTuple):
-    """The slices that one event visits; see the module's text."""
-
-    candidates: tuple[int, ...]
-    always: tuple[int, ...] = ()
-    spares: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
     """The slices that the n events of a batch visit.
@@ -56,11 +48,6 @@ class Routes:
     candidates: NDArray[np.int32]
     always: NDArray[np.int32]
     spares: NDArray[np.int32]
-
-    def of(self, event: int) -> Route:
-        """Return the route of one event."""
-        spares = [spare for spare in self.spares[event].tolist() if spare != NO_SLICE]
-        return Route(tuple(self.candidates[event].tolist()), tuple(self.always.tolist()), tuple(spares))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

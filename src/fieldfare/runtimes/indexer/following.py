@@ -95,7 +95,7 @@ class IndexerHeartbeat(Heartbeat):
     def write(self, writer: IndexWriter) -> None:
         """Write a heartbeat in the state "running", with the index's progress."""
         self._figures["revision"] = writer.manifest.revision
-        self._figures["snapshot_revision"] = writer.snapshot_revision
+        self._figures["snapshot_revision"] = writer.manifest.snapshot_revision
         self._figures["manifest"] = writer.manifest.number
         self.beat("running")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
-from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.indexer import Indexer, Step
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.planning.cuts import Cut, Cuts, CutSettings, Searching, SpaceState
 from fieldfare.runtimes.indexer.snapshot_builder import (
@@ -106,11 +106,6 @@ class IndexWriter:
         remove_leftovers(folder)
         self._indexer, self.manifest = self._start()
 
-    @property
-    def snapshot_revision(self) -> int:
-        """The registry revision that the snapshots of the newest manifest were built from."""
-        return snapshot_revision(self.manifest)
-
     def _start(self) -> tuple[Indexer, Manifest]:
         """Resume from the newest manifest, or build everything from the registry."""
         revision = self._registry.revision()
@@ -141,8 +136,8 @@ class IndexWriter:
         """Return the index that a manifest names, and the step from it to the registry's revision."""
         if newest.revision > revision:
             raise RegistryError(f"it is at revision {newest.revision}, the registry at {revision}")
-        if revision - snapshot_revision(newest) > REPLAYED_MAX:
-            raise RegistryError(f"{revision - snapshot_revision(newest)} changes since the last snapshot")
+        if revision - newest.snapshot_revision > REPLAYED_MAX:
+            raise RegistryError(f"{revision - newest.snapshot_revision} changes since the last snapshot")
         snapshots = {
             space: [
                 Part.open(self._store.path(part.snapshot.file), verify=True) if part.snapshot else None
