@@ -26,6 +26,7 @@ from fieldfare.partitioning import (
 from fieldfare.partitioning.axis import intervals, place_before
 from fieldfare.partitioning.extents import projection
 from fieldfare.partitioning.strategy import hash_slice
+from fieldfare_lab.replicas import SpareRoutes
 
 
 class Route(NamedTuple):
@@ -38,7 +39,8 @@ class Route(NamedTuple):
 
 def route_of(routes: Routes, event: int) -> Route:
     """The route of one event of a batch."""
-    spares = [spare for spare in routes.spares[event].tolist() if spare != NO_SLICE]
+    found = routes.spares[event].tolist() if isinstance(routes, SpareRoutes) else []
+    spares = [spare for spare in found if spare != NO_SLICE]
     return Route(tuple(routes.candidates[event].tolist()), tuple(routes.always.tolist()), tuple(spares))
 
 
@@ -125,5 +127,6 @@ def _spares(space: AttributeSpace) -> dict[int, list[int]]:
     spares = [
         i for i, found in enumerate(space.slices) if found.segment is None and found.dimension is not None
     ]
-    each = len(spares) // len(space.matchers)
-    return {matcher: spares[n * each : (n + 1) * each] for n, matcher in enumerate(space.matchers)}
+    matchers = sorted({owner for owners in space.owners for owner in owners})
+    each = len(spares) // len(matchers)
+    return {matcher: spares[n * each : (n + 1) * each] for n, matcher in enumerate(matchers)}

@@ -27,9 +27,8 @@ ROUND_EVENTS_MIN = 16
 class Forwarded:
     """Where each event of a batch goes, besides the slices that every event visits.
 
-    `chosen` is int32[n]: a candidate, a spare if no candidate is live, or NO_SLICE if the event has no
-    candidates (a strategy with `always` slices only) or none is reachable. In the latter case the event has
-    to wait for recovery.
+    `chosen` is int32[n]: a candidate, or NO_SLICE if the event has no candidates (a strategy with `always`
+    slices only) or none is reachable. In the latter case the event has to wait for recovery.
     """
 
     chosen: NDArray[np.int32]
@@ -77,11 +76,6 @@ def forward_batch(
     for start in range(0, size, step):
         block = slice(start, start + step)
         candidates = routes.candidates[block]
-        found = cheapest(policy.costs(loads, now, candidates, ahead), candidates, live)
-        lost = np.flatnonzero(found == NO_SLICE)
-        if len(lost):
-            spares = routes.spares[block][lost]
-            found[lost] = cheapest(policy.costs(loads, now, spares, ahead), spares, live)
-        chosen[block] = found
+        chosen[block] = found = cheapest(policy.costs(loads, now, candidates, ahead), candidates, live)
         ahead += np.bincount(found[found != NO_SLICE], minlength=slice_count)
     return Forwarded(chosen)
