@@ -69,7 +69,7 @@ def of_systems(extents: Extents, events: ColumnBatch) -> list[dict[str, Any]]:
     for name, (other, policy) in others.items():
         rows.append({"system": name, "policy": policy, **searched(other, policies[policy], extents, events)})
     for segments in (1, 4, 16):
-        settings = PlanSettings(segments_per_matcher=segments, replicated=False)
+        settings = PlanSettings(segments_per_matcher=segments)
         found = plan(extents, events, 2, settings)
         assert found is not None
         row = searched(found.partitioning, policies["adaptive"], extents, events)

@@ -25,6 +25,7 @@ from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCou
 from fieldfare.partitioning import AttributeSpace, Partitioning, Placement, Replicated
 from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.axes import numeric_axis, single_attribute
+from fieldfare_lab.replicas import ReplicatedSpace
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
 from fieldfare_lab.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search
@@ -60,11 +61,11 @@ def subscriptions(count: int = SUBSCRIPTIONS, deviation: float = 250.0, cut_off:
     return boxes(count, np.random.default_rng([1, count]), deviation, cut_off)
 
 
-def bluedove(matchers: int = MATCHERS, dimensions: int = 4) -> AttributeSpace:
+def bluedove(matchers: int = MATCHERS, dimensions: int = 4) -> ReplicatedSpace:
     """Even cuts, with one segment per matcher and attribute."""
     axes = [numeric_axis(path, [LENGTH * i / matchers for i in range(1, matchers)]) for path in PATHS]
     owners = tuple(owners_in_turn(matchers, i) for i in range(dimensions))
-    return AttributeSpace(tuple(axes[:dimensions]), owners)
+    return ReplicatedSpace(tuple(axes[:dimensions]), owners)
 
 
 def peer_to_peer(matchers: int = MATCHERS) -> AttributeSpace:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -34,17 +35,13 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
 
     Missing folders are created. An existing file is replaced; processes that have it open keep the old one.
     """
-    temporary = temporary_path(path)
-    try:
+    with temporary_file(path) as temporary:
         with _create(temporary) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
             size_bytes = file.tell()
         os.rename(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
     return size_bytes
 
@@ -55,8 +52,7 @@ def write_file_unsynced(path: Path, write: Callable[[BinaryIO], object]) -> int:
     A new file may be torn, empty or missing after a power failure, until `sync_file` is called. A durable one
     is never replaced by one that is not, even if it appears while this one is written.
     """
-    temporary = temporary_path(path)
-    try:
+    with temporary_file(path) as temporary:
         with _create(temporary) as file:
             write(file)
             size_bytes = file.tell()
@@ -66,12 +62,24 @@ def write_file_unsynced(path: Path, write: Callable[[BinaryIO], object]) -> int:
             sync_file(temporary)
             os.rename(temporary, path)
             sync_folder(path.parent)
-            return size_bytes
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    temporary.unlink(missing_ok=True)
     return size_bytes
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file without syncing it: a power failure may tear it, and lose the one before."""
+    with temporary_file(path) as temporary:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """Yield a `temporary_path`; remove the file that still has it at the end."""
+    temporary = temporary_path(path)
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def temporary_path(path: Path) -> Path:

@@ -19,29 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.balancing import (
-    EdgeBalancer,
-    EdgeState,
-    Load,
-    MatchingCost,
-)
-from fieldfare.balancing.messages import (
+from fieldfare.balancing import Load, MatchingCost
+from fieldfare.balancing.messages import MeasureLoad, Pie, SessionId
+from fieldfare.balancing.press import Profile
+from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
+from fieldfare_lab.balancing import MigratingBalancer, MigratingState
+from fieldfare_lab.balancing.messages import (
     Attach,
     Attached,
     Detach,
     Detached,
     Drop,
-    MeasureLoad,
     Open,
-    Pie,
     Sample,
     Sampled,
-    SessionId,
     Subscribed,
     Subscription,
 )
-from fieldfare.balancing.press import Profile
-from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
 from fieldfare_lab.simulation.balancing.head import HeadBalancer, HeadSettings, HeadState
 from fieldfare_lab.simulation.balancing.offload import offload
 from fieldfare_lab.simulation.balancing.subscriber import Subscriber
@@ -94,7 +88,7 @@ class Edge:
     """An edge broker: what is stored, its tables, and the events that come to it."""
 
     stored: bytes
-    machine: EdgeBalancer | None = None
+    machine: MigratingBalancer | None = None
     life: int = 0
     delay_unit_s: float = 0.001
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -137,7 +131,7 @@ class World:
         state = HeadState("H", "H", names, ())
         self.head = HeadBalancer(state, self.settings)
         for name in names:
-            self.edges[name] = Edge(pickle.dumps(EdgeState(name, "H", "H")))
+            self.edges[name] = Edge(pickle.dumps(MigratingState(name, "H", "H")))
             self.start(name)
         self._carry_out("H", self.head.start(self.now), 0)
 
@@ -178,7 +172,7 @@ class World:
         edge = self.edges[name]
         if edge.machine is not None:
             return
-        edge.machine = EdgeBalancer(pickle.loads(edge.stored), self.settings)
+        edge.machine = MigratingBalancer(pickle.loads(edge.stored), self.settings)
         self._finish(name, edge.machine.start(self.now))
         self._forget(name)
         for origin in self.records:

@@ -88,7 +88,7 @@ class World:
         broker.life += 1
         state = EdgeState(name, "", "", life=1_000 * broker.life, is_stabilizing=True)
         state.stable_from_s, state.state = self.now + self.settings.stabilise_s, State.STABILIZING
-        broker.machine = EdgeBalancer(state, self.settings, delegates=True, is_passive=broker.is_passive)
+        broker.machine = EdgeBalancer(state, self.settings, is_passive=broker.is_passive)
         self._carry_out(name, broker.machine.start(self.now))
 
     def crash(self, name: str) -> None:

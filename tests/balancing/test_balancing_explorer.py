@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from balancing_world import World
 
-from fieldfare.balancing.acceptor import Acceptor
-from fieldfare.balancing.messages import Detach
+from fieldfare_lab.balancing.acceptor import MigratingAcceptor
+from fieldfare_lab.balancing.messages import Detach
 
 BROKERS = ("A", "B", "C")
 
@@ -85,7 +85,7 @@ def test_an_old_broker_that_ignores_the_acceptors_places_is_found(monkeypatch: p
 @pytest.mark.long
 def test_an_acceptor_that_opens_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It delivers from its own places on, while the old broker still delivers: some events come twice."""
-    released = Acceptor.released
+    released = MigratingAcceptor.released
 
     def hasty(acceptor, sender, message, now):  # type: ignore[no-untyped-def]
         incoming = acceptor._state.incoming.get(message.session)
@@ -93,5 +93,5 @@ def test_an_acceptor_that_opens_too_early_is_found(monkeypatch: pytest.MonkeyPat
             message = type(message)(message.session, {id: incoming.places[id] for id in message.places})
         return released(acceptor, sender, message, now)
 
-    monkeypatch.setattr(Acceptor, "released", hasty)
+    monkeypatch.setattr(MigratingAcceptor, "released", hasty)
     assert wrong_within(30)

@@ -23,23 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from balancing_world import World
 
-from fieldfare.balancing.messages import (
-    Cancel,
-    Decided,
-    Done,
-    Drop,
-    Join,
-    Joined,
-    Move,
-    Open,
-    Released,
-    ReleaseNoted,
-    Reply,
-    Request,
-    SessionEnded,
-    StateChanged,
-)
+from fieldfare.balancing.messages import Cancel, Decided, Reply, Request, SessionEnded, StateChanged
 from fieldfare.effects import Send
+from fieldfare_lab.balancing.messages import Done, Drop, Join, Joined, Move, Open, Released, ReleaseNoted
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

@@ -9,15 +9,9 @@ import pytest
 from tests.balancing.test_report_cards import CAPACITY, Case, Set_, case, load
 from tests.doses import drawn
 
-from fieldfare.balancing import (
-    EdgeBalancer,
-    EdgeState,
-    Load,
-    MatchingCost,
-    Metric,
-)
+from fieldfare.balancing import Load, MatchingCost, Metric
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.joint import measured_by, plan_jointly
+from fieldfare.balancing.joint import plan_jointly
 from fieldfare.balancing.load import (
     Capacity,
     Metrics,
@@ -27,9 +21,12 @@ from fieldfare.balancing.load import (
     joint_metrics,
     metrics_of,
 )
-from fieldfare.balancing.messages import Pie, Reply, Request, State, Tick, Watch
+from fieldfare.balancing.messages import Pie, Reply, Request, State, Tick
 from fieldfare.balancing.plans import Plan
 from fieldfare.effects import Effect, Received, Send
+from fieldfare_lab.balancing import MigratingBalancer, MigratingState
+from fieldfare_lab.balancing.messages import Watch
+from fieldfare_lab.balancing.offloader import measured_by
 from fieldfare_lab.simulation.balancing.head import (
     GlobalPie,
     HeadBalancer,
@@ -195,7 +192,7 @@ class Edge:
     """An edge broker that hears of two others."""
 
     def __init__(self, settings: HeadSettings = JOINT) -> None:
-        self.balancer = EdgeBalancer(EdgeState("B11", "B10", "B10"), settings)
+        self.balancer = MigratingBalancer(MigratingState("B11", "B10", "B10"), settings)
         self.now, self.numbers = 0.0, 0
         self.balancer.start(0.0)
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from tests.doses import drawn
 
-from fieldfare.balancing.poset import Poset
 from fieldfare.filters import compile_filter, covers, region_of
+from fieldfare_lab.balancing.poset import Poset
 from fieldfare_lab.routing.filter_sets import covering_set
 from fieldfare_lab.simulation.balancing.stock_market import StockRegion
 

@@ -10,8 +10,8 @@ import pytest
 from tests.doses import drawn
 
 from fieldfare.balancing import BalancingSettings, Load, MatchingCost, Metric, Resource
-from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.press import Profile
+from fieldfare_lab.balancing.poset import Poset
 from fieldfare_lab.simulation.balancing.cards import Exchange
 from fieldfare_lab.simulation.balancing.offload import offload
 

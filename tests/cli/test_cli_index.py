@@ -13,6 +13,7 @@ from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.partitioning import HashPartitioning
 from fieldfare.pipeline.indexer import Indexer
+from fieldfare.runtimes.indexer.index_writer import write_step
 from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads
 from fieldfare.storage import open_registry
 from fieldfare.storage.files.index_store import FileIndexStore
@@ -51,11 +52,7 @@ def make_data(root: Path, filters: dict[str, str], matchers: int = 1) -> Path:
         registry.apply([Remove("default", "gone")], (0,), 0)
     revision = registry.revision()
     step = indexer.apply(registry.changes(0, revision), revision)
-    for name, part in step.parts.items():
-        store.write(name, part.save)
-    for name, closings in step.closings.items():
-        store.write(name, closings.save)
-    store.write_manifest(step.manifest)
+    write_step(store, step)
     _put(registry, {"new": "data.delay > 120"})
     registry.close()  # Closed later, by the garbage collection, it would delete a WAL that a test puts there.
     return folder.root

@@ -25,6 +25,7 @@ from fieldfare.forwarding import (
 from fieldfare.forwarding.dispatch import ROUND_EVENTS_MIN
 from fieldfare.forwarding.policies import cheapest
 from fieldfare.partitioning import NO_SLICE, Routes
+from fieldfare_lab.replicas import SpareRoutes, forward_with_spares
 
 SLICES = 6
 NONE = np.zeros(0, np.int32)
@@ -55,10 +56,8 @@ def loads_of(reported: list[LoadReport]) -> LoadTable:
     return loads
 
 
-def routes_of(chosen: list[list[int]], spares: list[list[int]] | None = None) -> Routes:
-    size = len(chosen)
-    spare = np.array(spares, np.int32) if spares else np.zeros((size, 0), np.int32)
-    return Routes(np.array(chosen, np.int32).reshape(size, -1), NONE, spare)
+def routes_of(chosen: list[list[int]]) -> Routes:
+    return Routes(np.array(chosen, np.int32).reshape(len(chosen), -1), NONE)
 
 
 def choose_one(costs: Sequence[float], candidates: Sequence[int], live: Sequence[bool]) -> int:
@@ -85,7 +84,6 @@ def test_a_batch_is_forwarded_as_round_after_round_of_single_events(
             costs = policy.costs(loads, 11.0, np.array([event], np.int32), sent.astype(float))[0]
             expected.append(choose_one(costs.tolist(), event, live))
     assert forwarded.chosen.tolist() == expected
-    assert forwarded.stranded.tolist() == [i for i, found in enumerate(expected) if found == NO_SLICE]
 
 
 def test_a_batch_of_equal_events_is_shared_in_proportion_to_the_matching_rates() -> None:
@@ -122,11 +120,13 @@ def test_chance_is_seeded_and_uses_every_candidate_alike() -> None:
 
 
 def test_dead_matchers_are_avoided_and_spares_are_used_last() -> None:
-    routes = routes_of([[0, 1], [0, 0], [2, 2]], [[3], [4], [NO_SLICE]])
+    routes = routes_of([[0, 1], [0, 0], [2, 2]])
+    spared = SpareRoutes(routes.candidates, NONE, np.array([[3], [4], [NO_SLICE]], np.int32))
     live = np.array([False, True, False, True, True, True])
-    forwarded = forward_batch(SubscriptionCount(), routes, LoadTable(SLICES), 0.0, live)
-    assert forwarded.chosen.tolist() == [1, 4, NO_SLICE]
-    assert forwarded.stranded.tolist() == [2]
+    chosen = forward_batch(SubscriptionCount(), routes, LoadTable(SLICES), 0.0, live).chosen
+    assert chosen.tolist() == [1, NO_SLICE, NO_SLICE]
+    chosen = forward_with_spares(SubscriptionCount(), spared, LoadTable(SLICES), 0.0, live)
+    assert chosen.tolist() == [1, 4, NO_SLICE]
 
 
 def test_a_policy_without_any_report_prefers_small_slices() -> None:

@@ -7,17 +7,41 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import ValueSet
 from fieldfare.model import Path
-from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated, Route
+from fieldfare.partitioning import (
+    NO_SLICE,
+    AttributeSpace,
+    Axis,
+    HashPartitioning,
+    Partitioning,
+    Replicated,
+    Routes,
+)
 from fieldfare.partitioning.axis import intervals, place_before
 from fieldfare.partitioning.extents import projection
 from fieldfare.partitioning.strategy import hash_slice
+from fieldfare_lab.replicas import SpareRoutes
+
+
+class Route(NamedTuple):
+    """The slices that one event visits."""
+
+    candidates: tuple[int, ...]
+    always: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+
+
+def route_of(routes: Routes, event: int) -> Route:
+    """The route of one event of a batch."""
+    found = routes.spares[event].tolist() if isinstance(routes, SpareRoutes) else []
+    spares = [spare for spare in found if spare != NO_SLICE]
+    return Route(tuple(routes.candidates[event].tolist()), tuple(routes.always.tolist()), tuple(spares))
 
 
 def place_one(partitioning: Partitioning, number: int, form: NormalForm) -> set[int]:
@@ -103,5 +127,6 @@ def _spares(space: AttributeSpace) -> dict[int, list[int]]:
     spares = [
         i for i, found in enumerate(space.slices) if found.segment is None and found.dimension is not None
     ]
-    each = len(spares) // len(space.matchers)
-    return {matcher: spares[n * each : (n + 1) * each] for n, matcher in enumerate(space.matchers)}
+    matchers = sorted({owner for owners in space.owners for owner in owners})
+    each = len(spares) // len(matchers)
+    return {matcher: spares[n * each : (n + 1) * each] for n, matcher in enumerate(matchers)}

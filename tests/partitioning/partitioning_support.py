@@ -18,6 +18,7 @@ from fieldfare.partitioning import (
 )
 from fieldfare.partitioning.axis import END, place_before
 from fieldfare_lab.axes import single_attribute
+from fieldfare_lab.replicas import ReplicatedSpace
 
 places = st.one_of(
     support.values.map(place_before),
@@ -40,9 +41,8 @@ def attribute_spaces(draw: st.DrawFn) -> AttributeSpace:
     matcher = st.integers(0, draw(st.integers(0, 4)))
     owners = tuple(tuple(draw(matcher) for _ in range(axis.segment_count)) for axis in chosen)
     hash_owners = tuple(draw(st.lists(matcher, max_size=3)))
-    return AttributeSpace(
-        chosen, owners, hash_owners, draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])), draw(st.booleans())
-    )
+    kind = draw(st.sampled_from([AttributeSpace, ReplicatedSpace]))
+    return kind(chosen, owners, hash_owners, draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])))
 
 
 @st.composite

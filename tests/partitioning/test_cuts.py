@@ -21,7 +21,7 @@ from fieldfare.planning.cuts import (
     SpaceState,
 )
 
-BY_X = AttributeSpace((Axis(("data", "x"), (place_before(5),)),), ((0, 1),), replicated=False)
+BY_X = AttributeSpace((Axis(("data", "x"), (place_before(5),)),), ((0, 1),))
 MIB = 1 << 20
 
 

@@ -80,9 +80,9 @@ def test_wide_subscriptions_are_hashed_where_that_saves_many_copies() -> None:
 def test_few_matchers_with_many_segments_search_nearly_as_little_as_many_matchers() -> None:
     """Two workers need not search half of everything: each has eight segments of every attribute."""
     _, events, extents = workload("bluedove")
-    few = plan(extents, events, 2, PlanSettings(segments_per_matcher=8, replicated=False))
-    one_each = plan(extents, events, 2, PlanSettings(replicated=False))
-    many = plan(extents, events, 16, PlanSettings(replicated=False))
+    few = plan(extents, events, 2, PlanSettings(segments_per_matcher=8))
+    one_each = plan(extents, events, 2, PlanSettings())
+    many = plan(extents, events, 16, PlanSettings())
     assert few is not None and one_each is not None and many is not None
     assert 2 * few.work < 1.1 * 16 * many.work
     assert few.work < 0.6 * one_each.work

@@ -111,7 +111,7 @@ def random_partitioning(random: Random) -> Partitioning:
     owners = tuple(tuple(random.randrange(matchers) for _ in range(axis.segment_count)) for axis in axes)
     hash_owners = tuple(random.randrange(matchers) for _ in range(random.randrange(3)))
     wide_share = random.choice([0.0, 0.4, 0.75, 1.0])
-    return AttributeSpace(axes, owners, hash_owners, wide_share, random.random() < 0.5)
+    return AttributeSpace(axes, owners, hash_owners, wide_share)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END, Change
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning, Replicated
 from fieldfare.pipeline.access_point import RECORDS
-from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.indexer import Indexer, Step
 from fieldfare.pipeline.manifest import SliceManifest, decode_manifest, encode_manifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.pipeline.placing import SlicesBuilder
@@ -131,7 +131,7 @@ def live(
                 for space, found in step.manifest.spaces.items()
             }
             indexer = Indexer(step.manifest, snapshots, library)
-            assert indexer.revision == snapshot_revision(step.manifest)
+            assert indexer.revision == step.manifest.snapshot_revision
         new = [change for change in changes if change.revision > indexer.revision]
         step = indexer.apply(new, history.revision)
         files.write(step)
@@ -139,7 +139,7 @@ def live(
         check(history, files.indexes(step), floor, random, library)
         if what in ("snapshot", "recut"):
             floor = random.randint(floor, history.revision)
-            revision = random.randint(snapshot_revision(step.manifest), history.revision)
+            revision = random.randint(step.manifest.snapshot_revision, history.revision)
             recut = {space: random_cut(random) for space in cut if what == "recut"}
             cut = {**cut, **recut}
             later = [change for change in changes if change.revision > revision]

@@ -24,15 +24,14 @@ from fieldfare.model import Subscription
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Replicated
 from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
-from fieldfare.pipeline.indexer import Indexer, snapshot_revision
+from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.planning.cuts import Cut, CutSettings
 from fieldfare.runtimes.indexer import index_writer
-from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings, write_step
 from fieldfare.runtimes.indexer.planning import latest_events
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_files, build_snapshots
-from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, Record
@@ -137,7 +136,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(life: Life) -> None:
     """Twice; then the files of manifests that are no longer needed are removed."""
     for _ in range(2):
-        before = snapshot_revision(life.writer.manifest)
+        before = life.writer.manifest.snapshot_revision
         life.change(250)
         passed = life.floor = life.registry.revision()
         life.check(since=passed)
@@ -146,10 +145,10 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
         def moved_over(before: int = before, passed: int = passed) -> bool:
             life.change(3)
             life.check(since=passed)
-            return snapshot_revision(life.writer.manifest) > before
+            return life.writer.manifest.snapshot_revision > before
 
         until(moved_over, every_s=LOOK_EVERY_S)
-        assert snapshot_revision(life.writer.manifest) < life.writer.manifest.revision
+        assert life.writer.manifest.snapshot_revision < life.writer.manifest.revision
         life.writer.collect(life.writer.manifest.number)
         life.check(since=passed)
     life.writer.collect(life.writer.manifest.number)
@@ -203,7 +202,7 @@ def test_a_build_that_was_killed_or_hangs_is_done_again(
     def taken() -> bool:
         life.change(1)
         life.check(since=0)
-        return snapshot_revision(life.writer.manifest) > 0
+        return life.writer.manifest.snapshot_revision > 0
 
     until(taken, every_s=LOOK_EVERY_S)
     life.writer.close()
@@ -216,10 +215,10 @@ def test_a_restart_resumes_from_the_snapshot_after_older_history_was_purged(life
     life.change(250)
     passed = life.floor = life.registry.revision()
     life.check(since=passed)
-    until(lambda: snapshot_revision(life.writer.catch_up(life.registry.revision())) > 0)
+    until(lambda: life.writer.catch_up(life.registry.revision()).snapshot_revision > 0)
     life.change(40)
     life.check(since=passed)
-    assert life.registry.purge(min(passed, snapshot_revision(life.writer.manifest))) > 50
+    assert life.registry.purge(min(passed, life.writer.manifest.snapshot_revision)) > 50
     for leave_out_index in (False, True):
         life.change(30)
         life.writer.close()
@@ -270,7 +269,7 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
     def moved_over() -> bool:
         life.change(3)
         life.check(since=revision)
-        return snapshot_revision(life.writer.manifest) > revision
+        return life.writer.manifest.snapshot_revision > revision
 
     until(moved_over, every_s=LOOK_EVERY_S)
     life.writer.close()
@@ -407,7 +406,6 @@ def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
 
         return worked
 
-    monkeypatch.setattr(life.store, "write", mortal(life.store.write))
     monkeypatch.setattr(life.store, "write_manifest", mortal(life.store.write_manifest))
     monkeypatch.setattr(Path, "replace", mortal(Path.replace))
     monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)

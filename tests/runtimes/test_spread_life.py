@@ -20,8 +20,8 @@ from fieldfare.forwarding import POLICIES
 from fieldfare.matching.libraries import PLAIN
 from fieldfare.model import Change
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning
-from fieldfare.pipeline.indexer import Indexer, snapshot_revision
-from fieldfare.runtimes.indexer.steps import write_step
+from fieldfare.pipeline.indexer import Indexer
+from fieldfare.runtimes.indexer.index_writer import write_step
 from fieldfare.runtimes.spark.distributed import tasks
 from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing, routing_of
 from fieldfare.runtimes.spark.distributed.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
@@ -64,7 +64,7 @@ class Life:
         """Cut a space again, while changes exist that its new snapshots do not include."""
         newest = self.store.newest()
         assert newest is not None
-        revision = self.random.randint(snapshot_revision(newest), self.history.revision)
+        revision = self.random.randint(newest.snapshot_revision, self.history.revision)
         known = {name: space.partitioning for name, space in newest.spaces.items()}
         again = {name: random_partitioning(self.random) for name in known if self.random.random() < 0.7}
         later = [change for change in self.changes if change.revision > revision]

@@ -194,7 +194,7 @@ def test_a_late_matcher_without_its_manifest_adds_nothing_to_an_existing_block(
 def test_events_are_forwarded_alike_whenever_the_task_that_does_so_runs(scene: Scene, policy: str) -> None:
     """The first output was lost with an executor, while some matchers have processed it."""
     axes = tuple(Axis((name,), (place_before(50),)) for name in ("x", "y"))
-    cut = AttributeSpace(axes, ((0, 1), (1, 0)), replicated=False)
+    cut = AttributeSpace(axes, ((0, 1), (1, 0)))
     scene.entries = [entry_of(n, f"x < {n} AND y > {n}") for n in range(100)]
     number = scene.index(cut)
     log = open_event_log(scene.folder.log_url)

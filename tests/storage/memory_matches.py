@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -165,39 +165,23 @@ class MemoryMatchLog:
 
 
 class MemoryIndexStore:
-    """An `IndexStore` whose files are fetched to a folder of this machine when they are needed."""
-
-    url = "memory:"
+    """An `IndexStore` whose manifests are in memory, and whose files are in a temporary folder."""
 
     def __init__(self) -> None:
-        self._files: dict[str, bytes] = {}
         self._manifests: dict[int, bytes] = {}
         self._here = tempfile.TemporaryDirectory()
 
     def path(self, name: str) -> Path:
         if not name or name.startswith(".") or "/" in name or name.endswith(".tmp"):
             raise ValueError(f"{name!r} is not the name of an index file")
-        path = Path(self._here.name) / name
-        if name in self._files:
-            path.write_bytes(self._files[name])
-        else:
-            path.unlink(missing_ok=True)
-        return path
-
-    def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        path = self.path(name)
-        try:
-            save(path)
-        except OSError as error:
-            raise IndexStoreError(f"{name} could not be written: {error}") from error
-        self._files[name] = path.read_bytes()
-        return path
+        return Path(self._here.name) / name
 
     def write_manifest(self, manifest: Manifest) -> None:
         if manifest.number <= (newest := self.greatest_number()) and self._manifests:
             raise IndexStoreError(f"manifest {newest} was written before")
-        for name in sorted(manifest.files() - self._files.keys()):
-            raise IndexStoreError(f"it names {name}, which is not there")
+        for name in sorted(manifest.files()):
+            if not self.path(name).exists():
+                raise IndexStoreError(f"it names {name}, which is not there")
         self._manifests[manifest.number] = encode_manifest(manifest)
 
     def manifest(self, number: int) -> Manifest:
@@ -211,12 +195,12 @@ class MemoryIndexStore:
     def greatest_number(self) -> int:
         return max(self._manifests, default=0)
 
-    def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
+    def collect(self, keep_from: int) -> int:
         newest = self.greatest_number()
         for number in [n for n in self._manifests if n < keep_from and n != newest]:
             del self._manifests[number]
-        needed = set(keep_files).union(*(self.manifest(number).files() for number in self._manifests))
-        gone = [name for name in self._files if name not in needed]
-        for name in gone:
-            del self._files[name]
+        needed = frozenset[str]().union(*(self.manifest(number).files() for number in self._manifests))
+        gone = [path for path in Path(self._here.name).iterdir() if path.name not in needed]
+        for path in gone:
+            path.unlink()
         return len(gone)

@@ -170,7 +170,7 @@ def attribute_space(
         changes = [i for i in range(len(starts)) if i == 0 or names[i] != names[i - 1]]
         axes.append(Axis(path, tuple(starts[i] for i in changes[1:])))
         owners.append(tuple(matchers[names[i]] for i in changes))
-    return AttributeSpace(tuple(axes), tuple(owners), replicated=False)
+    return AttributeSpace(tuple(axes), tuple(owners))
 
 
 def _owner_of(start: Place, owned: list[tuple[str, Span]], live: frozenset[str] | None) -> str:

@@ -17,22 +17,16 @@ from typing import Any
 
 from fieldfare.effects import Effect, Send, Tell, Timer, source
 from fieldfare.routing.checking import RefusedError, check_number, check_rows
-from fieldfare.routing.links import Link
-from fieldfare.routing.messages import (
-    Ack,
-    Forward,
-    LinkRow,
-    Routed,
-    Settle,
-    Settled,
-)
-from fieldfare.routing.multicast import Multicast
+from fieldfare.routing.messages import LinkRow
 from fieldfare.routing.overlay import Overlay
 from fieldfare_lab.routing.checking import check_bitmap, check_forward
+from fieldfare_lab.routing.links import Link
 from fieldfare_lab.routing.matching import EVERYTHING_ID, Matching
 from fieldfare_lab.routing.messages import (
+    Ack,
     Beat,
     Everything,
+    Forward,
     LinkDigest,
     LinkDown,
     LinkState,
@@ -41,9 +35,13 @@ from fieldfare_lab.routing.messages import (
     Publish,
     Refused,
     Remove,
+    Routed,
     SetAdvertisement,
     SetSubscription,
+    Settle,
+    Settled,
 )
+from fieldfare_lab.routing.multicast import Multicast
 from fieldfare_lab.routing.state import State
 from fieldfare_lab.routing.strategy import Strategy
 from fieldfare_lab.routing.tables import Counters

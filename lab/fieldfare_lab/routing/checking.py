@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fieldfare.routing.checking import RefusedError, check_name, check_names, check_number
-from fieldfare.routing.messages import BROKERS_MAX, Forward, Settle, Settled
+from fieldfare.routing.messages import BROKERS_MAX
 from fieldfare_lab.routing.destinations import BITMAP_BYTES_MAX, HEAD_BYTES
 from fieldfare_lab.routing.messages import (
     CLUSTERS_MAX,
     ORIGINS_MAX,
     Accepted,
     Advertise,
+    Forward,
     Publication,
+    Settle,
+    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,

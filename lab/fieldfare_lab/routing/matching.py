@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 from fieldfare.routing.checking import RefusedError
-from fieldfare.routing.messages import Routed
 from fieldfare_lab.routing.messages import (
     Accepted,
     Advertise,
@@ -28,6 +27,7 @@ from fieldfare_lab.routing.messages import (
     Filter,
     Origin,
     Publication,
+    Routed,
     Subscribe,
     Unadvertise,
     Unsubscribe,

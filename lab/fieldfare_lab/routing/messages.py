@@ -1,6 +1,8 @@
-"""Messages of the matching layer, commands of a broker's own clients and runtime, and what it reports.
+"""Messages between brokers, commands of a broker's own clients and runtime, and what it reports.
 
-Those of the multicasting layer are in `fieldfare.routing.messages`.
+Ji et al. 2013: an advertisement, a subscription and an event are routed in the same way. Each is the
+``content`` of a `Routed`, which names its routing source and its destinations; a `Forward` carries a `Routed`
+over one link.
 """
 
 from __future__ import annotations
@@ -8,13 +10,73 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fieldfare.routing.messages import LinkRow, Settle, Settled
+from fieldfare.routing.messages import LinkRow
 
 CLUSTERS_MAX = 64
 """Maximum clusters on an advertisement's path; a longer path is refused."""
 
 ORIGINS_MAX = 100_000
 """Maximum origins that one subscription message names; a longer one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Close a session of the link from the source, which is cut, and answer how far it came."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The session is closed: entries up to `watermark` were received, later ones are refused."""
+
+    session: int
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A content with its routing source and destinations in one cluster.
+
+    Attributes
+    ----------
+    group
+        The cluster (MERC); empty in D-DBR; for FBR, see there.
+    source
+        The broker that matched it: the origin, or an edge broker that replaced the source.
+    stamp
+        The source's revision when it was sent.
+    """
+
+    group: str
+    source: str
+    stamp: int
+    destinations: tuple[str, ...]
+    content: object
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One entry of a link's outbox.
+
+    Attributes
+    ----------
+    bitmap
+        The destinations, in place of names: see ``destinations``.
+    """
+
+    session: int
+    number: int
+    routed: Routed
+    bitmap: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Entries up to `number` are stored by the receiver."""
+
+    session: int
+    number: int
 
 
 class Filter(Protocol):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fieldfare.routing.multicast import Multicast
 from fieldfare_lab.routing.covering import Covering
 from fieldfare_lab.routing.destinations import Numbering, Numberings
 from fieldfare_lab.routing.messages import Accepted, Filter
+from fieldfare_lab.routing.multicast import Multicast
 from fieldfare_lab.routing.tables import (
     AdvertisementTable,
     LocalTable,

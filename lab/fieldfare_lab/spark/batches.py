@@ -17,7 +17,7 @@ from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
 from fieldfare.runtimes.spark.distributed.learning import work_of
-from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, encode_routing
+from fieldfare.runtimes.spark.distributed.loads import MeasuredLoads, Routing, encode_routing, routing_of
 from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.range_jobs import RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
@@ -92,12 +92,13 @@ class LogBatches:
         self._seed = seed
         self.manifest = Manifest(-1, 0)
         self._measured = MeasuredLoads()
+        folder.slices.unlink(missing_ok=True)  # of other batches in this folder
         self._range_jobs: RangeJobs | None = None
 
     @property
     def loads(self) -> dict[str, LoadTable]:
         """The known loads of the slices of each space."""
-        return self._measured.loads()
+        return {name: each.table() for name, each in self._routing(0.0).spaces.items()}
 
     def match(self, start: int, end: int) -> BatchReport:
         """Match the records with ``start <= offset < end``, and learn from them."""
@@ -106,6 +107,7 @@ class LogBatches:
         rows = self._jobs().match(self._tasks(start, end, started_s), self.manifest.number)
         ended_s = time.monotonic()
         self._measured.learn(self.manifest, work_of(rows), started_s, ended_s)
+        self._measured.save(self._folder.slices, self.manifest.number)
         return self._report(rows, ended_s - started_s)
 
     def _jobs(self) -> RangeJobs | SpreadJobs:
@@ -117,6 +119,9 @@ class LogBatches:
             return self._range_jobs
         spread = Spread(self._matchers, tasks, self._forwarding, self._seed)
         return SpreadJobs(self._session.sparkContext, self._folder, spread)
+
+    def _routing(self, now_s: float) -> Routing:
+        return routing_of(self.manifest, self._folder.slices, now_s)
 
     @property
     def _matchers(self) -> int:
@@ -135,7 +140,7 @@ class LogBatches:
             ranges = log.partitions[0].split(start, end, self._session.sparkContext.defaultParallelism, 0)
         finally:
             log.close()
-        routing = encode_routing(self._measured.routing(self.manifest, now_s))
+        routing = encode_routing(self._routing(now_s))
         return [[RecordRange(0, first, last, self.manifest.number, routing)] for first, last in ranges]
 
     def _report(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> BatchReport:

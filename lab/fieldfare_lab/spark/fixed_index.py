@@ -9,7 +9,7 @@ from fieldfare.partitioning import Extents, Partitioning
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.placing import SlicesBuilder
-from fieldfare.runtimes.indexer.steps import write_step
+from fieldfare.runtimes.indexer.index_writer import write_step
 from fieldfare.storage import IndexStore
 
 

@@ -21,7 +21,6 @@ def read_stream(body: bytes, max_rows: int, max_bytes: int) -> list[pa.RecordBat
 
     Parameters
     ----------
-    body : bytes
     max_rows : int
         Maximum rows of all batches together.
     max_bytes : int

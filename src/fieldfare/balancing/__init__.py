@@ -1,9 +1,9 @@
 """Balancing load between brokers (Cheung and Jacobsen 2006, PADRES): subscribers move to brokers with room.
 
-Machines without I/O. In reading order: `load`, `settings`, `detection`, `press`, `poset`, `plans`, `joint`
-(which subscribers move, toward the mean of all brokers), `messages`, `state`, `offloader`, `claims` (how far
-others are believed), `delegating` (for a runtime that moves subscriptions by itself), `acceptor`, `edge` (the
-balancer of an edge broker). `advice` is for an operator. Cluster-heads, subscribers and the paper's offload
+Machines without I/O, for a runtime that moves subscriptions by itself. In reading order: `load`, `settings`,
+`detection`, `press`, `plans`, `joint` (which subscribers move, toward the mean of all brokers), `messages`,
+`state`, `claims` (how far others are believed), `offloader`, `acceptor`, `edge` (the balancer of an edge
+broker). `advice` is for an operator. The paper's migration of subscribers, its cluster-heads and its offload
 algorithms are in `lab/`.
 """
 

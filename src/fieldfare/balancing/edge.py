@@ -12,9 +12,6 @@ Where the text is open:
 * A session that moved nothing leaves the state as it was.
 * Of two requests that cross, that of the broker with the lower name stands. A broker that all have refused
   waits for up to three detections, by its name and the number of its sessions.
-* The *balanced set* of a broker are those to which it has nothing to offload: no metric exceeds theirs by a
-  threshold, or the last session with them found nothing to move. It is empty while the broker is BUSY,
-  STABILIZING or sheds an overload.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ import math
 from zlib import crc32
 
 from fieldfare.balancing.acceptor import Acceptor
-from fieldfare.balancing.delegating import DelegatingOffloader
 from fieldfare.balancing.detection import (
     BrokerAction,
     LastingDifferences,
@@ -31,7 +27,6 @@ from fieldfare.balancing.detection import (
     difference_actions,
     exceeding,
     is_stable,
-    triggered,
 )
 from fieldfare.balancing.load import (
     NO_CAPACITY,
@@ -45,32 +40,21 @@ from fieldfare.balancing.load import (
 )
 from fieldfare.balancing.messages import (
     Again,
-    Attached,
     Cancel,
     Chosen,
-    Detached,
-    Done,
     Drained,
-    Join,
     MeasureLoad,
     Migrated,
     Pie,
-    Released,
-    ReleaseNoted,
     Reply,
     Request,
-    Sampled,
     SessionEnded,
     Shifted,
     State,
     StateChanged,
-    Subscribed,
     Tick,
-    Unsubscribed,
-    Watch,
 )
 from fieldfare.balancing.offloader import Offloader
-from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.settings import BalancingSettings, Triggers
 from fieldfare.balancing.state import EdgeState
 from fieldfare.effects import Ask, AskFailed, Effect, Send, Tell, Timer, source
@@ -86,15 +70,13 @@ class EdgeBalancer:
 
     Parameters
     ----------
-    delegates
-        Whether the runtime chooses and moves the subscriptions: see `delegating`.
     is_passive
         Whether the broker takes part in no session: it only measures and publishes its load.
 
     Attributes
     ----------
     state
-        The durable part.
+        All that is not measured.
     load
         The load of the last detection; None before the first one.
     """
@@ -104,33 +86,25 @@ class EdgeBalancer:
         state: EdgeState,
         settings: BalancingSettings | None = None,
         *,
-        delegates: bool = False,
         is_passive: bool = False,
     ) -> None:
         self.state = state
         self.settings = settings or BalancingSettings()
         self.load: Load | None = None
-        left = {id for each in state.outgoing.values() for id in each.joined or ()}
-        here = [(id, each.region) for id, each in state.subscriptions.items() if id not in left]
-        self.poset = Poset(here)
-        offloader = DelegatingOffloader if delegates else Offloader
-        self._offloader = offloader(state, self.settings, self.poset)
+        self._offloader = Offloader(state, self.settings)
         self._is_passive, self._is_drained = is_passive, False
-        self._acceptor = Acceptor(state, self.settings, self.poset)
+        self._acceptor = Acceptor(state, self.settings)
         self._peers: dict[str, tuple[float, Pie]] = {}
-        self._watched: dict[str, tuple[str, ...]] = {}
         self._published: tuple[float, Pie] | None = None
         self._metrics: Metrics | None = None
         self._pause_s = self._follow_until_s = -math.inf
         self._lasting = LastingDifferences()
-        self._targets: dict[str, Metrics] = {}
         self._held: dict[tuple[str, Metric], tuple[float, float, float]] = {}
 
     def start(self, now: float) -> list[Effect]:
-        """Start a life, and continue the sessions of the one before."""
+        """Start a life."""
         self.state.life += 1
-        effects = [*self._offloader.resume(now), *self._acceptor.resume(now)]
-        return [*self._ended(effects, now), self._tick(now)]
+        return [self._tick(now)]
 
     def _tick(self, now: float) -> Timer:
         return Timer(now + self.settings.detection_s, Tick(self.state.life))
@@ -156,26 +130,11 @@ class EdgeBalancer:
                 return acceptor.requested(sender, inner, self.load, now)
             case Reply():
                 return offloader.replied(sender, inner, now)
-            case Sampled():
-                return offloader.sampled(inner, now)
-            case Join():
-                return acceptor.join(sender, inner, now)
-            case Attached():
-                return acceptor.attached(inner, now)
             case Cancel():
                 return acceptor.cancelled(sender, inner, now)
-            case Done():
-                return offloader.done(sender, inner)
-            case Detached():
-                return offloader.detached(inner, now)
-            case Released():
-                return acceptor.released(sender, inner, now)
-            case ReleaseNoted():
-                offloader.noted(inner.session)
-                return []
-            case Chosen() if isinstance(offloader, DelegatingOffloader):
+            case Chosen():
                 return offloader.chosen(inner, now)
-            case Migrated() if isinstance(offloader, DelegatingOffloader):
+            case Migrated():
                 return offloader.migrated(inner, now)
             case Again():
                 if inner.life != self.state.life:
@@ -196,21 +155,6 @@ class EdgeBalancer:
                 return self._measured(inner, now)
             case Pie():
                 self._heard(inner, now)
-            case Watch():
-                self._watch(inner)
-            case Subscribed():
-                each = inner.subscription
-                if self.settings.joint and not self.state.subscriptions:
-                    # Rates over the time without subscriptions say nothing of what they receive.
-                    self.state.measured_from_s = now
-                self.state.subscriptions[each.id] = each
-                self.poset.add(each.id, each.region)
-            case Unsubscribed():
-                self.state.subscriptions.pop(inner.id, None)
-                if inner.id in self.poset:
-                    self.poset.remove(inner.id)
-                self.state.moved_s.pop(inner.id, None)
-                return self._acceptor.unsubscribed(inner.id)
             case Shifted():
                 self._unsettle(now)
                 return self._update(now)
@@ -227,8 +171,7 @@ class EdgeBalancer:
     # PIE
 
     def _heard(self, pie: Pie, now: float) -> None:
-        is_watched = pie.broker in self._watched.get(pie.cluster, ())
-        if pie.broker == self.state.name or not (pie.cluster == self.state.cluster or is_watched):
+        if pie.broker == self.state.name:
             return
         known = self._peers.get(pie.broker)
         # The numbers of a broker whose clock was set back are low: without the last condition, it would not
@@ -236,47 +179,18 @@ class EdgeBalancer:
         if known is None or known[1].number < pie.number or now - known[0] > self.settings.stale_s:
             self._peers[pie.broker] = now, pie
 
-    def _watch(self, watch: Watch) -> None:
-        self._targets = dict(watch.targets)
-        if watch.brokers:
-            self._watched[watch.cluster] = watch.brokers
-            return
-        for broker in self._watched.pop(watch.cluster, ()):
-            self._peers.pop(broker, None)
-
     def peers(self, now: float) -> dict[str, Pie]:
         """Return the last PIE messages that are not stale."""
         heard = [(name, pie) for name, (at, pie) in self._peers.items() if now - at <= self.settings.stale_s]
         return {name: self._offloader.believed(pie, now) for name, pie in heard}
 
     def _metrics_of(self, pie: Pie) -> Metrics:
-        """Return a peer's metrics; in a global session, as if its cluster had this one's target."""
-        mine, theirs = self._targets.get(self.state.cluster), self._targets.get(pie.cluster)
-        return pie.metrics if mine is None or theirs is None else pie.metrics.shifted(theirs, mine)
+        """Return a peer's metrics as they are compared with this broker's."""
+        return pie.metrics
 
     def balanced(self, now: float) -> frozenset[str]:
-        """Return the balanced set."""
-        load, settings = self.load, self.settings
-        if load is None or self.state.state not in (State.OK, State.NOT_AVAILABLE):
-            return frozenset()
-        if exceeding(load, settings, higher=True):
-            return frozenset()
-        peers = self.peers(now)
-        if exceeding(load, settings, higher=False):
-            return frozenset(peers)
-        mine = metrics_of(load)
-        return frozenset(
-            [
-                name
-                for name, pie in peers.items()
-                if all(
-                    self._is_held(name, metric, pie.metrics, now)
-                    for _, metric in triggered(
-                        mine, self._metrics_of(pie), self.triggers(now), settings.normalisation_s
-                    )
-                )
-            ]
-        )
+        """Return the brokers to which this one has nothing to offload, where a cluster-head asks for them."""
+        return frozenset()
 
     def _publish(self, now: float) -> list[Effect]:
         if self.load is None:
@@ -301,10 +215,8 @@ class EdgeBalancer:
     # Detection
 
     def _measured(self, load: Load, now: float) -> list[Effect]:
-        if self.settings.joint:
-            load = load.of_arrivals()
-        before, self.load = self._metrics, load
-        self._metrics = metrics_of(load)
+        before, self.load = self._metrics, self._counted(load)
+        self._metrics = metrics_of(self.load)
         state, settings = self.state, self.settings
         waited_s = now - state.stable_from_s
         if state.is_stabilizing and waited_s >= 0 and before is not None:
@@ -315,6 +227,9 @@ class EdgeBalancer:
         if state.state is not State.BUSY:
             effects += self._detect(now)
         return effects
+
+    def _counted(self, load: Load) -> Load:
+        return load.of_arrivals()
 
     def _update(self, now: float) -> list[Effect]:
         """Set the state (Figure 4a), and publish it."""
@@ -372,8 +287,7 @@ class EdgeBalancer:
         peers = self.peers(now)
         known = [(pie.metrics, pie.capacity) for pie in peers.values() if pie.capacity != NO_CAPACITY]
         mean = joint_metrics([(metrics_of(load), capacity_of(load)), *known])
-        clusters = {self.state.name: self.state.cluster, **{name: pie.cluster for name, pie in peers.items()}}
-        return {name: self._targets.get(cluster, mean) for name, cluster in clusters.items()}
+        return dict.fromkeys((self.state.name, *peers), mean)
 
     def waits_s(self, action: BrokerAction, now: float) -> float:
         """Return how long a difference must still last before it counts; nothing for an overload."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,17 +33,6 @@ from fieldfare.balancing.settings import BalancingSettings
 
 INPUT_TOLERANCE = 0.5
 """Share of its threshold by which a plan may raise the other broker's input above the target."""
-
-
-def measured_by(profile: Profile, present: Mapping[Hashable, int], load: Load) -> Load:
-    """Return a load with the rates that the profile counts: of what arrives, not of a queue's end."""
-    counts = np.array([present.get(key, 0) for key in profile.keys], dtype=np.int64)
-    return replace(
-        load,
-        input_per_s=profile.input_per_s,
-        deliveries_per_s=float(counts @ profile.matched_per_s),
-        output_bytes_per_s=float(counts @ profile.bytes_per_s),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,14 +210,6 @@ class Metrics:
             return self.matching_s
         return self.input_ratio if metric is Metric.INPUT else self.output_ratio
 
-    def shifted(self, from_: Metrics, to: Metrics) -> Metrics:
-        """Return these metrics as a broker with the target `to` compares them with its own."""
-        return Metrics(
-            self.input_ratio + to.input_ratio - from_.input_ratio,
-            self.output_ratio + to.output_ratio - from_.output_ratio,
-            self.matching_s + to.matching_s - from_.matching_s,
-        )
-
 
 def metrics_of(load: Load) -> Metrics:
     """Return the performance metrics of a load."""

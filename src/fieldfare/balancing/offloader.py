@@ -1,70 +1,58 @@
-"""The local mediator of the offloading broker (section 3.3).
+"""The local mediator of the offloading broker, whose runtime knows the subscriptions and moves them exactly.
 
-    Request ──▶ Reply OK ──▶ Sample ──▶ Move to each subscriber ──▶ Done ──▶ Detach ──▶ Released
+    Request ──▶ Reply OK ──▶ Choose ──▶ Migrate ──▶ Cancel: the session is over at both
        │ another state, or silence: the next entry of the broker-action list
 
-The paper promises best effort: duplicates are dropped by the client, and a message can be lost where a path
-is not set up when a subscriber leaves. **Here migration is exact.** The acceptor names the places from which
-on it has the events of each origin. The old broker then chooses a switch place per origin, not below that,
-delivers everything before it, and releases the subscription; the new broker delivers from there on.
-
-Deviations:
-
-* **Only connected subscribers move.** Unsubscribing those that did not connect in time, as the paper's text
-  reads, would lose their messages.
-* The old broker itself removes a moved subscription; the subscriber need not unsubscribe.
-* The session ends with `Done`. The events that have queued at the old broker are delivered after that: an
-  overloaded broker must not wait for its queue before it can shed more.
-* A session in which nothing is chosen, or whose acceptor is silent, is cancelled.
+A service has too many subscriptions for a second set of them here, and a protocol of its own that moves each
+one exactly, through kills and cuts. So this mediator only decides when, to whom and how many: what is asked
+of other brokers are their loads, which count as far as they can be true (`claims`), and **no broker's word
+moves more than the settings allow**, in one session and in each minute. It stores nothing: after a crash a
+session is over, and what it began to move goes on. The paper's mediator, which samples and migrates
+subscribers by itself (section 3.3), is in `lab/`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections import deque
 
+from fieldfare.balancing.claims import Claims
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.joint import measured_by, plan_jointly
 from fieldfare.balancing.load import Load, Metrics
 from fieldfare.balancing.messages import (
     Again,
     Cancel,
+    Choose,
+    Chosen,
     Decided,
-    Detach,
-    Detached,
-    Done,
-    Move,
+    Migrate,
+    Migrated,
     Pie,
-    Places,
-    Released,
     Reply,
     Request,
-    Sample,
-    Sampled,
     SessionEnded,
     SessionId,
     State,
 )
-from fieldfare.balancing.plans import Plan
-from fieldfare.balancing.poset import Poset
+from fieldfare.balancing.plans import Moved
 from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.balancing.state import EdgeState, Offering, Outgoing
 from fieldfare.effects import Ask, Effect, Send, Tell, Timer
 
-CANCEL_EVERY = 5
-"""A cancelled session is repeated after this many retry intervals."""
+MINUTE_S = 60.0
 
 
 class Offloader:
-    """Sessions in which this broker gives load away."""
+    """Sessions in which this broker gives load away, and its runtime chooses and moves it."""
 
-    def __init__(self, state: EdgeState, settings: BalancingSettings, poset: Poset) -> None:
+    def __init__(self, state: EdgeState, settings: BalancingSettings) -> None:
         self._state = state
         self._settings = settings
-        self._poset = poset
         self._load: Load | None = None
-        self._their: Reply | None = None
+        self._claims = Claims(settings)
+        self._loads: dict[SessionId, tuple[BrokerAction, tuple[Load, Load, Load]]] = {}
+        self._begun: deque[tuple[float, int]] = deque()
+        """When moves began in the last minute, and how many."""
         self.fruitless: BrokerAction | None = None
         """The action of the last session that found nothing to move; taken by the detection."""
         self.targets: dict[str, Metrics] = {}
@@ -75,31 +63,15 @@ class Offloader:
     def begin(self, actions: list[BrokerAction], load: Load, now: float) -> list[Effect]:
         """Ask the first broker of a broker-action list."""
         session = self._state.next_session()
-        self._load, self._their = load, None
+        self._load = load
         self._state.offering = Offering(session, actions[0], actions[1:])
         return [
             Send(actions[0].broker, Request(session)),
             self._again(session, "reply", now + self._settings.reply_s),
         ]
 
-    def resume(self, now: float) -> list[Effect]:
-        """Continue after a restart: a session before `Move` is cancelled, later ones go on."""
-        effects: list[Effect] = []
-        offering, self._state.offering = self._state.offering, None
-        if offering is not None:
-            effects.append(Send(offering.action.broker, Cancel(offering.session)))
-        for session, leaving in self._state.outgoing.items():
-            if leaving.released is not None:
-                effects += self._release(session, leaving, now)
-            elif leaving.joined is not None:
-                effects.append(Ask(Detach(session, leaving.joined)))
-            else:
-                leaving.is_current = False
-                effects += self._cancel(session, leaving, now)
-        return effects
-
     def replied(self, sender: str, reply: Reply, now: float) -> list[Effect]:
-        """Begin to sample, or ask the next broker."""
+        """Ask what is to move, or ask the next broker."""
         offering = self._state.offering
         is_asked = offering is not None and offering.session == reply.session and not offering.is_sampling
         if offering is None or not is_asked or sender != offering.action.broker:
@@ -107,23 +79,21 @@ class Offloader:
         if reply.state is not State.OK or reply.load is None:
             return self._next(offering, now)
         offering.is_sampling = True
-        self._their = reply
         return [Ask(self._question(offering, reply, now))]
 
     def _question(self, offering: Offering, reply: Reply, now: float) -> object:
         """Return the question whose answer says what is to move."""
-        return Sample(
-            offering.session,
-            tuple(self._poset.nodes),
-            reply.css,
-            self._settings.samples,
-            self._settings.sampling_s,
-            self._settings.from_log,
-            self._state.measured_from_s,
-        )
+        assert reply.load is not None
+        self._claims.accepted(offering.action.broker)
+        targets = self.targets[self._state.name], self.targets[offering.action.broker]
+        count_max = int(min(self.allowance(now), 1 << 62))
+        since_s = self._state.measured_from_s
+        return Choose(offering.session, offering.action, reply.load, targets, since_s, count_max)
 
     def failed(self, question: object, now: float) -> list[Effect]:
-        """End a session whose subscriptions cannot be chosen."""
+        """End a session whose subscriptions cannot be chosen or moved."""
+        if isinstance(question, Migrate):
+            return self.migrated(Migrated(question.session, 0), now)
         offering = self._state.offering
         if offering is None or getattr(question, "session", None) != offering.session:
             return []
@@ -135,13 +105,18 @@ class Offloader:
 
     def believed(self, pie: Pie, now: float) -> Pie:
         """Return a PIE message of another broker as far as it counts."""
-        return pie
+        return self._claims.view(pie, now)
 
     def allowance(self, now: float) -> float:
         """Return the number of subscriptions that a session may move now."""
-        return math.inf
+        while self._begun and self._begun[0][0] <= now - MINUTE_S:
+            self._begun.popleft()
+        per_min = self._settings.moves_per_min or math.inf
+        left = per_min - sum(number for _, number in self._begun)
+        return max(0.0, min(self._settings.session_moves_max or math.inf, left))
 
     def _next(self, offering: Offering, now: float) -> list[Effect]:
+        self._claims.refused(offering.action.broker, now)
         left = [each for each in offering.left if each.broker != offering.action.broker]
         if left and self._load is not None:
             return self.begin(left, self._load, now)
@@ -164,168 +139,50 @@ class Offloader:
         self._state.offering = None
         return [Tell(SessionEnded(session, moved))]
 
-    def sampled(self, answer: Sampled, now: float) -> list[Effect]:
-        """Choose the subscribers, and tell them to move."""
-        offering, theirs = self._state.offering, self._their
-        if offering is None or offering.session != answer.session or theirs is None or self._load is None:
+    def chosen(self, answer: Chosen, now: float) -> list[Effect]:
+        """Have the chosen subscriptions moved."""
+        offering = self._state.offering
+        if offering is None or offering.session != answer.session:
             return []
         action = offering.action
-        plan = self._plan(action, answer, theirs, now)
-        chosen = self._subscribers(plan, action, now)
-        assert theirs.load is not None
-        loads, estimated = (self._load, theirs.load), (plan.mine, plan.theirs)
-        effects: list[Effect] = [
-            Tell(
-                Decided(
-                    offering.session,
-                    action.broker,
-                    action.metric,
-                    action.overloaded,
-                    plan.moved,
-                    loads,
-                    estimated,
-                )
-            )
-        ]
-        if not chosen:
-            self.fruitless = action
-            return [*effects, *self._withdraw(offering)]
-        until_s = now + len(chosen) * self._settings.migration_timeout_s + self._settings.reply_s
-        leaving = Outgoing(action.broker, dict.fromkeys(chosen), until_s)
-        self._state.outgoing[offering.session] = leaving
-        self._state.offering = None
-        return [*effects, *self._move(offering.session, leaving, now)]
-
-    def _plan(self, action: BrokerAction, answer: Sampled, theirs: Reply, now: float) -> Plan:
-        movable = self._movable(action, now)
-        counts = Counter(self._poset.key_of(id) for id in movable)
-        known = set(answer.profile.keys)
-        poset = Poset()
-        if known >= set(self._poset.nodes):
-            poset = self._poset
-        else:
-            # Subscriptions that came while sampling have no vectors yet.
-            poset = self._poset.copy()
-            for key in [key for key in poset.nodes if key not in known]:
-                poset.discard(key)
-        assert self._load is not None and theirs.load is not None
-        offload = self._settings.offload
-        if offload is None:
-            present = {key: len(node.ids) for key, node in poset.nodes.items()}
-            mine = measured_by(answer.profile, present, self._load)
-            loads = mine, theirs.load
-            targets = self.targets[self._state.name], self.targets[action.broker]
-            return plan_jointly(action, loads, answer.profile, present, counts, targets, self._settings)
-        return offload(
+        ids = answer.ids[: int(min(self.allowance(now), len(answer.ids)))]
+        news = Decided(
+            answer.session,
+            action.broker,
             action.metric,
             action.overloaded,
-            (self._load, theirs.load),
-            poset,
-            answer.profile,
-            counts,
-            theirs.css,
-            self._settings,
+            tuple([Moved(id, 1) for id in ids]),
+            answer.before,
+            answer.after,
         )
+        if not ids:
+            self.fruitless = action
+            return [Tell(news), *self._withdraw(offering)]
+        self._begun.append((now, len(ids)))
+        self._loads[answer.session] = action, (*answer.before, answer.after[1])
+        self._state.outgoing[answer.session] = Outgoing(action.broker, dict.fromkeys(ids))
+        self._state.offering = None
+        timeout_s = len(ids) * self._settings.migration_timeout_s
+        return [Tell(news), Ask(Migrate(answer.session, action.broker, ids, timeout_s))]
 
-    def _movable(self, action: BrokerAction, now: float) -> list[str]:
-        leaving = self._state.leaving()
-        rested_s = now - self._settings.rest_s
-        return [
-            id
-            for id, each in self._state.subscriptions.items()
-            if id not in leaving
-            and not each.is_pinned
-            and (action.overloaded is not None or self._state.moved_s.get(id, rested_s) <= rested_s)
-        ]
-
-    def _subscribers(self, plan: Plan, action: BrokerAction, now: float) -> list[str]:
-        """Return the ids to move, for each unique subscription the oldest at this broker."""
-        by_key: dict[Hashable, list[str]] = {}
-        for id in self._movable(action, now):
-            by_key.setdefault(self._poset.key_of(id), []).append(id)
-        return [id for each in plan.moved for id in by_key.get(each.key, [])[: each.number]]
-
-    def _move(self, session: SessionId, leaving: Outgoing, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for id in leaving.chosen:
-            each = self._state.subscriptions.get(id)
-            if each is not None:
-                effects.append(Send(each.client, Move(session, each, leaving.to, len(leaving.chosen))))
-        return [*effects, self._again(session, "move", now + self._settings.retry_s)]
-
-    def done(self, sender: str, done: Done) -> list[Effect]:
-        """Deliver up to the switch places, then release."""
-        leaving = self._state.outgoing.get(done.session)
+    def migrated(self, answer: Migrated, now: float) -> list[Effect]:
+        """End the session: what the other broker has taken is on its way."""
+        leaving = self._state.outgoing.pop(answer.session, None)
         if leaving is None:
-            return [Send(sender, Released(done.session, {}))] if done.joined else []
-        if leaving.released is not None:
-            return [Send(sender, Released(done.session, leaving.released))]
-        if leaving.joined is not None:
             return []
-        here = self._state.subscriptions
-        joined = {id: at for id, at in done.joined.items() if id in leaving.chosen and id in here}
-        if not joined:
-            del self._state.outgoing[done.session]
-            answer: list[Effect] = [Send(sender, Released(done.session, {}))] if done.joined else []
-            return [*answer, Tell(SessionEnded(done.session, 0))] if leaving.is_current else answer
-        leaving.joined = joined
-        leaving.chosen = dict.fromkeys(joined)
-        for id in joined:
-            self._poset.remove(id)
-        effects: list[Effect] = [Ask(Detach(done.session, joined))]
-        was_current, leaving.is_current = leaving.is_current, False
-        return [*effects, Tell(SessionEnded(done.session, len(joined)))] if was_current else effects
-
-    def detached(self, answer: Detached, now: float) -> list[Effect]:
-        """Tell the acceptor that it delivers now."""
-        leaving = self._state.outgoing.get(answer.session)
-        if leaving is None or leaving.released is not None:
-            return []
-        places: Mapping[str, Places] = {
-            id: at for id, at in answer.places.items() if id in self._state.subscriptions
-        }
-        for id in places:
-            del self._state.subscriptions[id]
-            self._state.moved_s.pop(id, None)
-        leaving.released = dict(places)
-        return self._release(answer.session, leaving, now)
-
-    def _release(self, session: SessionId, leaving: Outgoing, now: float) -> list[Effect]:
-        assert leaving.released is not None
-        return [
-            Send(leaving.to, Released(session, leaving.released)),
-            self._again(session, "release", now + self._settings.retry_s),
-        ]
-
-    def noted(self, session: SessionId) -> None:
-        """Forget a session whose subscriptions the acceptor delivers to."""
-        leaving = self._state.outgoing.get(session)
-        if leaving is not None and leaving.released is not None:
-            del self._state.outgoing[session]
+        action, loads = self._loads.pop(answer.session)
+        if answer.moved:
+            self._claims.gave(leaving.to, action.metric, loads, answer.moved / len(leaving.chosen), now)
+        else:
+            self._claims.took_nothing(leaving.to, now)
+        return [Send(leaving.to, Cancel(answer.session)), Tell(SessionEnded(answer.session, answer.moved))]
 
     def again(self, step: str, session: SessionId, now: float) -> list[Effect]:
-        """Repeat what is unanswered, or give up."""
+        """Give up a request that is unanswered."""
         offering = self._state.offering
-        if step == "reply":
-            if offering is None or offering.session != session or offering.is_sampling:
-                return []
-            return [Send(offering.action.broker, Cancel(session)), *self._next(offering, now)]
-        leaving = self._state.outgoing.get(session)
-        if leaving is None:
+        if step != "reply" or offering is None or offering.session != session or offering.is_sampling:
             return []
-        if step == "release" and leaving.released is not None:
-            return self._release(session, leaving, now)
-        if step == "move" and leaving.joined is None:
-            if now < leaving.until_s:
-                return self._move(session, leaving, now)
-            ended: list[Effect] = [Tell(SessionEnded(session, 0))] if leaving.is_current else []
-            leaving.is_current = False
-            return [*ended, *self._cancel(session, leaving, now)]
-        return []
-
-    def _cancel(self, session: SessionId, leaving: Outgoing, now: float) -> list[Effect]:
-        later_s = now + CANCEL_EVERY * self._settings.retry_s
-        return [Send(leaving.to, Cancel(session)), self._again(session, "move", later_s)]
+        return [Send(offering.action.broker, Cancel(session)), *self._next(offering, now)]
 
     def _again(self, session: SessionId, step: str, at_s: float) -> Timer:
         return Timer(at_s, Again(session, step, self._state.life))

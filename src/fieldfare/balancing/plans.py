@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,14 +33,6 @@ class Plan:
     moved: tuple[Moved, ...]
     mine: Load
     theirs: Load
-
-
-Offload = Callable[..., Plan]
-"""An algorithm of the paper.
-
-It is called with the metric, the overloaded resource or None, both loads, the offloading broker's poset and
-profile, the number of subscribers that may move by key, the other broker's CSS, and the settings.
-"""
 
 
 def scalar(load: Load) -> Load:

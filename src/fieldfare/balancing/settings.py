@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 
 from fieldfare.balancing.load import NORMALISATION_S, Metric, Resource
-from fieldfare.balancing.plans import Offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,8 @@ class BalancingSettings:
         Ratios above which a broker accepts no load (state N/A). Lower: more room for peaks.
     higher_overload
         Ratios above which a broker sheds load at once. Between the two it neither accepts nor sheds.
-    local, global_
-        Triggering thresholds between brokers of a cluster and between clusters. Lower: more even loads, and
-        more moves.
+    local
+        Triggering thresholds between brokers of a cluster. Lower: more even loads, and more moves.
     normalisation_s
         N_f of equation 1. Lower: small differences of delay count for more.
     balance
@@ -68,11 +66,8 @@ class BalancingSettings:
     unstable_s
         Time after that in which a load that still changes keeps a broker STABILIZING. Not in the paper, where
         it has no end. Longer: a load that grows steadily is balanced only once it is an overload.
-    samples, sampling_s
-        N and T of PRESS. More samples: better estimates, and longer sessions.
-    from_log
-        Whether PRESS reads the last `samples` events, at most `sampling_s` old, from the log of matches at
-        once, in place of waiting for new ones. Not in the paper.
+    sampling_s
+        T of PRESS: time that the other broker is given to choose subscriptions.
     migration_timeout_s
         Time for each migrating subscriber to connect. Not in the paper: 1 s.
     detection_s
@@ -97,18 +92,14 @@ class BalancingSettings:
     sheds_backlog
         Whether CPU that works off a queue counts as overload although I_r is below its bound. The paper's
         broker does so. False: only what arrives counts.
-    reply_s, retry_s
-        Time to wait for the answer to a request, and until an unanswered message is sent again.
+    reply_s
+        Time to wait for the answer to a request.
     hold_s
         Time for which a broker and a metric with which nothing could be improved are not tried again, unless
         one of the two loads changes by `stabilise_change`. Not in the paper.
     rest_s
         Time for which a subscriber that has moved is moved no further, unless its broker is overloaded. Not
         in the paper: 0. Longer: fewer moves, and slower balancing of what moves often.
-    offload
-        The algorithm that halves one difference between two brokers, as in the paper, in place of a plan that
-        brings all three metrics toward the mean of all brokers at once. Not in the paper: None. Simulations
-        compare both.
     improvement
         A joint plan that lowers the difference by less than this is dropped. Not in the paper: 0.
     session_moves_max, moves_per_min
@@ -119,15 +110,12 @@ class BalancingSettings:
     lower_overload: Ratios = field(default_factory=lambda: Ratios.all(0.9))
     higher_overload: Ratios = field(default_factory=lambda: Ratios.all(0.95))
     local: Triggers = Triggers(0.1, 0.1, 0.1)
-    global_: Triggers = Triggers(0.15, 0.15, 0.15)
     normalisation_s: float = NORMALISATION_S
     balance: float = 0.005
     stabilise_s: float = 30.0
     stabilise_change: float = 0.05
     unstable_s: float = math.inf
-    samples: int = 50
     sampling_s: float = 30.0
-    from_log: bool = False
     migration_timeout_s: float = 1.0
     detection_s: float = 5.0
     pie_s: float = 60.0
@@ -139,15 +127,8 @@ class BalancingSettings:
     overload_span_s: float = 10.0
     sheds_backlog: bool = False
     reply_s: float = 5.0
-    retry_s: float = 2.0
     hold_s: float = 300.0
     rest_s: float = 0.0
-    offload: Offload | None = None
     improvement: float = 0.0
     session_moves_max: int = 0
     moves_per_min: int = 0
-
-    @property
-    def joint(self) -> bool:
-        """Whether plans bring all metrics toward the mean of all brokers."""
-        return self.offload is None

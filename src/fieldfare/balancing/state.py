@@ -1,15 +1,11 @@
-"""The durable state of an edge broker's balancer: one value, which a runtime stores and loads.
-
-A runtime stores it after each `handle`, then carries out the effects. So a crash is: load the state that was
-stored last, and `start`. Loads, PIE messages and sampled vectors are not stored; they are measured again.
-"""
+"""The state of an edge broker's balancer, apart from what is measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from fieldfare.balancing.detection import BrokerAction
-from fieldfare.balancing.messages import Places, SessionId, State, Subscription
+from fieldfare.balancing.messages import SessionId, State
 
 
 @dataclass(slots=True)
@@ -32,70 +28,29 @@ class Offering:
 
 @dataclass(slots=True)
 class Outgoing:
-    """Subscriptions that are leaving, from `Move` until the acceptor has noted `Released`.
-
-    Attributes
-    ----------
-    chosen
-        Their ids; they take part in no other session.
-    until_s
-        When the broker stops telling them to move and cancels.
-    joined
-        The connected ones with the acceptor's places, once `Done` has come.
-    released
-        The switch places, once everything before them is delivered.
-    """
+    """Subscriptions that are leaving; `chosen` are their ids."""
 
     to: str
     chosen: dict[str, None]
-    until_s: float
-    is_current: bool = True
-    joined: dict[str, Places] | None = None
-    released: dict[str, Places] | None = None
 
 
 @dataclass(slots=True)
 class Accepting:
-    """The session in which this broker accepts load.
-
-    Attributes
-    ----------
-    total
-        N, once a subscriber has connected.
-    joined
-        The subscribers that have connected, with the places from which on their events come here; None
-        while the runtime still attaches them.
-    """
+    """The session in which this broker accepts load; it ends at `until_s` at the latest."""
 
     session: SessionId
     offloader: str
     until_s: float
-    total: int | None = None
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    joined: dict[str, Places | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Incoming:
-    """Subscriptions that have connected, until their old broker releases them."""
-
-    offloader: str
-    subscriptions: dict[str, Subscription]
-    places: dict[str, Places]
 
 
 @dataclass(slots=True)
 class EdgeState:
-    """The durable state of an edge broker's balancer.
+    """The state of an edge broker's balancer.
 
     Attributes
     ----------
     life
         Counts starts, so that sessions and timers of an earlier life are told apart.
-    subscriptions
-        The subscriptions that this broker delivers to.
-    moved_s
-        When subscriptions that came in a session arrived.
     """
 
     name: str
@@ -108,24 +63,16 @@ class EdgeState:
     stable_from_s: float = 0.0
     is_stabilizing: bool = False
     measured_from_s: float = 0.0
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    moved_s: dict[str, float] = field(default_factory=dict)
     offering: Offering | None = None
     accepting: Accepting | None = None
     outgoing: dict[SessionId, Outgoing] = field(default_factory=dict)
-    incoming: dict[SessionId, Incoming] = field(default_factory=dict)
 
     @property
     def is_busy(self) -> bool:
         """Whether the broker takes part in a session."""
-        leaving = any(each.is_current for each in self.outgoing.values())
-        return self.offering is not None or self.accepting is not None or leaving
+        return self.offering is not None or self.accepting is not None or bool(self.outgoing)
 
     def next_session(self) -> SessionId:
         """Return the id of a new session."""
         self.sessions += 1
         return SessionId(self.name, self.life, self.sessions)
-
-    def leaving(self) -> set[str]:
-        """Return the ids of the subscriptions that are in a session already."""
-        return {id for each in self.outgoing.values() for id in each.chosen}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def explain(
 
 def _print_index(space: str, explanation: IndexExplanation, slices: SlicesReport, as_json: bool) -> None:
     if as_json:
-        print_json({"space": space, **slices.document(), **explanation.document()})
+        print_json({"space": space, **asdict(slices), **explanation.document()})
         return
     console = out()
     if len(slices.slices) > 1:

@@ -93,13 +93,6 @@ class Probe:
     memory_bytes: int = 0
     network_bytes_per_s: float = 0.0
 
-    def __add__(self, other: Probe) -> Probe:
-        return Probe(
-            self.cpu + other.cpu,
-            self.memory_bytes + other.memory_bytes,
-            self.network_bytes_per_s + other.network_bytes_per_s,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class HostProbes:
@@ -122,7 +115,7 @@ class SliceMove:
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbes:
-    """One new probe of every slice, summed per slice and host (section IV.B).
+    """One new probe of every slice, and its host (section IV.B).
 
     Parameters
     ----------
@@ -140,10 +133,6 @@ class ClusterProbes:
     places: Mapping[str, str]
     hosts: tuple[str, ...]
     is_settled: bool
-
-    def host(self, name: str) -> Probe:
-        """Return the total cost of a host's slices."""
-        return sum((self.slices[each] for each, at in self.places.items() if at == name), Probe(0.0))
 
 
 @dataclass(frozen=True, slots=True)

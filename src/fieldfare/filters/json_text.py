@@ -34,6 +34,11 @@ class JsonValue(NamedTuple):
     start: int
     end: int
 
+    def kind_text(self) -> str:
+        """Return the kind with its article, for messages."""
+        article = "an" if self.kind in ("array", "object") else "a"
+        return "null" if self.kind == "null" else f"{article} {self.kind}"
+
 
 class Member(NamedTuple):
     """A member of an object; its name is a JsonValue, which has its place."""

@@ -89,7 +89,7 @@ class _SubscriptionsParser:
     def filter(self, value: JsonValue) -> Expression:
         if value.kind != "object":
             hint = 'as in {"exact": {"type": "com.example.order"}}'
-            self.record(value, f"a filter is an object, not {_kind(value)}", hint)
+            self.record(value, f"a filter is an object, not {value.kind_text()}", hint)
             return _INVALID
         if len(value.value) != 1:
             hint = f"there are {', '.join(_DIALECTS)}"
@@ -121,7 +121,7 @@ class _SubscriptionsParser:
     ) -> Expression:
         """Parse an object of attributes and strings: a test of each attribute, all of which must hold."""
         if value.kind != "object" or not value.value:
-            found = "an empty one" if value.kind == "object" else _kind(value)
+            found = "an empty one" if value.kind == "object" else value.kind_text()
             hint = f'as in {{"{dialect}": {{"type": "com.example"}}}}'
             self.record(value, f"{dialect} takes an object of attributes and strings, not {found}", hint)
             return _INVALID
@@ -132,7 +132,7 @@ class _SubscriptionsParser:
                 written = self.text[wanted.start : wanted.end]
                 scalar = wanted.kind in ("number", "boolean")
                 hint = f'write "{written}": attributes are compared as strings' if scalar else ""
-                self.record(wanted, f"{dialect} compares with a string, not {_kind(wanted)}", hint)
+                self.record(wanted, f"{dialect} compares with a string, not {wanted.kind_text()}", hint)
             elif not wanted.value:
                 hint = 'to test that an attribute is there, write {"sql": "EXISTS subject"}'
                 self.record(wanted, f"{dialect} takes no empty string", hint)
@@ -163,7 +163,7 @@ class _SubscriptionsParser:
 
     def nested(self, value: JsonValue, dialect: str) -> list[Expression]:
         if value.kind != "array" or not value.value:
-            found = "an empty one" if value.kind == "array" else _kind(value)
+            found = "an empty one" if value.kind == "array" else value.kind_text()
             hint = "put the filter in brackets" if value.kind == "object" else ""
             self.record(value, f"{dialect} takes a list of filters, not {found}", hint)
             return [_INVALID]
@@ -179,7 +179,7 @@ class _SubscriptionsParser:
     def cesql(self, value: JsonValue) -> Expression:
         """Parse a CESQL expression; a result of another type is cast to a boolean."""
         if value.kind != "string":
-            self.record(value, f"sql takes a string, a CESQL expression, not {_kind(value)}")
+            self.record(value, f"sql takes a string, a CESQL expression, not {value.kind_text()}")
             return _INVALID
         text = value.value
         if not text.strip():
@@ -246,11 +246,6 @@ def _decided(condition: Expression) -> Expression:
 
 def _and(parts: list[Expression]) -> Expression:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
-
-
-def _kind(value: JsonValue) -> str:
-    article = "an" if value.kind in ("array", "object") else "a"
-    return "null" if value.kind == "null" else f"{article} {value.kind}"
 
 
 def _place(text: str, string: JsonValue, problem: Problem) -> tuple[int, int]:

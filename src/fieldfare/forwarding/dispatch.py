@@ -27,13 +27,11 @@ ROUND_EVENTS_MIN = 16
 class Forwarded:
     """Where each event of a batch goes, besides the slices that every event visits.
 
-    `chosen` is int32[n]: a candidate, a spare if no candidate is live, or NO_SLICE if the event has no
-    candidates (a strategy with `always` slices only) or none is reachable. In the latter case the event has
-    to wait for recovery: these events are `stranded`, int64[m].
+    `chosen` is int32[n]: a candidate, or NO_SLICE if the event has no candidates (a strategy with `always`
+    slices only) or none is reachable. In the latter case the event has to wait for recovery.
     """
 
     chosen: NDArray[np.int32]
-    stranded: NDArray[np.int64]
 
     def by_slice(self, routes: Routes, slice_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the events that visit each slice, as CSR: start int64[slices + 1]; events, ascending.
@@ -58,7 +56,6 @@ def forward_batch(
     loads: LoadTable,
     now: float,
     live: NDArray[np.bool_] | None = None,
-    rounds: int = ROUNDS,
 ) -> Forwarded:
     """Choose a candidate for every event.
 
@@ -66,8 +63,6 @@ def forward_batch(
     ----------
     live : bool[slices]
         Whether a slice's matcher is reachable. Default: all are.
-    rounds : int
-        Maximum number of rounds.
     """
     slice_count = len(loads.at_s)
     if live is None:
@@ -75,17 +70,12 @@ def forward_batch(
     size, choices = routes.candidates.shape
     chosen = np.full(size, NO_SLICE, np.int32)
     if not choices:
-        return Forwarded(chosen, np.zeros(0, np.int64))
-    step = max(ROUND_EVENTS_MIN, -(-size // rounds)) if policy.follows_batch else max(1, size)
+        return Forwarded(chosen)
+    step = max(ROUND_EVENTS_MIN, -(-size // ROUNDS)) if policy.follows_batch else max(1, size)
     ahead = np.zeros(slice_count)
     for start in range(0, size, step):
         block = slice(start, start + step)
         candidates = routes.candidates[block]
-        found = cheapest(policy.costs(loads, now, candidates, ahead), candidates, live)
-        lost = np.flatnonzero(found == NO_SLICE)
-        if len(lost):
-            spares = routes.spares[block][lost]
-            found[lost] = cheapest(policy.costs(loads, now, spares, ahead), spares, live)
-        chosen[block] = found
+        chosen[block] = found = cheapest(policy.costs(loads, now, candidates, ahead), candidates, live)
         ahead += np.bincount(found[found != NO_SLICE], minlength=slice_count)
-    return Forwarded(chosen, np.flatnonzero(chosen == NO_SLICE))
+    return Forwarded(chosen)

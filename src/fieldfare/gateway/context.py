@@ -54,10 +54,10 @@ from fieldfare.storage import (
     open_registry,
 )
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.match_log import spent_by_space
 from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import SpaceStore
+from fieldfare.storage.sql.keys import KeyStore
 from fieldfare.storage.sqlite.first_page import save_first_page
 
 if TYPE_CHECKING:

@@ -26,11 +26,9 @@ class Served(Protocol):
 
     def stop_requests(self) -> None:
         """End everything that keeps requests open."""
-        ...
 
     def reload(self) -> None:
         """Reread files that settings name, and reopen the log files; called on a thread."""
-        ...
 
 
 class Server(uvicorn.Server):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,8 +39,8 @@ from fieldfare.storage.registry import (
     Conflict,
     Criteria,
     Put,
+    Registry,
     Remove,
-    SubscriptionLists,
     SubscriptionStore,
 )
 
@@ -173,12 +173,8 @@ class PutRequest:
         self.refuse(index, id, document, quotas.problem(space, quota))
 
 
-class ListedSubscriptions(SubscriptionStore, SubscriptionLists, Protocol):
-    """The parts of the registry that pages need."""
-
-
 def page(
-    registry: ListedSubscriptions, space: str, after: str | None, limit: int, criteria: Criteria
+    registry: Registry, space: str, after: str | None, limit: int, criteria: Criteria
 ) -> tuple[list[Subscription], str | None]:
     """Return at most ``limit`` subscriptions, fewer if filters are long; and the last id if more follow.
 

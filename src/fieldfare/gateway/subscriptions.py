@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Gener
 from contextlib import asynccontextmanager
 from dataclasses import replace as replace_fields
 from functools import partial
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
@@ -25,7 +25,6 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
     HELD,
     ChangesBody,
-    ListedSubscriptions,
     Outcome,
     PutRequest,
     SubscriptionBody,
@@ -42,14 +41,7 @@ from fieldfare.gateway.text import nearest
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE, DeliverySettings, Offsets, Subscription, space_name
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import (
-    Criteria,
-    Put,
-    Remove,
-    ReplayStore,
-    SpaceEncryption,
-    SpaceStore,
-)
+from fieldfare.storage.registry import Criteria, Put, Registry, Remove, SpaceEncryption
 
 REMOVED_BATCH_SIZE = 500
 COMPILE_STEP_S = 0.02
@@ -66,10 +58,6 @@ QUEUED_REQUESTS, QUEUED_BYTES = 1_000, 64 << 20
 
 async def _awaited(work: Awaitable[PutRequest]) -> PutRequest:
     return await work
-
-
-class SubscriptionRegistry(SpaceStore, ListedSubscriptions, ReplayStore, Protocol):
-    """Spaces, subscriptions, and the number of unfinished replays."""
 
 
 class Subscriptions:
@@ -95,7 +83,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        registry: SubscriptionRegistry,
+        registry: Registry,
         writer: Writer,
         places: LogPlaces,
         quotas: Quotas,

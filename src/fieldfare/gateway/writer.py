@@ -21,7 +21,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import CursorSnapshot
 from fieldfare.gateway.fair_queue import NO_SPACE, FairQueue, SharedCapacity
@@ -30,7 +30,7 @@ from fieldfare.gateway.problems import WriterClosed
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, OutOfOrder, ends_of
-from fieldfare.storage.registry import CursorStore, SubscriptionHistory
+from fieldfare.storage.registry import CursorStore, Registry, SubscriptionHistory
 
 logger = logging.getLogger("fieldfare.gateway.writer")
 
@@ -291,10 +291,6 @@ class _Saves(_Thread[_Save]):
         return {}
 
 
-class WriterRegistry(SubscriptionHistory, CursorStore, Protocol):
-    """Revisions of subscriptions, and cursors."""
-
-
 class Writer:
     """Writes to the log and the registry on threads; await its methods on the event loop that called `start`.
 
@@ -307,7 +303,7 @@ class Writer:
         their fair share.
     """
 
-    def __init__(self, log: EventLog, registry: WriterRegistry, *, queue_max_bytes: int) -> None:
+    def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
         self._queued = SharedCapacity(queue_max_bytes)
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)

@@ -8,7 +8,7 @@ from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.axis import Axis
 from fieldfare.partitioning.baselines import ONE_SLICE, HashPartitioning, Replicated
 from fieldfare.partitioning.extents import Extents, constrained_paths, extents_of
-from fieldfare.partitioning.strategy import NO_SLICE, Partitioning, Placement, Route, Routes, Slice
+from fieldfare.partitioning.strategy import NO_SLICE, Partitioning, Placement, Routes, Slice
 
 __all__ = [
     "NO_SLICE",
@@ -20,7 +20,6 @@ __all__ = [
     "Partitioning",
     "Placement",
     "Replicated",
-    "Route",
     "Routes",
     "Slice",
     "constrained_paths",

@@ -14,7 +14,6 @@ from fieldfare.partitioning.strategy import (
     Routes,
     Slice,
     hash_slice,
-    no_slices,
 )
 
 
@@ -54,7 +53,7 @@ class HashPartitioning:
 
     def route(self, columns: ColumnBatch) -> Routes:
         always = np.arange(len(self.slices), dtype=np.int32)
-        return Routes(no_slices(columns.size), always, no_slices(columns.size))
+        return Routes(np.zeros((columns.size, 0), np.int32), always)
 
 
 ONE_SLICE = HashPartitioning(1)
@@ -91,4 +90,4 @@ class Replicated:
     def route(self, columns: ColumnBatch) -> Routes:
         copies = np.arange(self.matcher_count, dtype=np.int32)
         candidates = np.broadcast_to(copies, (columns.size, self.matcher_count))
-        return Routes(candidates, np.zeros(0, np.int32), no_slices(columns.size))
+        return Routes(candidates, np.zeros(0, np.int32))

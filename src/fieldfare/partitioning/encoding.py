@@ -42,7 +42,7 @@ class _AttributeSpace(msgspec.Struct, tag_field="kind", tag="attribute_space", f
     owners: list[list[int]]
     hash_owners: list[int]
     wide_share: float
-    replicated: bool
+    replicated: bool = False  # always; earlier versions read it
 
 
 EncodedPartitioning: TypeAlias = _Hash | _Replicated | _AttributeSpace
@@ -67,7 +67,6 @@ def encoded_partitioning(partitioning: Partitioning) -> EncodedPartitioning:
                 [list(owners) for owners in partitioning.owners],
                 list(partitioning.hash_owners),
                 partitioning.wide_share,
-                partitioning.replicated,
             )
     raise ValueError(f"{type(partitioning).__name__} cannot be stored in a manifest")
 
@@ -85,7 +84,9 @@ def decoded_partitioning(encoded: EncodedPartitioning) -> Partitioning:
             return Replicated(encoded.matchers)
     axes = tuple(Axis(tuple(axis.path), tuple(map(_decoded, axis.boundaries))) for axis in encoded.axes)
     owners = tuple(map(tuple, encoded.owners))
-    return AttributeSpace(axes, owners, tuple(encoded.hash_owners), encoded.wide_share, encoded.replicated)
+    if encoded.replicated:
+        raise ValueError("an attribute space's slices have no replicas")
+    return AttributeSpace(axes, owners, tuple(encoded.hash_owners), encoded.wide_share)
 
 
 def _encoded(place: Place) -> list[int | str]:

@@ -7,8 +7,7 @@ separately. An event meets every subscription exactly once if it visits
     and each of the slices that every event visits                    routes.always
 
 The candidates of an event are alternatives: each alone has every subscription that the event can match among
-those that are not in an `always` slice. If no candidate's matcher is reachable, a spare replaces them, if
-there is one.
+those that are not in an `always` slice.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ NO_SLICE = -1
 class Slice(NamedTuple):
     """A fixed part of the subscriptions: the unit that is placed, moved and loaded.
 
-    `dimension` and `segment` identify its segment, if the strategy has segments; a spare has the dimension on
-    which its matcher is the neighbour, and no segment.
+    `dimension` and `segment` identify its segment, if the strategy has segments.
     """
 
     matcher: int
@@ -38,29 +36,15 @@ class Slice(NamedTuple):
     segment: int | None = None
 
 
-class Route(NamedTuple):
-    """The slices that one event visits; see the module's text."""
-
-    candidates: tuple[int, ...]
-    always: tuple[int, ...] = ()
-    spares: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
     """The slices that the n events of a batch visit.
 
-    candidates is int32[n, c], always int32[a]; spares int32[n, p], NO_SLICE where an event has none.
+    candidates is int32[n, c], always int32[a].
     """
 
     candidates: NDArray[np.int32]
     always: NDArray[np.int32]
-    spares: NDArray[np.int32]
-
-    def of(self, event: int) -> Route:
-        """Return the route of one event."""
-        spares = [spare for spare in self.spares[event].tolist() if spare != NO_SLICE]
-        return Route(tuple(self.candidates[event].tolist()), tuple(self.always.tolist()), tuple(spares))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,11 +98,6 @@ class Partitioning(Protocol):
 
     def route(self, columns: ColumnBatch) -> Routes:
         """Return the slices that the events of a batch visit."""
-
-
-def no_slices(size: int) -> NDArray[np.int32]:
-    """Return the spares of n events that have none."""
-    return np.zeros((size, 0), np.int32)
 
 
 def hash_number(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -72,7 +72,6 @@ class SpaceEvents:
 
     Attributes
     ----------
-    space : str
     stamps : int64[n]
         The stamp of each event's record.
     record_sizes : int64[n]

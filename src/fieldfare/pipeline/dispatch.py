@@ -54,7 +54,6 @@ class Consignment:
 
     Attributes
     ----------
-    matcher : int
     events : int64[n]
         Their indices in the batch, ascending.
     slices : sequence of int

@@ -283,8 +283,3 @@ class _StepWriter:
             closings=closings,
             size=index.size,
         )
-
-
-def snapshot_revision(manifest: Manifest) -> int:
-    """Return the registry revision of a manifest's snapshots; 0 without snapshots."""
-    return manifest.snapshot_revision

@@ -48,7 +48,6 @@ class Slices:
 
     Parameters
     ----------
-    space : SpaceManifest
     open_index : callable
         Opens the index of a slice; called at the slice's first use.
     """

@@ -27,7 +27,6 @@ def choose_partitioning(
     name : str
         One of ``PARTITIONINGS``. The first two choose attributes and boundaries from subscriptions and
         events; if no attribute narrows the search, the result is ``hash``.
-    matchers : int
     extents : Extents
         Of the subscriptions, on the candidate attributes.
     sample : ColumnBatch
@@ -48,12 +47,9 @@ def choose_partitioning(
         return Replicated(matchers)
     if name not in PARTITIONINGS:
         raise ValueError(f"{name!r} is not a partitioning; partitionings are {', '.join(PARTITIONINGS)}")
-    # A slice is a file that any worker can read, so replicas for dead matchers are unnecessary.
-    settings = PlanSettings(segments_per_matcher=segments_per_matcher, replicated=False)
+    settings = PlanSettings(segments_per_matcher=segments_per_matcher)
     if name == "single_attribute":
-        settings = PlanSettings(
-            attributes_max=1, segments_per_matcher=segments_per_matcher, replicated=False, least_saving=1.0
-        )
+        settings = replace(settings, attributes_max=1, least_saving=1.0)
     found = plan(extents, sample, matchers, settings)
     return found.partitioning if found is not None else HashPartitioning(matchers)
 
@@ -88,7 +84,7 @@ def choose_anew(
     """
     if name not in (BEST, "attribute_space", "single_attribute"):
         return choose_partitioning(name, matchers, extents, sample)
-    settings = PlanSettings(replicated=False, event_cost=PlanSettings().event_cost * share)
+    settings = PlanSettings(event_cost=PlanSettings().event_cost * share)
     if name == "single_attribute":
         settings = replace(settings, attributes_max=1, least_saving=1.0)
     hashed = HashPartitioning(matchers)

@@ -167,12 +167,7 @@ class _Try:
 
 
 class Cuts:
-    """Decides which spaces are cut again.
-
-    Parameters
-    ----------
-    settings : CutSettings
-    """
+    """Decides which spaces are cut again."""
 
     def __init__(self, settings: CutSettings) -> None:
         self.settings = settings

@@ -31,7 +31,7 @@ from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import WIDE_SHARE, AttributeSpace
 from fieldfare.partitioning.axis import Axis, Place, place_before
 from fieldfare.partitioning.extents import AttributeExtents, Extents
-from fieldfare.partitioning.strategy import Routes, no_slices
+from fieldfare.partitioning.strategy import Routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,6 @@ class PlanSettings:
     segments_per_matcher
         On each attribute (the paper: 1). More: an event searches fewer subscriptions; fewer: fewer copies,
         and fewer slices to hold and to visit.
-    replicated
-        See `AttributeSpace`.
     least_gain
         The share by which another attribute must lower the work, to be worth its copies. Higher: fewer
         attributes.
@@ -64,7 +62,6 @@ class PlanSettings:
 
     attributes_max: int = 4
     segments_per_matcher: int = 1
-    replicated: bool = True
     least_gain: float = 0.05
     least_saving: float = 0.2
     event_cost: float = 20.0
@@ -80,7 +77,7 @@ class Plan:
     work
         Subscriptions that the busiest matcher searches, for each event of the space.
     copies
-        Average number of copies of a subscription, including replicas.
+        Average number of copies of a subscription.
     """
 
     partitioning: AttributeSpace
@@ -240,8 +237,8 @@ _CUTS: tuple[Callable[[AttributeExtents, ColumnBatch, int], tuple[Place, ...]], 
 def owners_in_turn(matcher_count: int, dimension: int, per_matcher: int = 1) -> tuple[int, ...]:
     """Return the owners of a dimension's segments: all matchers in turn, in another order on each dimension.
 
-    The order steps by another number coprime with the matchers', so that a matcher's neighbours, which keep
-    its replicas, differ between dimensions, as far as there are such numbers.
+    The order steps by another number coprime with the matchers', so that a matcher's neighbours differ
+    between dimensions, as far as there are such numbers.
     """
     steps = [step for step in range(1, max(2, matcher_count)) if gcd(step, matcher_count) == 1]
     step = steps[dimension % len(steps)]
@@ -254,8 +251,7 @@ def _expected_work(chosen: Sequence[_Option], matcher_count: int, event_cost: fl
     per_matcher = segment_count // matcher_count
     holders = [owners_in_turn(matcher_count, dimension, per_matcher) for dimension in range(len(chosen))]
     candidates = [option.segments + i * segment_count for i, option in enumerate(chosen)]
-    size = len(candidates[0])
-    routes = Routes(np.stack(candidates, axis=1), np.zeros(0, np.int32), no_slices(size))
+    routes = Routes(np.stack(candidates, axis=1), np.zeros(0, np.int32))
     return _work(costs, np.concatenate(holders).astype(np.int32), routes)
 
 
@@ -273,7 +269,7 @@ def _with_hash_slices(
 
     def rate(count: int) -> Plan:
         hash_owners = tuple(range(count))
-        space = AttributeSpace(axes, owners, hash_owners, settings.wide_share, settings.replicated)
+        space = AttributeSpace(axes, owners, hash_owners, settings.wide_share)
         copies = len(space.place(extents).subscriptions) / max(1, int(extents.can_match.sum()))
         return Plan(space, work_of(space, extents, events, settings.event_cost), copies)
 

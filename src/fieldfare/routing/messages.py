@@ -1,9 +1,4 @@
-"""Messages between brokers, as far as the multicasting layer knows them.
-
-Ji et al. 2013: an advertisement, a subscription and an event are routed in the same way. Each is the
-``content`` of a `Routed`, which names its routing source and its destinations; a `Forward` carries a `Routed`
-over one link.
-"""
+"""The row of a broker in its cluster's link state, and bounds for what brokers send each other."""
 
 from __future__ import annotations
 
@@ -20,66 +15,6 @@ LINKS_MAX = 1_000
 
 REVISION_MAX = (1 << 63) - 1
 """Largest revision, version, offset or link number; a larger one is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Close a session of the link from the source, which is cut, and answer how far it came."""
-
-    session: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The session is closed: entries up to `watermark` were received, later ones are refused."""
-
-    session: int
-    watermark: int
-
-
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """A content with its routing source and destinations in one cluster.
-
-    Attributes
-    ----------
-    group
-        The cluster (MERC); empty in D-DBR; for FBR, see there.
-    source
-        The broker that matched it: the origin, or an edge broker that replaced the source.
-    stamp
-        The source's revision when it was sent.
-    """
-
-    group: str
-    source: str
-    stamp: int
-    destinations: tuple[str, ...]
-    content: object
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """One entry of a link's outbox.
-
-    Attributes
-    ----------
-    bitmap
-        The destinations, in place of names: see ``destinations``.
-    """
-
-    session: int
-    number: int
-    routed: Routed
-    bitmap: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """Entries up to `number` are stored by the receiver."""
-
-    session: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)

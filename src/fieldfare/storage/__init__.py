@@ -1,9 +1,9 @@
 """Durable storage: event log, registry, match log and index files, with functions to open each by its URL.
 
-The modules ``event_log``, ``delayed``, ``match_log``, ``index_store``, ``registry`` and ``keys`` define the
-interfaces. The packages implement them: `sqlite` an event log and the delayed records, `sql` the registry and
-the API keys, `files` match log and index store, `kafka` both logs, `shared` a copy of the index that other
-machines can read.
+The modules ``event_log``, ``delayed``, ``match_log``, ``index_store`` and ``registry`` define the interfaces.
+The packages implement them: `sqlite` an event log, the delayed records and the links, `sql` the registry and
+what else is in its database, `files` match log and index store, `kafka` both logs, `shared` a copy of the
+index that other machines can read.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
-    from fieldfare.storage.brokers import BrokerStore
     from fieldfare.storage.delayed import DelayedRecords
     from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
     from fieldfare.storage.index_store import IndexSource, IndexStore
-    from fieldfare.storage.keys import KeyStore
-    from fieldfare.storage.links import LinkStore
     from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
-    from fieldfare.storage.moves import MoveStore
     from fieldfare.storage.registry import Registry
+    from fieldfare.storage.sql.brokers import BrokerStore
+    from fieldfare.storage.sql.keys import KeyStore
+    from fieldfare.storage.sql.moves import MoveStore
+    from fieldfare.storage.sqlite.links import LinkStore
 
 __all__ = [
     "BrokerStore",
@@ -61,13 +61,13 @@ _MODULES = {
         ("EventLog", "EventReader", "EventRetention", "EventWriter", "LogPartition"), "event_log"
     ),
     **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
-    "BrokerStore": "brokers",
+    "BrokerStore": "sql.brokers",
     "DelayedRecords": "delayed",
     "IndexSource": "index_store",
     "IndexStore": "index_store",
-    "KeyStore": "keys",
-    "LinkStore": "links",
-    "MoveStore": "moves",
+    "KeyStore": "sql.keys",
+    "LinkStore": "sqlite.links",
+    "MoveStore": "sql.moves",
     "Registry": "registry",
 }
 
@@ -137,42 +137,23 @@ def open_registry(url: str) -> Registry:
     RegistryError
         The file cannot be opened, or is not a registry.
     """
-    path = _path(url, "registry", "sqlite")
     from fieldfare.storage.sql.registry import SqlRegistry
 
-    return SqlRegistry(f"sqlite:///{Path(path).absolute()}")
+    return SqlRegistry(_database_url(url))
 
 
 def open_keys(url: str) -> KeyStore:
-    """Open the API keys, which are stored in the registry's database, at an address, ``sqlite:///path``.
+    """Open the API keys, stored in the registry's database; address and errors as in `open_registry`."""
+    from fieldfare.storage.sql.keys import KeyStore
 
-    Raises
-    ------
-    ValueError
-        The address has another scheme, or is invalid.
-    RegistryError
-        The file cannot be opened.
-    """
-    path = _path(url, "registry", "sqlite")
-    from fieldfare.storage.sql.keys import SqlKeys
-
-    return SqlKeys(f"sqlite:///{Path(path).absolute()}")
+    return KeyStore(_database_url(url))
 
 
 def open_brokers(url: str) -> BrokerStore:
-    """Open the filters of other brokers, stored in the registry's database, at an address, ``sqlite:///path``.
+    """Open the filters of other brokers, in the registry's database; see `open_registry`."""
+    from fieldfare.storage.sql.brokers import BrokerStore
 
-    Raises
-    ------
-    ValueError
-        The address has another scheme, or is invalid.
-    RegistryError
-        The file cannot be opened.
-    """
-    path = _path(url, "registry", "sqlite")
-    from fieldfare.storage.sql.brokers import SqlBrokers
-
-    return SqlBrokers(f"sqlite:///{Path(path).absolute()}")
+    return BrokerStore(_database_url(url))
 
 
 def open_links(url: str) -> LinkStore:
@@ -186,25 +167,16 @@ def open_links(url: str) -> LinkStore:
         The file cannot be opened, or holds something else.
     """
     path = _path(url, "links", "sqlite")
-    from fieldfare.storage.sqlite.links import SqliteLinks
+    from fieldfare.storage.sqlite.links import LinkStore
 
-    return SqliteLinks(path)
+    return LinkStore(path)
 
 
 def open_moves(url: str) -> MoveStore:
-    """Open the moves of subscriptions, stored in the registry's database, at an address, ``sqlite:///path``.
+    """Open the moves of subscriptions, in the registry's database; see `open_registry`."""
+    from fieldfare.storage.sql.moves import MoveStore
 
-    Raises
-    ------
-    ValueError
-        The address has another scheme, or is invalid.
-    RegistryError
-        The file cannot be opened.
-    """
-    path = _path(url, "registry", "sqlite")
-    from fieldfare.storage.sql.moves import SqlMoves
-
-    return SqlMoves(f"sqlite:///{Path(path).absolute()}")
+    return MoveStore(_database_url(url))
 
 
 def open_match_log(url: str) -> MatchLog:
@@ -269,6 +241,10 @@ def open_index_copy(address: str) -> IndexSource:
     from fieldfare.storage.shared.index_copy import IndexCopy
 
     return IndexCopy(SharedAddress.parse(address))
+
+
+def _database_url(url: str) -> str:
+    return f"sqlite:///{Path(_path(url, 'registry', 'sqlite')).absolute()}"
 
 
 def _path(url: str, what: str, known: str, or_else: str = "") -> str:

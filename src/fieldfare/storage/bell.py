@@ -30,23 +30,18 @@ class Waiter(Protocol):
     @property
     def hears(self) -> bool:
         """Whether the event is set by that; if not, the thread must look again after a short time."""
-        ...
 
     def set(self) -> None:
         """Wake the waiting thread; from any thread."""
-        ...
 
     def clear(self) -> None:
         """Forget that the event was set."""
-        ...
 
     def wait(self, timeout_s: float, /) -> bool:
         """Wait until the event is set, or for none if it was since `clear`; say whether."""
-        ...
 
     def close(self) -> None:
         """Release what is held; no thread may wait any more."""
-        ...
 
 
 class Bell:

@@ -66,7 +66,6 @@ class DelayedRecords(Protocol):
         ValueError
             A record exceeds a limit of the log; nothing was kept.
         """
-        ...
 
     def take(self, now_ms: int, max_bytes: int) -> list[DueRecord]:
         """Take and return the records to append next, those of a space by due time; durable on return.
@@ -74,50 +73,39 @@ class DelayedRecords(Protocol):
         If records are taken but not done, returns these. Otherwise takes due records: at least one, at most
         `TAKEN_MAX_RECORDS`, up to about `max_bytes`; round robin by space if more are due.
         """
-        ...
 
     def has_kept(self, space: str, producer: str, sequence: int) -> bool:
         """Return whether a record of this producer and sequence was kept and not forgotten since."""
-        ...
 
     def done(self, ids: Sequence[int]) -> None:
         """Remove records that were appended to the log or are no longer wanted."""
-        ...
 
     def next_due_ms(self) -> int | None:
         """Return when the next record is due, in milliseconds since 1970; None if there is none."""
-        ...
 
     def waiting(self, space: str, after: tuple[int, int], limit: int) -> list[Waiting]:
         """Return at most `limit` delayed records of a space, by due time and ID, after `after`."""
-        ...
 
     def cancel(self, space: str, id: int) -> Waiting | None:
         """Remove and return a record of a space; None if there is none, or it was taken."""
-        ...
 
     def cancel_some(self, space: str, limit: int) -> list[Waiting]:
         """Remove and return at most `limit` records of a space that are not taken."""
-        ...
 
     def ids(self, space: str) -> tuple[int, int] | None:
         """Return the lowest and the greatest id of a space's delayed records; None if it has none.
 
         Records that were taken and are not done count. Ids increase in the order of `keep`.
         """
-        ...
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         """Return the number and bytes of the delayed records of each space that has any."""
-        ...
 
     def forget(self, before_ms: int, limit: int) -> int:
         """Stop recognizing repeats of at most `limit` records; return the number of forgotten ones.
 
         Only records that were kept and due before a time, and are no longer delayed, are forgotten.
         """
-        ...
 
     def close(self) -> None:
         """Close this process's connections; they are opened again when needed."""
-        ...

@@ -22,7 +22,7 @@ import msgspec
 
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
-from fieldfare.files import decode_file, temporary_path, write_file
+from fieldfare.files import decode_file, replace_file, temporary_file, write_file
 from fieldfare.storage.checked_files import read_checked, set_aside, write_checked
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.errors import FormatError
@@ -138,12 +138,7 @@ class ElasticLoads(msgspec.Struct):
 
     def write(self, path: Path) -> None:
         """Write the loads for readers; not synced, so a power failure may lose them."""
-        temporary = temporary_path(path)
-        try:
-            temporary.write_bytes(msgspec.json.encode(self) + b"\n")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, msgspec.json.encode(self) + b"\n")
 
 
 class ElasticDocument(msgspec.Struct):
@@ -197,14 +192,10 @@ def pending_move_request(folder: DataFolder) -> SliceMove | None:
 def take_move_request(folder: DataFolder) -> SliceMove | None:
     """Return and remove the last request, as `pending_move_request` does without removing it."""
     # Another one may be written meanwhile: it stays for the next call.
-    taken = temporary_path(folder.elastic_wishes)
-    try:
+    with temporary_file(folder.elastic_wishes) as taken, suppress(OSError):
         folder.elastic_wishes.rename(taken)
         return _read_wish(taken)
-    except OSError:
-        return None
-    finally:
-        taken.unlink(missing_ok=True)
+    return None
 
 
 def _read_wish(path: Path) -> SliceMove | None:

@@ -175,7 +175,6 @@ class EventWriter(Protocol):
             The log could not be written. Either nothing was appended or everything: a remote log may not
             know which. It finds out before the next append, so a repeat is still recognized.
         """
-        ...
 
     def raise_ends(self, to: Offsets) -> None:
         """Assign no offset before `to`, an offset per partition, to later records; missing offsets are holes.
@@ -187,7 +186,6 @@ class EventWriter(Protocol):
         EventLogError
             This log does not support it, or could not be written.
         """
-        ...
 
 
 class LogPartition(Protocol):
@@ -196,15 +194,12 @@ class LogPartition(Protocol):
     @property
     def number(self) -> int:
         """The partition's number, from 0."""
-        ...
 
     def start(self) -> int:
         """Return the offset from which records can be read: earlier ones were removed; it may be a hole."""
-        ...
 
     def end(self) -> int:
         """Return the offset after the last readable record; the next record gets it, or a later one."""
-        ...
 
     def read(self, start: int, end: int) -> Iterator[Record]:
         """Yield the records with ``start <= offset < end`` in order; holes and the log's end yield none.
@@ -217,14 +212,12 @@ class LogPartition(Protocol):
         TrimmedError
             `start` is before the partition's start.
         """
-        ...
 
     def first_since(self, time_ms: int) -> int:
         """Return the offset of the first record appended at a time, in milliseconds since 1970, or later.
 
         If a clock was set back, it is one of several offsets that fit.
         """
-        ...
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         """Return the end of a range from `start` with at most `max_bytes` and at most `max_events`.
@@ -237,25 +230,21 @@ class LogPartition(Protocol):
         TrimmedError
             `start` is before the partition's start.
         """
-        ...
 
     def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
         """Split a range into at most `pieces` consecutive ranges of about the same estimated size.
 
         Returns a single range if all of it takes at most `piece_bytes`.
         """
-        ...
 
     def backlog_events(self, start: int) -> int:
         """Return an estimate of the number of events from `start` on; 0 only without later records; cheap."""
-        ...
 
     def lowest_stamp(self, start: int) -> int | None:
         """Return a lower bound of the stamps from `start` on; None if there are no records; cheap.
 
         It is the highest bound that the log knows without reading all records.
         """
-        ...
 
     def first_stamped(self, stamp: int) -> int | None:
         """Return the offset after the last record with a stamp lower than `stamp` (1 or more).
@@ -263,11 +252,9 @@ class LogPartition(Protocol):
         None if no record follows it. If retention has removed it, any offset up to the partition's start.
         Records with an origin do not count here: one with a lower stamp may follow at any time.
         """
-        ...
 
     def last_stamp(self) -> int:
         """Return the greatest stamp of the known records; 0 before the first record; cheap."""
-        ...
 
 
 class EventReader(Protocol):
@@ -291,21 +278,17 @@ class EventReader(Protocol):
         places : mapping of int to int
             The partitions that are waited for, and from which offset on.
         """
-        ...
 
     @property
     def url(self) -> str:
         """The address that opens this log."""
-        ...
 
     @property
     def partitions(self) -> Sequence[LogPartition]:
         """All partitions, by number."""
-        ...
 
     def close(self) -> None:
         """Close this process's connections; they are opened again when needed."""
-        ...
 
 
 class EventRetention(Protocol):
@@ -316,7 +299,6 @@ class EventRetention(Protocol):
 
         The policy determines the resolution of ages and the greatest age that is ever asked for.
         """
-        ...
 
     def retain(self, policy: RetentionPolicy, keep_from: Offsets) -> None:
         """Remove the records that exceed the policy, oldest first, but none from `keep_from` on.
@@ -324,15 +306,12 @@ class EventRetention(Protocol):
         Partitions then start after the removed records. The process may be killed at any moment; the next
         call resumes. A log with its own retention (Kafka) removes no records here: its settings decide.
         """
-        ...
 
     def sizes(self) -> Mapping[str, int]:
         """Return the payload bytes stored for each space; empty for a log with its own retention."""
-        ...
 
     def size_bytes(self) -> int:
         """Return the approximate bytes of all stored payloads."""
-        ...
 
 
 class EventLog(EventWriter, EventReader, EventRetention, Protocol):

@@ -6,7 +6,6 @@ can open its files until `IndexStore.collect` removes both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -16,41 +15,24 @@ from fieldfare.pipeline.manifest import Manifest
 class IndexSource(Protocol):
     """The part of an index store that matching needs."""
 
-    @property
-    def url(self) -> str:
-        """The address that opens this store."""
-        ...
-
     def path(self, name: str) -> Path:
         """Return the local path at which an index file can be mapped, if the file exists.
 
         A remote store first copies the file to this machine. ValueError for an invalid file name.
         """
-        ...
 
     def manifest(self, number: int) -> Manifest:
         """Return the manifest with a number; IndexStoreError if it is missing, removed or corrupt."""
-        ...
 
     def newest(self) -> Manifest | None:
         """Return the manifest with the highest number; None if there is none."""
-        ...
 
 
 class IndexStore(IndexSource, Protocol):
-    """An index store: one process writes, any number read. It can be pickled."""
+    """An index store: one process writes, any number read. It can be pickled.
 
-    def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        """Write an index file, durable on return; return the path at which it can be mapped.
-
-        Parameters
-        ----------
-        name
-            Name of the file, which no manifest may contain yet.
-        save
-            Function that writes the file to a given path.
-        """
-        ...
+    The writer saves a file at its `path`, durably, before it writes the first manifest that names it.
+    """
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write a manifest; durable and the newest on return.
@@ -60,23 +42,19 @@ class IndexStore(IndexSource, Protocol):
         IndexStoreError
             A manifest with this or a higher number exists, or a file that the manifest names is missing.
         """
-        ...
 
     def greatest_number(self) -> int:
         """Return the highest number of any manifest, even a corrupt one; 0 if there is none."""
-        ...
 
-    def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
+    def collect(self, keep_from: int) -> int:
         """Remove the manifests before a number, and the files that no remaining manifest names.
 
-        Only the writing process may call this, since it knows the files of future manifests.
+        Only the writing process may call this, when it has written the manifests of all its files.
 
         Parameters
         ----------
         keep_from
             Lowest number of a manifest that may still be in use. The newest manifest is always kept.
-        keep_files
-            Names of files to keep although no manifest names them yet.
 
         Returns
         -------
@@ -88,4 +66,3 @@ class IndexStore(IndexSource, Protocol):
         IndexStoreError
             A kept manifest cannot be read, so the files that it needs are unknown; no index file was removed.
         """
-        ...

@@ -1,4 +1,4 @@
-"""The API keys that a service has issued: their stored form, and the interface of a key store.
+"""The API keys that a service has issued: their stored form.
 
 The key itself is never stored, only its digest, which grants no access. A key has 256 random bits and cannot
 be guessed, so a fast digest is as safe as a slow one.
@@ -7,7 +7,6 @@ be guessed, so a fast digest is as safe as a slow one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +41,3 @@ class StoredKey:
     created_ms: int
     created_by: str
     revoked_ms: int | None = None
-
-
-class KeyStore(Protocol):
-    """A store of API keys; one process changes it."""
-
-    def keys(self) -> list[StoredKey]:
-        """Return the keys that are not revoked, in order of creation."""
-        ...
-
-    def has_any(self) -> bool:
-        """Return whether a key was ever created."""
-        ...
-
-    def forget_revoked(self, before_ms: int, most: int) -> int:
-        """Remove the keys revoked before a time, and all but the newest `most` revoked keys.
-
-        Returns the number of removed keys. The newest key is never removed: it shows that keys are required.
-        """
-        ...
-
-    def add(self, key: StoredKey) -> None:
-        """Add a key; durable on return."""
-        ...
-
-    def revoke(self, id: str, now_ms: int) -> None:
-        """Revoke a key unless it is revoked already; durable on return."""
-        ...
-
-    def ended_spaces(self) -> dict[str, int]:
-        """Return when a space of each name was last deleted, in milliseconds since 1970.
-
-        Tokens that were signed before, which are not stored, have no rights in a later space of that name.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close this process's connections; they are opened again when needed."""
-        ...

@@ -1,16 +1,15 @@
-"""The links of a broker to its neighbours, and the exchange with each other broker: interface.
+"""The links of a broker to its neighbours, and the exchange with each other broker: what is stored of them.
 
 A link is an outbox on the sender's side and a watermark on the receiver's. An entry of an outbox gets a
 number when it is first transmitted, and stays until the neighbour has acknowledged it, which it does after it
-has stored it. An entry whose number is not above the watermark was received before. Each method that changes
-something is one transaction, durable on return: a kill at any moment loses nothing and sends nothing twice.
+has stored it. An entry whose number is not above the watermark was received before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 Part = tuple[str, bytes]
 """A neighbour, empty for entries without a path at present, and an encoded entry for its outbox."""
@@ -143,167 +142,3 @@ class Outbox:
     entries: int
     bytes: int
     sent: int
-
-
-class LinkStore(Protocol):
-    """The state of a broker's links, in one file; used by the gateway's process, read by others."""
-
-    @property
-    def identity(self) -> str:
-        """A text drawn at random when the file was created: two brokers of one name differ in it."""
-        ...
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was ever exchanged with another broker."""
-        ...
-
-    def row(self) -> tuple[int, bytes]:
-        """Return the version of the broker's own row of the topology, and the encoded rows of others."""
-        ...
-
-    def set_row(self, version: int, rows: bytes) -> None:
-        """Store the version of the own row, and the encoded rows of others."""
-        ...
-
-    def meet(self, peer: str, identity: str) -> bool:
-        """Return whether a neighbour has the identity that it had at first; store it if it is new."""
-        ...
-
-    def watermark(self, peer: str) -> int:
-        """Return the number of the last entry received from a neighbour."""
-        ...
-
-    def correspondents(self) -> dict[str, Correspondent]:
-        """Return all other brokers with which something was exchanged, by name."""
-        ...
-
-    def add(
-        self,
-        parts: Sequence[Part],
-        changed: Sequence[Correspondent] = (),
-        cursor: tuple[int, int] | None = None,
-    ) -> None:
-        """Add entries to outboxes; store correspondents, and a cursor (a partition and an offset)."""
-        ...
-
-    def cursor(self, partition: int) -> int | None:
-        """Return the offset up to which records are forwarded; None before the first."""
-        ...
-
-    def receive(self, peer: str, watermark: int, parts: Sequence[Part], mine: Sequence[Inbound]) -> None:
-        """Move the watermark of a neighbour; store the entries in transit, and those for this broker."""
-        ...
-
-    def transmit(self, peer: str, count_max: int, bytes_max: int) -> tuple[int, list[bytes]]:
-        """Return the first unacknowledged entries of an outbox, and the number of the first of them.
-
-        Entries that were never transmitted get their numbers here. The bounds hold for all but one entry.
-        """
-        ...
-
-    def acknowledge(
-        self, peer: str, number: int, owed_by: Callable[[bytes], Sequence[Owed]] | None = None
-    ) -> int:
-        """Remove the entries up to a number from an outbox.
-
-        `owed_by` returns the destinations that confirm an entry. A copy is kept for those of them, other
-        than the neighbour, that were heard of by `confirm`. Return the number of entries that were not kept
-        because the copies have reached `KEPT_MAX_BYTES`.
-        """
-        ...
-
-    def confirm(self, receipts: Sequence[tuple[str, int, int]]) -> None:
-        """Drop the copies of entries that brokers have.
-
-        Each receipt is a broker, and the sequences up to which it has the entries with events and the
-        messages with filters.
-        """
-        ...
-
-    def receipts(self) -> Mapping[str, tuple[int, int]]:
-        """Return the last receipt of each broker that confirms entries: see `confirm`."""
-        ...
-
-    def kept_through(self) -> int:
-        """Return the id of the last copy; 0 without copies."""
-        ...
-
-    def kept(self, through: int, limit: int) -> list[Kept]:
-        """Return the first copies up to an id."""
-        ...
-
-    def send_again(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
-        """Put copies, by id, into outboxes; they are copies no longer, until they are acknowledged again."""
-        ...
-
-    def kept_totals(self) -> tuple[int, int]:
-        """Return the number of copies, and their bytes."""
-        ...
-
-    def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
-        """Return entries in these outboxes that were never transmitted, after an id: id, neighbour, entry."""
-        ...
-
-    def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
-        """Replace entries, by id, by others; the first of these takes the entry's place in the order.
-
-        An entry that was transmitted meanwhile is left as it is.
-        """
-        ...
-
-    def forget(self, state: Correspondent, again: Callable[[bytes], bytes] | None = None) -> None:
-        """Store the state of a removed broker; the entries of its outbox have no path from now on.
-
-        Its state no longer holds `floor` and `published` back. `again` marks an entry that was sent to it:
-        it may have passed it on.
-        """
-        ...
-
-    def take_back(self, peer: str, again: Callable[[bytes], bytes]) -> None:
-        """Let the entries for a broker that is no neighbour any more have no path from now on.
-
-        Of those that were sent, a copy marked by `again` has; they keep their numbers, without content, in
-        case the broker becomes a neighbour again.
-        """
-        ...
-
-    def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
-        """Return entries for this broker that are not processed, after an id."""
-        ...
-
-    def processed(self, ids: Sequence[int], changed: Sequence[Correspondent] = ()) -> None:
-        """Remove entries for this broker, and store correspondents."""
-        ...
-
-    def advertisements(self) -> list[Advertisement]:
-        """Return the advertisements of this broker and of others, by broker, space and version."""
-        ...
-
-    def advertise(self, broker: str, stated: Mapping[str, Sequence[Advertisement]]) -> None:
-        """Replace the advertisements of a broker in some spaces, in one transaction."""
-        ...
-
-    def outboxes(self) -> Mapping[str, Outbox]:
-        """Return the fill of each outbox that has entries, by neighbour."""
-        ...
-
-    def inbound_bytes(self) -> int:
-        """Return the bytes of the entries for this broker that are not processed yet."""
-        ...
-
-    def used_bytes(self) -> int:
-        """Return the bytes of the file that are in use; unlike `outboxes`, it does not read all entries."""
-        ...
-
-    def floor(self) -> int | None:
-        """Return the lowest stamp of records that other brokers may still send; None if there are none."""
-        ...
-
-    def published(self) -> int | None:
-        """Return the revision up to which all other brokers have been sent changes; None without brokers."""
-        ...
-
-    def close(self) -> None:
-        """Close this process's connections; they are opened again when needed."""
-        ...

@@ -221,7 +221,6 @@ class MatchBlock(Protocol):
         MatchLogError
             The block is corrupt; so do the other methods.
         """
-        ...
 
     def matches_of_each(
         self, numbers: NDArray[np.uint32]
@@ -238,23 +237,18 @@ class MatchBlock(Protocol):
         bounds, offsets, indexes
             int64[n + 1], int64[k] and int32[k]: those of ``numbers[i]`` are at ``bounds[i]:bounds[i + 1]``.
         """
-        ...
 
     def numbers(self) -> NDArray[np.uint32]:
         """Return the numbers of all subscriptions with a match in the block, ascending."""
-        ...
 
     def lengths(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Return the `numbers`, and how many matches each has in the block; no match is decoded."""
-        ...
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return all matches by event (CSR) like `NewMatchBlock.by_event` takes them, numbers ascending."""
-        ...
 
     def check(self) -> None:
         """Read the complete block; MatchLogError if it is corrupt."""
-        ...
 
 
 class MatchReader(Protocol):
@@ -270,19 +264,15 @@ class MatchReader(Protocol):
         BrokenBlockError
             The block cannot be read.
         """
-        ...
 
     def end(self, from_offset: int = 0) -> int:
         """Return the end of the gapless range of blocks from `from_offset` on."""
-        ...
 
     def next_start(self, offset: int) -> int | None:
         """Return the lowest start of a block after an offset; None if there is none."""
-        ...
 
     def greatest_end(self) -> int:
         """Return the greatest end of any block; 0 if there is none."""
-        ...
 
 
 class MatchWriter(Protocol):
@@ -308,7 +298,6 @@ class MatchWriter(Protocol):
         MatchLogError
             The block could not be written.
         """
-        ...
 
     def sync(self, from_offset: int) -> int:
         """Make the blocks from an offset up to the returned end safe from a power failure.
@@ -323,7 +312,6 @@ class MatchWriter(Protocol):
         int
             End of the gapless range of durable blocks from `from_offset` on.
         """
-        ...
 
     def recover(self, from_offset: int) -> int:
         """Remove the torn blocks that end after an offset; for the start of the pipeline.
@@ -336,11 +324,9 @@ class MatchWriter(Protocol):
         int
             End of the gapless range of complete, durable blocks from `from_offset` on.
         """
-        ...
 
     def fill(self, start: int, end: int) -> Sequence[BlockRange]:
         """Write empty blocks wherever no block covers an offset of a range; return their ranges."""
-        ...
 
 
 class MatchMaintenance(Protocol):
@@ -353,15 +339,12 @@ class MatchMaintenance(Protocol):
         where the last one ended and examines about `most_blocks`. A corrupt block is left alone and reported
         to `MatchLog.on_broken`. A log whose blocks need no merging does nothing.
         """
-        ...
 
     def trim(self, before: int) -> int:
         """Remove the blocks that end at or before an offset; return their number."""
-        ...
 
     def trouble(self, block: tuple[int, int]) -> str | None:
         """Read a complete block and return what is wrong with it; None if it is intact or was removed."""
-        ...
 
     def set_aside(self, block: tuple[int, int]) -> object:
         """Move a corrupt block out of the log and fill the gap; return the place where it is stored.
@@ -369,11 +352,9 @@ class MatchMaintenance(Protocol):
         The process may be killed between any two steps: a later call starts again until the corrupt block is
         out of the log.
         """
-        ...
 
     def forget(self, block: tuple[int, int]) -> None:
         """Drop cached data of a block that was replaced, so that the next access reads it again."""
-        ...
 
 
 class MatchPartition(MatchReader, MatchWriter, MatchMaintenance, Protocol):
@@ -394,28 +375,22 @@ class MatchLog(Protocol):
 
         It may be woken by blocks of other partitions, too.
         """
-        ...
 
     @property
     def url(self) -> str:
         """The address that opens this log."""
-        ...
 
     def partition(self, number: int) -> MatchPartition:
         """Return a partition; always the same object for a number."""
-        ...
 
     def lost(self) -> list[LostBlock]:
         """Return the blocks that were set aside and are stored for inspection."""
-        ...
 
     def size_bytes(self) -> int:
         """Return the bytes of all blocks."""
-        ...
 
     def sizes(self) -> Mapping[str, int]:
         """Return the bytes of each space's matches: its share of each known block, by number of matches.
 
         After a start it may take several calls until all blocks are known. Empty for a log in Kafka.
         """
-        ...

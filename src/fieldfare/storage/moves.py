@@ -1,4 +1,4 @@
-"""Subscriptions that move between brokers: interface of the store.
+"""Subscriptions that move between brokers, in their stored form.
 
 A *move* is one broker's part of a session between two brokers, see docs/decisions/balancing.md. It is stored
 with the registry: each step is one transaction with the changes of the subscription that belong to it.
@@ -6,12 +6,12 @@ with the registry: each step is one transaction with the changes of the subscrip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
-from fieldfare.model import Cursor, Labels, Offsets, Subscription
-from fieldfare.storage.registry import Configure, Conflict, Put, Remove
+from fieldfare.model import Labels, Offsets, Subscription
+from fieldfare.storage.registry import Conflict
 
 State = Literal[
     "offered",
@@ -92,43 +92,3 @@ class Move:
 
 
 Results = Sequence[Subscription | Conflict | None]
-
-
-class MoveStore(Protocol):
-    """The moves of one broker; changed by the process that changes the registry."""
-
-    def moves(self) -> list[Move]:
-        """Return all moves. RegistryError if the row of one is corrupt: events would be lost or doubled."""
-        ...
-
-    def step(
-        self,
-        key: tuple[str, str],
-        move: Callable[[Results], Move | None],
-        changes: Sequence[Put | Configure | Remove],
-        ends: Offsets,
-        now_ms: int,
-        cursor: Cursor | None = None,
-    ) -> Move | None:
-        """Apply changes of the registry and a step of a move in one transaction, durable on return.
-
-        Parameters
-        ----------
-        key
-            The key of the space, and the id.
-        move
-            Returns the move from the results of the changes; None removes it. If it raises, nothing changes.
-        changes, ends, now_ms
-            See `Registry.apply`.
-        cursor
-            The subscription's cursor, to be saved.
-        """
-        ...
-
-    def forget_space(self, space: str, but: Collection[str]) -> None:
-        """Remove the moves of a deleted space, but for those of some ids; durable on return."""
-        ...
-
-    def close(self) -> None:
-        """Close this process's connections; they are opened again when needed."""
-        ...

@@ -163,7 +163,6 @@ class SpaceStore(Protocol):
         The key identifies the space everywhere else, and is never that of an earlier space. Whether the space
         is encrypted cannot be changed later.
         """
-        ...
 
     def delete_space(self, name: str, now_ms: int) -> str:
         """Delete a space, revoke its API keys, and return its key; UnknownSpaceError if there is none.
@@ -171,35 +170,27 @@ class SpaceStore(Protocol):
         One transaction, durable on return. The subscriptions of the space stay until they are removed one by
         one: its key is among `unfinished_spaces` until `finish_space` is called.
         """
-        ...
 
     def unfinished_spaces(self) -> list[str]:
         """Return the keys of deleted spaces for which `finish_space` was not called yet."""
-        ...
 
     def finish_space(self, key: str) -> None:
         """Record that everything of a deleted space was removed."""
-        ...
 
     def spaces(self) -> list[str]:
         """Return the names of all spaces, sorted."""
-        ...
 
     def has_space(self, name: str) -> bool:
         """Return whether a space of that name exists."""
-        ...
 
     def key_of_space(self, name: str) -> str:
         """Return the key of a space; UnknownSpaceError if no space has that name."""
-        ...
 
     def stored_spaces(self) -> list[StoredSpace]:
         """Return all spaces with the quotas set for them."""
-        ...
 
     def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
         """Replace all quotas set for a space; durable on return."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +235,6 @@ class SubscriptionLists(Protocol):
         Reads at most `searched` subscriptions after `after`, of those with one of the wanted labels if there
         are any, and returns at most `limit`; also the id to continue after, None if no more follow.
         """
-        ...
 
     def labelled(
         self, space: str, criteria: Criteria, limit: int, among: Sequence[int] | None = None
@@ -254,15 +244,12 @@ class SubscriptionLists(Protocol):
         None if more than `limit` have the rarest of these labels; with `among`, only these numbers are looked
         at, without a limit.
         """
-        ...
 
     def places(self, space: str, after: str | None = None, limit: int = 100) -> Sequence[DeliveryPlace]:
         """Return where at most `limit` subscriptions of a space stand, by id, after `after`."""
-        ...
 
     def by_number(self, numbers: Sequence[int]) -> Mapping[int, Subscription]:
         """Return the current subscriptions with these numbers, by number; removed ones are missing."""
-        ...
 
 
 class SubscriptionStore(Protocol):
@@ -296,19 +283,15 @@ class SubscriptionStore(Protocol):
         UnknownSpaceError
             A put names a space that does not exist; nothing was changed.
         """
-        ...
 
     def get(self, space: str, id: str) -> Subscription | None:
         """Return the current subscription with an id; None if there is none."""
-        ...
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
         """Return at most `limit` subscriptions of a space whose id is greater than `after`, sorted by id."""
-        ...
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
         """Return at most `limit` subscriptions with a push address, by space and id, after `after`."""
-        ...
 
     def expiring(
         self, after: tuple[str, str] = ("", ""), limit: int = 1000
@@ -318,23 +301,18 @@ class SubscriptionStore(Protocol):
         Each comes with the seconds for which it had been unused, according to the last note since its last
         change.
         """
-        ...
 
     def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
         """Record for how many seconds subscriptions have been unused; removed subscriptions are ignored."""
-        ...
 
     def count(self, space: str | None = None) -> int:
         """Return the number of subscriptions in one space or, without `space`, in all."""
-        ...
 
     def held(self) -> Mapping[str, SpaceUsage]:
         """Return the usage of each space; spaces without subscriptions may be missing."""
-        ...
 
     def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
         """Return the filter cost of each existing subscription among `ids`, by id."""
-        ...
 
 
 class SubscriptionHistory(Protocol):
@@ -342,7 +320,6 @@ class SubscriptionHistory(Protocol):
 
     def revision(self) -> int:
         """Return the revision of the last change; 0 before the first. Cheap."""
-        ...
 
     def changes(self, after: int, to: int) -> Iterator[Change]:
         """Yield the changes with ``after < revision <= to``, in order. A replacement is one put.
@@ -352,7 +329,6 @@ class SubscriptionHistory(Protocol):
         RegistryError
             `purge` has removed changes after `after`.
         """
-        ...
 
     def versions(self, revision: int, floor: int) -> Iterator[Change]:
         """Yield the versions valid for stamps from `floor` on, as known at a revision, by revision.
@@ -360,7 +336,6 @@ class SubscriptionHistory(Protocol):
         Later changes are ignored: a version that a later change ended has an open end here. RegistryError if
         `purge` has removed the history at `revision`.
         """
-        ...
 
     def purge(self, before: int) -> int:
         """Remove the versions that are valid for no stamp from `before` on; return their number.
@@ -370,18 +345,15 @@ class SubscriptionHistory(Protocol):
         history. Only the process that changes the registry may call this; its other threads may change the
         registry meanwhile.
         """
-        ...
 
     def known_ends(self) -> Offsets:
         """Return the greatest known end of each partition of the log, from the changes so far; cheap."""
-        ...
 
     def raise_revision(self, to: int) -> None:
         """Assign no revision up to `to` to later changes, and discard the history before it.
 
         Used after a restore of an older registry: readers that saw later changes must start again.
         """
-        ...
 
 
 class ReplayStore(Protocol):
@@ -389,27 +361,21 @@ class ReplayStore(Protocol):
 
     def replays(self, *, only_open: bool = False) -> Sequence[Replay]:
         """Return all replays, or only those that are not completely matched, by subscription number."""
-        ...
 
     def replay(self, number: int) -> Replay | None:
         """Return the replay of a subscription; None if it has none, or retention has removed its records."""
-        ...
 
     def count_replays(self) -> int:
         """Return the number of replays, including unreadable ones."""
-        ...
 
     def count_open_replays(self, space: str) -> int:
         """Return the number of replays of a space that are not completely matched."""
-        ...
 
     def mark_replay(self, number: int, *, matched: bool) -> None:
         """Record that a replay is completely matched, or must be matched again."""
-        ...
 
     def forget_replay(self, number: int) -> None:
         """Delete a replay, all of whose records retention has removed."""
-        ...
 
 
 class CursorStore(Protocol):
@@ -417,7 +383,6 @@ class CursorStore(Protocol):
 
     def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
         """Return the last saved cursors by subscription number; numbers without a cursor are missing."""
-        ...
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
         """Save cursors by number, with their dead letters, all or none; durable on return.
@@ -434,11 +399,9 @@ class CursorStore(Protocol):
         ValueError
             A cursor holds a number that cannot be stored.
         """
-        ...
 
     def set_cursors_back(self, ends: Offsets) -> int:
         """Move cursor positions after their partition's end back to it; return the number of moved ones."""
-        ...
 
 
 class DeadLetterStore(Protocol):
@@ -449,22 +412,18 @@ class DeadLetterStore(Protocol):
 
         Dead letters that are being retried are left out.
         """
-        ...
 
     def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
         """Return the number of dead letters of each subscription that has any, without retried ones."""
-        ...
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
         """Mark dead letters for redelivery: the subscription's cursor includes them from now on.
 
         Returns the places that are dead letters of the subscription; durable on return.
         """
-        ...
 
     def clear_letters(self, number: int) -> int:
         """Delete all dead letters of a subscription, except those being retried; return their number."""
-        ...
 
 
 class Registry(
@@ -486,16 +445,12 @@ class Registry(
     @property
     def url(self) -> str:
         """The address that opens this registry."""
-        ...
 
     def has_vanished(self) -> bool:
         """Return whether a space, a version or a subscription has vanished, or a space is corrupt."""
-        ...
 
     def mend_vanished(self) -> None:
         """Restore vanished rows of spaces and versions; write a note about each, and about what is lost."""
-        ...
 
     def close(self) -> None:
         """Close this process's connections; they are opened again when needed."""
-        ...

@@ -48,7 +48,7 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.storage.brokers import Run, StoredBroker
 from fieldfare.storage.event_log import Appended, NewRecord
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 QUIET_ROUNDS_MAX = 400
@@ -179,7 +179,7 @@ class Node:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.disk = disk = world.disks[name]
-        self.store = store = SqliteLinks(world.root / f"{name}.db")
+        self.store = store = LinkStore(world.root / f"{name}.db")
         self._guard(store)
         version, rows = store.row()
         peers = world.clusters_of(name)
@@ -240,7 +240,7 @@ class Node:
     async def _local(self) -> dict[str, int]:
         return {}
 
-    def _guard(self, store: SqliteLinks) -> None:
+    def _guard(self, store: LinkStore) -> None:
         """Let the process be killed before and after the calls that change something."""
         for name in STORE_CALLS:
             call = getattr(store, name)

@@ -21,7 +21,7 @@ from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.gateway.federation.unions import Unions
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import DecodedEvents
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 COSTLY = " OR ".join(f"data.n = {number}" for number in range(900))
 
@@ -30,7 +30,7 @@ COSTLY = " OR ".join(f"data.n = {number}" for number in range(900))
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The advertisements of a site without others."""
     monkeypatch.setattr(module, "LOOK_S", 0.0)
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     clusters = Clusters("a", store.identity, ("",), {}, 1, ())
     correspondence = Correspondence({}, (), ())
     unions = Unions(store, clusters, correspondence, Heeding(store))

@@ -19,7 +19,7 @@ from fieldfare.gateway.delivery.backlogs import Backlogs
 from fieldfare.gateway.federation import departure
 from fieldfare.gateway.federation.links import LinkError, Peer
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 OF_ONE = "/v1/spaces/default/subscriptions/mine"
 
@@ -239,7 +239,7 @@ def test_a_site_that_cannot_store_that_it_stays_is_leaving_still(
         leave_with_a_message(b, a)
         until(lambda: state_of(b)["state"] == "withdrawn")
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteLinks, "set_row", full)
+            patched.setattr(LinkStore, "set_row", full)
             assert b.client.delete("/v1/leave").status_code >= 500
         until(lambda: state_of(b)["state"] == "withdrawn")
         assert b.client.delete("/v1/leave").json()["state"] == "staying"

@@ -16,7 +16,7 @@ from fieldfare.gateway.federation.receipts import Receipts
 from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import Entry
 from fieldfare.storage.sqlite import kept
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 SEEDS = 12
 PLANTED_SEEDS_MAX = 60
@@ -82,13 +82,13 @@ def count_copies_as_faults(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_what_was_sent_to_the_removed(patch: pytest.MonkeyPatch) -> None:
-    forget = SqliteLinks.forget
+    forget = LinkStore.forget
 
-    def forgetful(self: SqliteLinks, state: Any, again: Any = None) -> None:
+    def forgetful(self: LinkStore, state: Any, again: Any = None) -> None:
         self.acknowledge(state.name, 1 << 40)
         forget(self, state, again)
 
-    patch.setattr(SqliteLinks, "forget", forgetful)
+    patch.setattr(LinkStore, "forget", forgetful)
 
 
 MISTAKES = {

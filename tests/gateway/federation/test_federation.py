@@ -24,7 +24,7 @@ from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.links import Inbound
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 from fieldfare_lab.link_proxy import LinkProxy
 from fieldfare_lab.ports import find_free_port
 
@@ -85,7 +85,7 @@ def test_filters_that_overtook_an_earlier_message_count_once_that_has_come(tmp_p
         federation = a.gateway.federation
         b.stop()
         me = (wire.Destination("a"),)
-        store = SqliteLinks(a.gateway.settings.folder.links_path)
+        store = LinkStore(a.gateway.settings.folder.links_path)
         for sequence in (4, 3, 2):  # as they arrive
             filters = (wire.FilterChange("default", 100 + sequence, f"data.n = {sequence}"),)
             entry = wire.Interest("b", me, sequence, filters, 10 * sequence)
@@ -183,9 +183,9 @@ def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
     too."""
     failures = {"processed": 3, "acknowledge": 3, "add": 3, "receive": 3}
     for name in failures:
-        done = getattr(SqliteLinks, name)
+        done = getattr(LinkStore, name)
 
-        def failing(self: SqliteLinks, *given: Any, name: str = name, done: Any = done, **more: Any) -> None:
+        def failing(self: LinkStore, *given: Any, name: str = name, done: Any = done, **more: Any) -> None:
             if name in ("add", "receive"):
                 if failures[name] and self.correspondents():
                     failures[name] -= 1
@@ -197,7 +197,7 @@ def test_a_step_that_fails_after_its_first_half_is_repeated_without_a_double(
                 raise StorageError("the disk is slow today")
             done(self, *given, **more)
 
-        monkeypatch.setattr(SqliteLinks, name, failing)
+        monkeypatch.setattr(LinkStore, name, failing)
     with sites(tmp_path, "ab", "ab") as (a, b):
         revision = b.subscribe("mine", "data.n >= 0")
         until(lambda: b.counts(revision, "a"))

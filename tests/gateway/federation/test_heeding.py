@@ -29,7 +29,7 @@ from fieldfare.gateway.federation.wire import FilterChange, Interest, decode_ent
 from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
 from fieldfare.model import Change
 from fieldfare.storage.links import Advertisement, Correspondent
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 VALUES = (-2, 0, 1, 1.5, 3, 7, 10**17, "a", "ab", "b", "", True, False, None)
 PARTS = (
@@ -41,7 +41,7 @@ PARTS = (
 
 @pytest.fixture
 def heeding(tmp_path: Path) -> Heeding:
-    return Heeding(SqliteLinks(tmp_path / "links.db"))
+    return Heeding(LinkStore(tmp_path / "links.db"))
 
 
 def literal(value: Any) -> str:
@@ -173,7 +173,7 @@ def test_a_broker_of_an_earlier_version_passes_statements_on_and_refuses_them_as
 
 
 def test_earlier_versions_change_nothing_and_a_restart_knows_all(tmp_path: Path) -> None:
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     heeding = Heeding(store)
     advertise(heeding, "data.n < 5", 4)
     advertise(heeding, "data.n > 5", 3)
@@ -202,7 +202,7 @@ def test_spaces_that_advertise_everything_again_make_room_once_all_their_filters
     tmp_path: Path,
 ) -> None:
     """A site that creates and deletes spaces had used up its thousand for good."""
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     heeding = Heeding(store)
     spaces = [f"s{number:04}" for number in range(SPACES_MAX)]
     heeding.take([Advertisement("a", each, 1, "data.n = 1") for each in spaces])
@@ -217,7 +217,7 @@ def test_spaces_that_advertise_everything_again_make_room_once_all_their_filters
 
 def test_versions_that_go_back_take_no_room(tmp_path: Path) -> None:
     """A hostile site states everything in new spaces, each with a version that was heeded long ago."""
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     heeding = Heeding(store)
     heeding.take([Advertisement("a", f"s{each:04}", 9, "data.n = 1") for each in range(SPACES_MAX - 1)])
     for first in (0, 10):
@@ -242,7 +242,7 @@ def test_advertisements_are_compiled_only_where_there_are_filters(
 
 def test_a_message_with_many_statements_is_stored_in_one_transaction(tmp_path: Path) -> None:
     """Each of them waited for the disk, and with it all that comes from others."""
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     calls, advertise = [], store.advertise
     store.advertise = lambda *given: (calls.append(given), advertise(*given))  # type: ignore[method-assign]
     heeding = Heeding(store)

@@ -21,7 +21,7 @@ from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.links import Correspondent
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 from fieldfare_lab.ports import find_free_port
 
 ENTRIES = {"content-type": wire.MEDIA_TYPE}
@@ -146,7 +146,7 @@ def test_an_entry_that_comes_back_to_its_origin_is_given_another_way(tmp_path: P
         until(lambda: b.counts(revision, "a", "c"))
         # As c would send it on, if it thought that the way to b led over a.
         sent = wire.Events("a", (wire.Destination("b", revision, 1),), "default", 0, 0, 0, 1, b"{}\n")
-        store = SqliteLinks(c.gateway.settings.folder.links_path)
+        store = LinkStore(c.gateway.settings.folder.links_path)
         store.add([("a", wire.encoder.encode(sent))])
         store.close()
         until(lambda: b.of("a").get("events_received") == 1)

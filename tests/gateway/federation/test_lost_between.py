@@ -12,7 +12,7 @@ from gateway_support import until
 from fieldfare.gateway.federation.links import Links, Peer
 from fieldfare.gateway.federation.wire import Answer, Batch, decode_batch, encoder
 from fieldfare.storage.sqlite.kept import receipts
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 RING = "ab ac bd cd"
 """From b to c the shortest paths go over a and over d; the tree of b takes a."""
@@ -175,7 +175,7 @@ def test_entries_for_a_neighbour_whose_link_is_taken_away_go_another_way(
             a.publish(1)
             until(lambda: a.of("b")["events_sent"] == 1)
             a.stop()
-        store = SqliteLinks(tmp_path / "a" / "links.db")
+        store = LinkStore(tmp_path / "a" / "links.db")
         store.transmit("b", 1, 1 << 20)  # As if a request was under way.
         store.close()
         del a.peers["b"], b.peers["a"]

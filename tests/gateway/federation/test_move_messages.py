@@ -12,7 +12,7 @@ from gateway_support import until
 
 from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.moving.sessions import Moves
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 SESSION = "0123456789abcdef" * 2
 OF_ONE = "/v1/spaces/default/subscriptions/mine"
@@ -34,7 +34,7 @@ def offer(**changed: Any) -> wire.Offer:
 def send(of: Site, to: Site, step: wire.Step, session: str = SESSION) -> None:
     """Have a site send a message of a move, and wait until the other one has processed it."""
     message = wire.Move(of.name, (wire.Destination(to.name),), session, step)
-    store = SqliteLinks(of.gateway.settings.folder.links_path)
+    store = LinkStore(of.gateway.settings.folder.links_path)
     store.add([(to.name, wire.encoder.encode(message))])
     store.close()
     sent, received = (each.gateway.federation._store for each in (of, to))  # type: ignore[union-attr]

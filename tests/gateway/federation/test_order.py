@@ -7,12 +7,12 @@ from pathlib import Path
 from federation_support import sites
 from gateway_support import until
 
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 
 def test_an_entry_that_waited_for_a_path_comes_before_later_ones(tmp_path: Path) -> None:
     """It got a new place in the order when its path was there again, behind what had been published since."""
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     store.add([("", b"first"), ("b", b"second")])
     [(id, _, _)] = store.unsent([""], 0, 10)
     store.reroute([(id, [("b", b"first"), ("c", b"first too")])])

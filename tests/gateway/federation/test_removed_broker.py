@@ -22,7 +22,7 @@ from fieldfare.gateway.federation.service import Federation
 from fieldfare.gateway.federation.wire import Answer
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.links import Correspondent
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 
 def remove(site: Site, name: str) -> int:
@@ -141,7 +141,7 @@ def test_a_kill_while_a_broker_is_forgotten_leaves_nothing_of_it(
         until(lambda: a.of("b").get("filters") == 1 and a.is_quiet())
         b.stop()
         with monkeypatch.context() as patched:
-            patched.setattr(Federation if step == "_forget_broker" else SqliteLinks, step, killed)
+            patched.setattr(Federation if step == "_forget_broker" else LinkStore, step, killed)
             remove_dead(a, "b")
             a.stop()
         a.start()
@@ -150,7 +150,7 @@ def test_a_kill_while_a_broker_is_forgotten_leaves_nothing_of_it(
 
 
 def test_entries_for_a_removed_neighbour_have_no_path_and_no_number(tmp_path: Path) -> None:
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     store.add(
         [("b", b"sent"), ("b", b"unsent"), ("c", b"other")], [Correspondent("b", messages=1, through=3)]
     )
@@ -168,7 +168,7 @@ def test_entries_for_a_removed_neighbour_have_no_path_and_no_number(tmp_path: Pa
 
 def test_an_entry_that_a_disk_has_lost_does_not_wait_for_a_path_for_ever(tmp_path: Path) -> None:
     """A site with one could not leave, and showed an entry without a path."""
-    store = SqliteLinks(tmp_path / "links.db")
+    store = LinkStore(tmp_path / "links.db")
     store.add([("", LOST)])
     clusters = Clusters("a", store.identity, ("",), {}, 1, ())
     links: Any = SimpleNamespace(peers={}, must_reroute=True, is_held=True)
@@ -240,9 +240,9 @@ def test_a_link_that_breaks_while_the_disk_is_full_comes_up_again(
 ) -> None:
     """The task that sends to the neighbour ended with the error; nothing was sent until the next start."""
     is_full, refusals = True, 0
-    real = SqliteLinks.set_row
+    real = LinkStore.set_row
 
-    def set_row(self: SqliteLinks, version: int, rows: bytes) -> None:
+    def set_row(self: LinkStore, version: int, rows: bytes) -> None:
         nonlocal refusals
         if is_full:
             refusals += 1
@@ -252,7 +252,7 @@ def test_a_link_that_breaks_while_the_disk_is_full_comes_up_again(
     with sites(tmp_path, "ab", "ab") as (a, b):
         b.subscribe("far", "data.n >= 0")
         until(lambda: a.of("b").get("filters") == 1 and a.is_quiet())
-        monkeypatch.setattr(SqliteLinks, "set_row", set_row)
+        monkeypatch.setattr(LinkStore, "set_row", set_row)
         b.stop()
         until(lambda: refusals)
         is_full = False

@@ -22,7 +22,7 @@ from fieldfare.gateway.federation.interest import InterestSender
 from fieldfare.gateway.federation.unions import EVERYTHING, Unions, union_of
 from fieldfare.gateway.federation.wire import Row
 from fieldfare.storage.links import Advertisement, Correspondent
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 
 PEERS = {"a": "N", "b": "N", "c": "S"}
 
@@ -31,7 +31,7 @@ class Edge:
     """An edge of two clusters; a and b are in one, c in the other."""
 
     def __init__(self, path: Path, clusters: str = "NS") -> None:
-        self.store = SqliteLinks(path)
+        self.store = LinkStore(path)
         peers = {name: its for name, its in PEERS.items() if its in clusters}
         rows = [Row(name, f"id of {name}", 1, ("e",), its) for name, its in peers.items()]
         self.clusters = Clusters("e", self.store.identity, clusters, peers, 1, rows)

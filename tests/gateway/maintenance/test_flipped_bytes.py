@@ -31,6 +31,7 @@ from fieldfare.elasticity.operators import Operators
 from fieldfare.gateway.context import Gateway
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.indexer.index_writer import write_step
 from fieldfare.storage import open_index_store
 from fieldfare.storage.corruption import corruption_notices, note_paths, read_note
 from fieldfare.storage.doctor import examine
@@ -92,9 +93,7 @@ def write_index(gateway: Gateway) -> None:
     indexer, store = Indexer(), open_index_store(gateway.settings.folder.index_url)
     revision = gateway.registry.revision()
     step = indexer.apply(gateway.registry.changes(0, revision), revision)
-    for name, made in (*step.parts.items(), *step.closings.items()):
-        store.write(name, made.save)
-    store.write_manifest(step.manifest)
+    write_step(store, step)
 
 
 async def trouble(data: Path) -> str | None:

@@ -17,13 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from routing_support import World
 
 from fieldfare.effects import Received, Send, Tell
-from fieldfare.routing.messages import (
-    BROKERS_MAX,
-    Ack,
-    Forward,
-    LinkRow,
-    Routed,
-)
+from fieldfare.routing.messages import BROKERS_MAX, LinkRow
 from fieldfare_lab.routing import (
     Broker,
     BrokerSettings,
@@ -35,10 +29,13 @@ from fieldfare_lab.routing.destinations import (
     Numbering,
 )
 from fieldfare_lab.routing.messages import (
+    Ack,
+    Forward,
     LinkState,
     Origin,
     Publication,
     Refused,
+    Routed,
 )
 
 THOUSAND = Numbering(tuple([f"broker-{number:04}" for number in range(1000)]))

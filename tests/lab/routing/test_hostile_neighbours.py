@@ -14,31 +14,26 @@ sys.path.insert(0, str(Path(__file__).parent))
 from routing_support import Range, World
 
 from fieldfare.effects import Received, Send, Tell
-from fieldfare.routing.messages import (
-    BROKERS_MAX,
-    LINKS_MAX,
-    NAME_LENGTH_MAX,
-    Ack,
-    Forward,
-    LinkRow,
-    Routed,
-    Settle,
-    Settled,
-)
+from fieldfare.routing.messages import BROKERS_MAX, LINKS_MAX, NAME_LENGTH_MAX, LinkRow
 from fieldfare_lab.routing import Broker
 from fieldfare_lab.routing.messages import (
     CLUSTERS_MAX,
     Accepted,
+    Ack,
     Advertise,
     Content,
     Delivered,
+    Forward,
     LinkState,
     LinkUp,
     Origin,
     Publication,
     Refused,
     Remove,
+    Routed,
     SetSubscription,
+    Settle,
+    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,

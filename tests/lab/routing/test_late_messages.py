@@ -13,12 +13,13 @@ from explorer import History, clustered, history
 from routing_support import Range, World
 
 from fieldfare.effects import Received, Send, Tell
-from fieldfare.routing.messages import Forward, Routed
 from fieldfare_lab.routing import Broker, Fbr
 from fieldfare_lab.routing.messages import (
     Advertise,
     Content,
+    Forward,
     Refused,
+    Routed,
     Subscribe,
     Unadvertise,
 )

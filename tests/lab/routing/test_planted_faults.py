@@ -12,13 +12,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from explorer import History, history
 
-from fieldfare.routing.links import Link
-from fieldfare.routing.multicast import Multicast
 from fieldfare_lab.routing.covering import Covering
 from fieldfare_lab.routing.destinations import Numbering
+from fieldfare_lab.routing.links import Link
 from fieldfare_lab.routing.matching import Matching
 from fieldfare_lab.routing.merc import ClusterTree
 from fieldfare_lab.routing.messages import Unsubscribe
+from fieldfare_lab.routing.multicast import Multicast
 from fieldfare_lab.routing.state import Received
 from fieldfare_lab.routing.tables import LocalSubscription
 

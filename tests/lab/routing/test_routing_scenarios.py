@@ -23,11 +23,6 @@ from explorer import clustered
 from routing_support import Range, World
 
 from fieldfare.effects import Received
-from fieldfare.routing.messages import (
-    Forward,
-    Settle,
-    Settled,
-)
 from fieldfare_lab.routing import Ddbr, Fbr
 from fieldfare_lab.routing.messages import (
     Accepted,
@@ -35,10 +30,13 @@ from fieldfare_lab.routing.messages import (
     Content,
     Counts,
     Delivered,
+    Forward,
     Publication,
     Refused,
     Remove,
     SetAdvertisement,
+    Settle,
+    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
-from fieldfare.partitioning import AttributeSpace, Partitioning, Replicated
+from fieldfare.partitioning import Partitioning, Replicated
 from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.axes import numeric_axis, single_attribute
+from fieldfare_lab.replicas import ReplicatedSpace
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.long
 MODEL = ServiceModel(LinearSearch(0.0, 50e-6))
 AXES = tuple(numeric_axis(path, [200, 400, 600, 800]) for path in PATHS)
 SYSTEMS: dict[str, Partitioning] = {
-    "bluedove": AttributeSpace(AXES, tuple(owners_in_turn(5, i) for i in range(4))),
+    "bluedove": ReplicatedSpace(AXES, tuple(owners_in_turn(5, i) for i in range(4))),
     "p2p": single_attribute(AXES[0], range(5)),
     "replicated": Replicated(5),
 }

@@ -10,6 +10,7 @@ from naive_partitioning import place_one, route_one
 from fieldfare.filters import NormalForm, compile_filter
 from fieldfare.partitioning import AttributeSpace, Axis, Slice
 from fieldfare_lab.axes import numeric_axis, single_attribute
+from fieldfare_lab.replicas import ReplicatedSpace
 
 LONGITUDE, LATITUDE, SPEED = ("longitude",), ("latitude",), ("speed",)
 A, B, C, D, E, F = range(6)
@@ -19,13 +20,13 @@ def form(text: str) -> NormalForm:
     return compile_filter(text).normal_form
 
 
-def traffic() -> AttributeSpace:
+def traffic() -> ReplicatedSpace:
     """Figure 2: three dimensions, each split into six segments, owned by matchers A to F.
 
     The text fixes [60, 90) on latitude for F, the segment of the sample on longitude for C, and the
     first two on speed for A and B; the figure's other owners are not in the text.
     """
-    return AttributeSpace(
+    return ReplicatedSpace(
         axes=(
             numeric_axis(LONGITUDE, [-120, -60, 0, 60, 120]),
             numeric_axis(LATITUDE, [-60, -30, 0, 30, 60]),

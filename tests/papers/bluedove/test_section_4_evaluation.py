@@ -19,9 +19,10 @@ from fieldfare.forwarding import (
     SubscriptionCount,
     forward_batch,
 )
-from fieldfare.partitioning import AttributeSpace, Extents, Partitioning, Replicated, extents_of
+from fieldfare.partitioning import Extents, Partitioning, Replicated, extents_of
 from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.axes import numeric_axis, single_attribute
+from fieldfare_lab.replicas import ReplicatedSpace
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 PATHS = [("data", f"a{i:02d}") for i in range(4)]
@@ -33,10 +34,10 @@ def extents() -> Extents:
     return extents_of(enumerate(WORKLOADS["bluedove"].normal_forms(2000, 1)), PATHS)
 
 
-def attribute_space(matchers: int, dimensions: int = 4) -> AttributeSpace:
+def attribute_space(matchers: int, dimensions: int = 4) -> ReplicatedSpace:
     axes = [numeric_axis(path, [1000 * i / matchers for i in range(1, matchers)]) for path in PATHS]
     owners = tuple(owners_in_turn(matchers, i) for i in range(dimensions))
-    return AttributeSpace(tuple(axes[:dimensions]), owners)
+    return ReplicatedSpace(tuple(axes[:dimensions]), owners)
 
 
 def holders_of(space: Partitioning) -> np.ndarray:

@@ -11,7 +11,6 @@ from explorer import CLUSTERS, clustered
 from routing_support import Range, World
 
 from fieldfare.effects import Received
-from fieldfare.routing.messages import Forward, Routed
 from fieldfare_lab.routing import (
     Broker,
     Ddbr,
@@ -19,7 +18,9 @@ from fieldfare_lab.routing import (
 )
 from fieldfare_lab.routing.messages import (
     Content,
+    Forward,
     LinkState,
+    Routed,
     SetAdvertisement,
 )
 

@@ -16,7 +16,7 @@ from routing_worlds import Observed, Range, world
 from fieldfare.gateway.federation.heeding import Heeding
 from fieldfare.model import Change
 from fieldfare.storage.links import Advertisement
-from fieldfare.storage.sqlite.links import SqliteLinks
+from fieldfare.storage.sqlite.links import LinkStore
 from fieldfare_lab.routing.messages import (
     Advertise,
     Publication,
@@ -83,7 +83,7 @@ def test_a_subscription_is_sent_to_the_brokers_with_intersecting_advertisements(
         built.subscribe("D", id, low, high)
     built.done()
     assert len(list(built.broker("A").state.groups[""].subscriptions.entries())) == stored
-    heeding = Heeding(SqliteLinks(tmp_path / "links.db"))
+    heeding = Heeding(LinkStore(tmp_path / "links.db"))
     heeding.take([Advertisement("A", "default", 1, "data.n BETWEEN {} AND {}".format(*advertised))])
     filters = [f"data.n BETWEEN {low} AND {high}" for low, high in subscriptions.values()]
     changes = [Change(1, "default", number, text, "sql") for number, text in enumerate(filters)]

@@ -12,11 +12,12 @@ import pytest
 from tests.papers.padres.test_padres_section_3 import Broker, load, sent
 
 from fieldfare.balancing.load import metrics_of
-from fieldfare.balancing.messages import (
-    Again,
+from fieldfare.balancing.messages import Again, Cancel, Reply, Request, SessionId, State
+from fieldfare.balancing.press import Profile
+from fieldfare.effects import Ask, Effect, Received, Tell, Timer
+from fieldfare_lab.balancing.messages import (
     Attach,
     Attached,
-    Cancel,
     Detach,
     Detached,
     Done,
@@ -26,17 +27,11 @@ from fieldfare.balancing.messages import (
     Move,
     Open,
     Released,
-    Reply,
-    Request,
     Sample,
     Sampled,
-    SessionId,
-    State,
     Subscribed,
     Subscription,
 )
-from fieldfare.balancing.press import Profile
-from fieldfare.effects import Ask, Effect, Received, Tell, Timer
 from fieldfare_lab.simulation.balancing.subscriber import Subscriber
 
 SESSION = SessionId("B2", 1, 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fieldfare.balancing.poset import Poset
 from fieldfare.filters import compile_filter, region_of
+from fieldfare_lab.balancing.poset import Poset
 
 # The figure itself is not in the text; a set of subscriptions of its kind.
 SUBSCRIPTIONS = {

@@ -6,22 +6,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from fieldfare.balancing import BalancingSettings, EdgeBalancer, EdgeState, Load, Metric
+from fieldfare.balancing import BalancingSettings, Load, Metric
 from fieldfare.balancing.detection import broker_actions, difference_actions, exceeding, is_stable
 from fieldfare.balancing.load import Metrics, Resource, delay_difference, metrics_of
-from fieldfare.balancing.messages import (
-    Cancel,
-    MeasureLoad,
-    Pie,
-    Reply,
-    Request,
-    SessionId,
-    State,
-    Tick,
-    Watch,
-)
+from fieldfare.balancing.messages import Cancel, MeasureLoad, Pie, Reply, Request, SessionId, State, Tick
 from fieldfare.balancing.settings import Ratios
 from fieldfare.effects import Ask, Effect, Received, Send
+from fieldfare_lab.balancing import MigratingBalancer, MigratingState
+from fieldfare_lab.balancing.messages import Watch
 from fieldfare_lab.simulation.balancing.head import (
     GLOBAL_STATES,
     Ended,
@@ -188,7 +180,7 @@ class Broker:
     """A balancer whose runtime is the test."""
 
     def __init__(self, settings: BalancingSettings = SETTINGS) -> None:
-        self.balancer = EdgeBalancer(EdgeState("B1", "B0", "B0"), settings)
+        self.balancer = MigratingBalancer(MigratingState("B1", "B0", "B0"), settings)
         self.now = 0.0
         self.effects: list[Effect] = []
         self.numbers = 0

@@ -9,9 +9,9 @@ import pytest
 
 from fieldfare.balancing import Load, MatchingCost
 from fieldfare.balancing.load import linear_delay
-from fieldfare.balancing.poset import Poset
 from fieldfare.balancing.press import Profile, aggregate, and_not, exclusive, rate
 from fieldfare.filters import compile_filter, region_of
+from fieldfare_lab.balancing.poset import Poset
 from fieldfare_lab.simulation.balancing.bit_vectors import BitVectors
 
 PUBLICATIONS = [

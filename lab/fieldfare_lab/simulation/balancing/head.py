@@ -44,10 +44,11 @@ from fieldfare.balancing.messages import (
     StateChanged,
     Targets,
     Tick,
-    Watch,
 )
-from fieldfare.balancing.settings import BalancingSettings
 from fieldfare.effects import Effect, Send, Tell, Timer, source
+from fieldfare_lab.balancing.edge import shifted
+from fieldfare_lab.balancing.messages import Watch
+from fieldfare_lab.balancing.settings import MigratingSettings
 
 GLOBAL_STATES = (State.OK, State.BUSY, State.NOT_AVAILABLE)
 """The states of a cluster (Figure 4b)."""
@@ -56,7 +57,7 @@ LIFE_PIES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSettings(BalancingSettings):
+class HeadSettings(MigratingSettings):
     """The settings of cluster-heads, too.
 
     Parameters
@@ -303,7 +304,7 @@ class HeadBalancer:
         if settings.joint:
             targets = self._targets(mine, known)
             own = targets[self.state.name]
-            metrics = {name: each.shifted(targets[name], own) for name, each in metrics.items()}
+            metrics = {name: shifted(each, targets[name], own) for name, each in metrics.items()}
             if now < self._follow_until_s:
                 triggers = triggers.scaled(settings.follow_share)
         found = difference_actions(mine, metrics, triggers, settings.normalisation_s)

@@ -30,9 +30,9 @@ import numpy as np
 
 from fieldfare.balancing.load import Load, Metric, Resource
 from fieldfare.balancing.plans import Plan
-from fieldfare.balancing.poset import Poset, Region
 from fieldfare.balancing.press import Profile
 from fieldfare.balancing.settings import BalancingSettings
+from fieldfare_lab.balancing.poset import Poset, Region
 from fieldfare_lab.simulation.balancing.cards import Cards, Exchange
 
 RELIEVED_BY_MATCH = (Resource.CPU, Resource.INPUT, Resource.MEMORY)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fieldfare.balancing.messages import Join, Joined, Move, SessionId
+from fieldfare.balancing.messages import SessionId
 from fieldfare.effects import Effect, Send, Tell, Timer, source
+from fieldfare_lab.balancing.messages import Join, Joined, Move
 
 TRIES_MAX = 5
 """How often `Join` is sent for one `Move`; the old broker repeats `Move` while the session lasts."""

@@ -16,24 +16,23 @@ from typing import Any
 import numpy as np
 import simpy
 
-from fieldfare.balancing import EdgeBalancer, EdgeState, Load, Metric
-from fieldfare.balancing.messages import (
+from fieldfare.balancing import Load, Metric
+from fieldfare.balancing.messages import Decided, MeasureLoad, SessionEnded
+from fieldfare.balancing.press import Profile, aggregate
+from fieldfare.effects import Ask, Effect, Send
+from fieldfare_lab.balancing import MigratingBalancer, MigratingState
+from fieldfare_lab.balancing.messages import (
     Attach,
     Attached,
-    Decided,
     Detach,
     Detached,
     Drop,
-    MeasureLoad,
     Open,
     Sample,
     Sampled,
-    SessionEnded,
     Subscribed,
     Subscription,
 )
-from fieldfare.balancing.press import Profile, aggregate
-from fieldfare.effects import Ask, Effect, Send
 from fieldfare_lab.simulation.balancing.edge_engine import EdgeEngine, Machine
 from fieldfare_lab.simulation.balancing.head import HeadBalancer, HeadSettings, HeadState
 from fieldfare_lab.simulation.balancing.stock_market import Market, StockRegion
@@ -157,7 +156,7 @@ class BalancedBrokers(Network):
             self._distance[name] = place + 2
             self._cluster[name] = place
             if is_balancing:
-                balancer = EdgeBalancer(EdgeState(name, cluster.head, cluster.head), self.settings)
+                balancer = MigratingBalancer(MigratingState(name, cluster.head, cluster.head), self.settings)
                 self._at(self._starts_s.get(name, 0.0), partial(self.add, name, balancer))
         self._cluster[cluster.head] = place
         if is_balancing:

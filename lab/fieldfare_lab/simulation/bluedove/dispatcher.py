@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.forwarding import ForwardingPolicy, LoadReport, LoadTable, forward_batch
+from fieldfare.forwarding import ForwardingPolicy, LoadReport, LoadTable
 from fieldfare.partitioning import NO_SLICE, Partitioning
+from fieldfare_lab.replicas import forward_with_spares
 from fieldfare_lab.simulation.bluedove.model import Trace
 from fieldfare_lab.simulation.bluedove.workload import columns_of
 
@@ -111,7 +112,7 @@ class Dispatcher:
         routes = view.partitioning.route(columns_of(self.trace.values[messages]))
         if len(routes.always):
             raise ValueError("the simulation knows no slices that every event visits")
-        chosen = forward_batch(self.policy, routes, self._loads, now, view.live).chosen
+        chosen = forward_with_spares(self.policy, routes, self._loads, now, view.live)
         groups: dict[SetName, list[int]] = {}
         for message, slice_number in zip(messages.tolist(), chosen.tolist(), strict=True):
             if slice_number == NO_SLICE:

@@ -14,7 +14,7 @@ either way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
@@ -145,14 +145,14 @@ class ElasticService(Service):
         self._seed = seed
         self._numbers: dict[str, int] = {}
         self._registry = [stored_of(i, form, PATHS) for i, form in enumerate(boxes.normal_forms())]
-        rows = [_row(number, space) for number in space.matchers]
+        rows = [_row(number, space) for number in sorted({one for owners in space.owners for one in owners})]
         self.keepers = {
             f"d{i}": TableKeeper(f"d{i}", rows, Random(f"d{i} {seed}"), members.dispatchers)
             for i in range(model.dispatchers)
         }
         views = [_TableView(keeper, self._numbers) for keeper in self.keepers.values()]
         super().__init__(environment, model, trace, policy, views, seed, searches)
-        founded = replace(space, replicated=False)  # members store no spares
+        founded = AttributeSpace(space.axes, space.owners, space.hash_owners, space.wide_share)  # no spares
         placed = founded.place(boxes.extents)
         self.network = Network(environment, self, self.delay_s, Random(f"loss {seed}"))
         for row in rows:

@@ -14,16 +14,17 @@ from random import Random
 import simpy
 
 from fieldfare.effects import Effect, Received, Send
-from fieldfare.routing.links import Link
-from fieldfare.routing.messages import Forward, LinkRow
+from fieldfare.routing.messages import LinkRow
 from fieldfare_lab.routing import (
     Broker,
     BrokerSettings,
     new_state,
 )
+from fieldfare_lab.routing.links import Link
 from fieldfare_lab.routing.messages import (
     Beat,
     Delivered,
+    Forward,
     LinkDown,
     LinkState,
     LinkUp,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fieldfare.client import Client
-from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare.storage import open_index_store, open_registry
@@ -164,7 +163,7 @@ class Service:
         def has_snapshot() -> bool:
             manifest = store.newest()
             return manifest is not None and not SnapshotSettings().is_due(
-                revision - snapshot_revision(manifest), revision
+                revision - manifest.snapshot_revision, revision
             )
 
         self._wait(is_covered, INDEX_WAIT_S, "the index to hold all subscriptions")

@@ -88,7 +88,7 @@ class PatternParser:
     def top(self, document: JsonValue) -> Fields:
         if document.kind != "object":
             hint = 'write what an event must have, as in {"source": ["aws.ec2"]}'
-            self.record(document, f"an event pattern is an object, not {_kind(document)}", hint)
+            self.record(document, f"an event pattern is an object, not {document.kind_text()}", hint)
             return Fields(())
         return self.fields(document, ENVELOPE, inside_or=False)
 
@@ -142,7 +142,7 @@ class PatternParser:
     def alternatives(self, value: JsonValue, renamed: dict[str, str]) -> tuple[Fields, ...]:
         if value.kind != "array":
             hint = 'write "$or": [{...}, {...}]'
-            self.record(value, f"$or takes a list of patterns, not {_kind(value)}", hint)
+            self.record(value, f"$or takes a list of patterns, not {value.kind_text()}", hint)
             return ()
         if len(value.value) < 2:
             hint = "write the only alternative without $or" if value.value else ""
@@ -150,7 +150,7 @@ class PatternParser:
         found: list[Fields] = []
         for item in value.value:
             if item.kind != "object":
-                self.record(item, f"an alternative of $or is an object, not {_kind(item)}")
+                self.record(item, f"an alternative of $or is an object, not {item.kind_text()}")
             else:
                 found.append(self.fields(item, renamed, inside_or=True))
         return tuple(found)
@@ -197,7 +197,7 @@ class PatternParser:
     def string(self, value: JsonValue, test: str) -> str | None:
         if value.kind == "string":
             return str(value.value)
-        self.record(value, f"{test} takes a string, not {_kind(value)}")
+        self.record(value, f"{test} takes a string, not {value.kind_text()}")
         return None
 
     def exactly(self, value: JsonValue) -> Test | None:
@@ -237,7 +237,7 @@ class PatternParser:
 
     def exists(self, value: JsonValue) -> Test | None:
         if value.kind != "boolean":
-            self.record(value, f"exists takes true or false, not {_kind(value)}")
+            self.record(value, f"exists takes true or false, not {value.kind_text()}")
             return None
         return PatternExists(value.value)
 
@@ -254,7 +254,9 @@ class PatternParser:
     def numeric(self, value: JsonValue) -> Test | None:
         if value.kind != "array":
             hint = 'as in ["=", 5] or [">", 0, "<=", 5]'
-            self.record(value, f"numeric takes a list of operators and numbers, not {_kind(value)}", hint)
+            self.record(
+                value, f"numeric takes a list of operators and numbers, not {value.kind_text()}", hint
+            )
             return None
         try:
             return Numeric(_comparisons(value))
@@ -275,7 +277,7 @@ class PatternParser:
         for item in values:
             if item.kind not in ("string", "number"):
                 hint = 'to match all but null, true or false, list what may be: ["a", {"numeric": [">", 0]}]'
-                self.record(item, f"anything-but takes strings or numbers, not {_kind(item)}", hint)
+                self.record(item, f"anything-but takes strings or numbers, not {item.kind_text()}", hint)
         if {"string", "number"} <= kinds:
             other = next(item for item in values if item.kind != values[0].kind)
             hint = "strings alone already let all numbers pass, and numbers alone all strings"
@@ -323,11 +325,6 @@ _EXCLUDED: dict[
 def _is_ipv6(value: Any) -> bool:
     """Return whether a constant is an IPv6 address; event-ruler matches all of its spellings."""
     return isinstance(value, str) and ":" in value and "." not in value and address_of(value) is not None
-
-
-def _kind(value: JsonValue) -> str:
-    article = "an" if value.kind in ("array", "object") else "a"
-    return "null" if value.kind == "null" else f"{article} {value.kind}"
 
 
 def _wildcard_pattern(text: str, string: JsonValue) -> Pattern:
@@ -382,7 +379,7 @@ def _comparisons(value: JsonValue) -> tuple[tuple[str, int | Decimal], ...]:
         if number.kind != "number":
             hint = "write it without quotes" if number.kind == "string" else ""
             raise Mistake(
-                number.start, number.end, f"{operator.value} takes a number, not {_kind(number)}", hint
+                number.start, number.end, f"{operator.value} takes a number, not {number.kind_text()}", hint
             )
         found.append((operator.value, number.value))
     if len(found) == 2:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
-from fieldfare.filters.foreign.items import DocumentError
+from fieldfare.filters.foreign.items import DocumentError, Item
 
 DEPTH_MAX = 200
 """Maximum nesting depth of a document; a deeper one is rejected."""
@@ -70,6 +71,11 @@ def _decimal(text: str) -> Decimal:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def named_items(text: str, convert: Callable[[str], tuple[str, str]]) -> list[Item]:
+    """Return the filters of a file of names and values, to be converted one by one."""
+    return [Item(name, place, partial(convert, filter)) for name, filter, place in read_names(text)]
 
 
 def read_names(text: str) -> list[tuple[str, str, str]]:

@@ -27,7 +27,7 @@ from fieldfare.filters.expression import (
     Negate,
     Not,
 )
-from fieldfare.filters.foreign.documents import read_names
+from fieldfare.filters.foreign.documents import named_items
 from fieldfare.filters.foreign.items import Item, Options, literal_of
 from fieldfare.filters.foreign.jms_tokens import WHOLE_MAX, Token, tokens_of
 from fieldfare.filters.help.conversion import conjunction, disjunction, sql_text
@@ -100,10 +100,7 @@ def convert_selector(text: str, options: Options) -> tuple[str, str]:
 
 def read_selectors(text: str, name: str, options: Options) -> list[Item]:
     """Read a file of names and selectors."""
-    return [
-        Item(found, place, lambda selector=selector: convert_selector(selector, options))  # type: ignore[misc]
-        for found, selector, place in read_names(text)
-    ]
+    return named_items(text, lambda selector: convert_selector(selector, options))
 
 
 class _Parser:

@@ -24,7 +24,7 @@ from fieldfare.filters.expression import (
     Pattern,
     Wild,
 )
-from fieldfare.filters.foreign.documents import read_names
+from fieldfare.filters.foreign.documents import named_items
 from fieldfare.filters.foreign.items import Item, Options
 from fieldfare.filters.help.conversion import conjunction, disjunction, sql_text
 
@@ -290,9 +290,6 @@ def read_topics(syntax: Syntax) -> Callable[[str, str, Options], list[Item]]:
     convert = convert_topic(syntax)
 
     def read(text: str, name: str, options: Options) -> list[Item]:
-        return [
-            Item(found, place, lambda pattern=pattern: convert(pattern, options))  # type: ignore[misc]
-            for found, pattern, place in read_names(text)
-        ]
+        return named_items(text, lambda pattern: convert(pattern, options))
 
     return read

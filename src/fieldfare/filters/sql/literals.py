@@ -9,6 +9,7 @@ from fieldfare.filters.errors import Mistake
 from fieldfare.filters.expression import Literal
 from fieldfare.filters.functions import Type
 from fieldfare.filters.sql.lexer import Tokens
+from fieldfare.filters.sql.mistakes import shortened
 from fieldfare.filters.sql.paths import unquoted
 from fieldfare.filters.text import DIGITS_MAX
 
@@ -49,9 +50,9 @@ def number(tokens: Tokens, index: int) -> int | Decimal:
         text = text.replace("_", "")
     if len(text) > 1 and text[0] == "0" and text[1].isdigit():
         hint = "a date is written DATE '2026-01-31'; a number has no leading zeros"
-        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", hint)
+        raise Mistake(start, end, f"{shortened(text)!r} is not a number", hint)
     if not _NUMERAL.fullmatch(text):
-        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", _no_number_hint(text))
+        raise Mistake(start, end, f"{shortened(text)!r} is not a number", _no_number_hint(text))
     mantissa, _, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "").lstrip("0")
     value = Decimal()
@@ -71,12 +72,8 @@ def _no_number_hint(text: str) -> str:
     if _HEXADECIMAL.fullmatch(text):
         return f"numbers are decimal; write {int(text, 16)}"
     if (typed := _TYPED.fullmatch(text)) and _NUMERAL.fullmatch(typed[1]):
-        return f"a number has no type suffix; write {_shortened(typed[1])}"
+        return f"a number has no type suffix; write {shortened(typed[1])}"
     return "a string has single quotes"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def interval(text: str, unit: str, tokens: Tokens, index: int, end: int) -> int | Decimal:

@@ -22,10 +22,11 @@ from msgspec import Meta, Struct
 from fieldfare.gateway.admission.callers import ANONYMOUS, ANY_CALLER, Caller, Right, invalid_key
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import UnusableFile
-from fieldfare.storage.keys import KeyStore, StoredKey
+from fieldfare.storage.keys import StoredKey
 
-if TYPE_CHECKING:  # a service without tokens need not load their dependencies
+if TYPE_CHECKING:  # a service without tokens, and a relay, need not load their dependencies
     from fieldfare.gateway.admission.tokens import WebTokens
+    from fieldfare.storage.sql.keys import KeyStore
 
 logger = logging.getLogger("fieldfare.gateway")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import key_at, key_of, offset_of
@@ -30,14 +30,7 @@ from fieldfare.model import Backlog, Offsets, SpaceBacklog, Subscription, Subscr
 from fieldfare.storage import MatchBlock, MatchLog
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader
-from fieldfare.storage.registry import (
-    Criteria,
-    DeadLetterStore,
-    DeliveryPlace,
-    SpaceStore,
-    SubscriptionLists,
-    SubscriptionStore,
-)
+from fieldfare.storage.registry import Criteria, DeliveryPlace, Registry
 
 logger = logging.getLogger("fieldfare.gateway.delivery.backlogs")
 
@@ -77,10 +70,6 @@ waits for the next time."""
 
 IN_FLIGHT_BATCH_SIZE = 1_000
 """Deliveries whose messages in flight are added up before other tasks run."""
-
-
-class BacklogRegistry(SpaceStore, SubscriptionStore, SubscriptionLists, DeadLetterStore, Protocol):
-    """The parts of the registry that the count reads."""
 
 
 LABELLED_MAX = 50_000
@@ -130,7 +119,7 @@ class Backlogs:
 
     def __init__(
         self,
-        registry: BacklogRegistry,
+        registry: Registry,
         log: EventReader,
         match_log: MatchLog,
         tail: MatchLogFollower,

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 from fieldfare.delivery.attempts import UNREFUSED
 from fieldfare.delivery.keys import key_of
 from fieldfare.gateway.delivery.replays import OwnReplay, Replays
 from fieldfare.model import Cursor, Position, Subscription
-from fieldfare.storage.registry import CursorStore, DeadLetterStore
+from fieldfare.storage.registry import Registry
 
 LOADED_BATCH_SIZE = 200
 """Maximum deliveries read in one batch: few enough that a thread reads them, and the event loop absorbs them,
@@ -38,10 +37,6 @@ class Saved:
     unheard: Set[int] = frozenset()
 
 
-class DeliveryRegistry(CursorStore, DeadLetterStore, Protocol):
-    """The saved state of deliveries."""
-
-
 class Loader:
     """Reader of the saved state of deliveries.
 
@@ -51,7 +46,7 @@ class Loader:
         The stores that the state is read from.
     """
 
-    def __init__(self, registry: DeliveryRegistry, replays: Replays) -> None:
+    def __init__(self, registry: Registry, replays: Replays) -> None:
         self._registry = registry
         self._replays = replays
         self._asked: list[tuple[Subscription, asyncio.Future[Saved]]] = []

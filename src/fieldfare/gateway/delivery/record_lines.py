@@ -38,11 +38,9 @@ class RecordLines(Protocol):
 
     def is_ready(self, indexes: Sequence[int]) -> bool:
         """Whether these lines are available without significant work."""
-        ...
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
         """Return the events at these indexes of the record, each as JSON without a line feed."""
-        ...
 
 
 def open_record(payload: bytes, appended_ms: int) -> RecordLines:

@@ -25,7 +25,7 @@ from fieldfare.delivery.read_scheduler import (
     StopWaiting,
     Wait,
 )
-from fieldfare.gateway.delivery.loading import DeliveryRegistry, Loader, Saved
+from fieldfare.gateway.delivery.loading import Loader, Saved
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
 from fieldfare.gateway.delivery.rate_limiter import DeliveryRateLimiter
 from fieldfare.gateway.delivery.records import RecordCache, Write
@@ -40,6 +40,7 @@ from fieldfare.model import Subscription
 from fieldfare.runtimes.machines import MachineRunner
 from fieldfare.storage.errors import RegistryError, StorageError
 from fieldfare.storage.event_log import EventReader, starts_of
+from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.delivery.service")
 
@@ -93,7 +94,7 @@ class DeliveryService:
     def __init__(
         self,
         log: EventReader,
-        registry: DeliveryRegistry,
+        registry: Registry,
         tail: MatchLogFollower,
         replays: Replays,
         records: RecordCache,
@@ -109,8 +110,7 @@ class DeliveryService:
         self._loader = Loader(registry, replays)
         self._tail = tail
         self._records = records
-        self._writer = writer
-        self._metrics, self.tracer = metrics, tracer
+        self._writer, self._metrics, self.tracer = writer, metrics, tracer
         self._window_max, self._letters_max = window_max, letters_max
         self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}

@@ -37,7 +37,8 @@ from fieldfare.gateway.federation.unions import Unions, confirmed_through, is_un
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing.events import INLINE_BYTES, DecodedEvents
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import Advertisement, LinkStore
+from fieldfare.storage.links import Advertisement
+from fieldfare.storage.sqlite.links import LinkStore
 
 UNCONFIRMED_MAX = 16
 """Maximum advertisements of a space that are not dropped; a further change is refused (409)."""

@@ -13,7 +13,8 @@ from fieldfare.gateway.federation.receipts import marked_again
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.federation.wire import Lost, decode_entry, encoder
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.storage.links import LinkStore, Outbox, Part
+from fieldfare.storage.links import Outbox, Part
+from fieldfare.storage.sqlite.links import LinkStore
 
 REROUTED_BATCH_SIZE = 1_000
 

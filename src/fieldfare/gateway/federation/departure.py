@@ -30,7 +30,7 @@ from fieldfare.gateway.federation.links import Links
 from fieldfare.gateway.federation.moving.sessions import Moves
 from fieldfare.gateway.federation.topology import NO_PATH
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.storage.links import LinkStore
+from fieldfare.storage.sqlite.links import LinkStore
 
 STEP_S = 0.05
 """Minimum seconds between two looks at what a departure waits for."""

@@ -19,8 +19,9 @@ from fieldfare.gateway.federation.origins import Origin
 from fieldfare.gateway.federation.wire import Counts, Destination, Events
 from fieldfare.model import Offsets, is_forwarded, space_name
 from fieldfare.storage.event_log import EventReader, Record
-from fieldfare.storage.links import Correspondent, LinkStore, Part
+from fieldfare.storage.links import Correspondent, Part
 from fieldfare.storage.match_log import MatchBlock, MatchLog
+from fieldfare.storage.sqlite.links import LinkStore
 
 STEP_BYTES = 16 << 20
 """Bytes of entries that are stored in one transaction."""

@@ -23,7 +23,8 @@ from fieldfare.gateway.federation.wire import FilterChange
 from fieldfare.gateway.filter_texts import compile_checked
 from fieldfare.model import INTEREST, Change, space_name
 from fieldfare.routing.messages import REVISION_MAX
-from fieldfare.storage.links import Advertisement, LinkStore
+from fieldfare.storage.links import Advertisement
+from fieldfare.storage.sqlite.links import LinkStore
 
 ADVERTISEMENT_MAX_BYTES = 16 << 10
 """Maximum bytes of an advertisement; a longer one of another site counts as everything."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,9 +42,13 @@ from fieldfare.gateway.publishing.events import (
     decode_lines,
     decode_lines_fast,
 )
-from fieldfare.storage.brokers import BrokerStore, RemoteFilter, Run
+from fieldfare.storage.brokers import RemoteFilter, Run
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.links import Correspondent, Inbound, LinkStore
+from fieldfare.storage.links import Correspondent, Inbound
+from fieldfare.storage.sqlite.links import LinkStore
+
+if TYPE_CHECKING:  # a relay need not load SQLAlchemy
+    from fieldfare.storage.sql.brokers import BrokerStore
 
 TAKEN_BATCH_SIZE = 200
 """Entries processed at a time; far fewer than the sequences of a producer that the log remembers."""

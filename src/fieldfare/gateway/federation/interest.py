@@ -20,8 +20,9 @@ from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import Heeding, confirmation_of, statement_of
 from fieldfare.gateway.federation.wire import FILTERS_MAX, Destination, FilterChange, Interest
 from fieldfare.model import INTEREST, Change, space_name
-from fieldfare.storage.links import Advertisement, Correspondent, LinkStore, Part
+from fieldfare.storage.links import Advertisement, Correspondent, Part
 from fieldfare.storage.registry import SubscriptionHistory
+from fieldfare.storage.sqlite.links import LinkStore
 
 MESSAGE_BYTES = 512 << 10
 """Bytes of filters' texts after which a message ends."""

@@ -17,7 +17,7 @@ from fieldfare.gateway.federation.wire import Row, decode_rows
 from fieldfare.gateway.peers import DDBR, FBR, LINK, MERC, BrokerSettings
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import FormatError
-from fieldfare.storage.links import LinkStore
+from fieldfare.storage.sqlite.links import LinkStore
 
 
 def links_of(

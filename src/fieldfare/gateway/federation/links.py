@@ -50,7 +50,8 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.token_bucket import TokenBucket
 from fieldfare.routing.checking import RefusedError
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, LinkStore, Owed, Part
+from fieldfare.storage.links import KEPT_MAX_BYTES, Inbound, Owed, Part
+from fieldfare.storage.sqlite.links import LinkStore
 
 HEARTBEAT_S = 1.0
 """Seconds between requests over an idle link; they show that it is up."""
@@ -403,7 +404,10 @@ class Links:
         """Raise LinkError if a neighbour is not the one that was known by its name."""
         if identity != peer.identity:
             if not await asyncio.to_thread(self._store.meet, peer.name, identity):
-                raise LinkError(_clash(peer.name))
+                raise LinkError(
+                    f"The broker {peer.name!r} is not the one that was known by this name: two brokers have"
+                    " it, or its file links.db was replaced. Give it a new name."
+                )
             peer.identity = identity
 
     async def _encoded(
@@ -584,13 +588,6 @@ def _wait_s(peer: Peer) -> float:
     """Return the seconds until the link's rates allow the next batch."""
     now_s = time.monotonic()
     return max((bucket.wait_s(now_s) for bucket in peer.buckets if bucket is not None), default=0.0)
-
-
-def _clash(name: str) -> str:
-    return (
-        f"The broker {name!r} is not the one that was known by this name: two brokers have it, or its file"
-        " links.db was replaced. Give it a new name."
-    )
 
 
 def _detail(body: bytes) -> str:

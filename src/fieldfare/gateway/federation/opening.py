@@ -35,12 +35,13 @@ from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets
 from fieldfare.storage import open_brokers, open_links, open_moves
-from fieldfare.storage.brokers import BrokerStore, RemoteFilter
+from fieldfare.storage.brokers import RemoteFilter
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.event_log import EventReader
-from fieldfare.storage.links import LinkStore
 from fieldfare.storage.match_log import MatchLog
 from fieldfare.storage.registry import Registry
+from fieldfare.storage.sql.brokers import BrokerStore
+from fieldfare.storage.sqlite.links import LinkStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

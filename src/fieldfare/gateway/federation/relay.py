@@ -17,7 +17,8 @@ from fieldfare.gateway.federation.custody import Custody, again
 from fieldfare.gateway.federation.documents import BrokerDocument, RelayDocument
 from fieldfare.gateway.federation.links import Links
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import Correspondent, LinkStore
+from fieldfare.storage.links import Correspondent
+from fieldfare.storage.sqlite.links import LinkStore
 
 RETRY_S = 1.0
 """Seconds until a step that failed is tried again."""

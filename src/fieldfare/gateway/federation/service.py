@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as replace_members
 
@@ -42,10 +42,13 @@ from fieldfare.gateway.federation.wire import Lost, decode_entry
 from fieldfare.gateway.problems import WriterClosed
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets, Subscription, space_name
-from fieldfare.storage.brokers import BrokerStore
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.links import LinkStore, Part
+from fieldfare.storage.links import Part
 from fieldfare.storage.registry import SubscriptionHistory
+from fieldfare.storage.sqlite.links import LinkStore
+
+if TYPE_CHECKING:  # a relay need not load SQLAlchemy
+    from fieldfare.storage.sql.brokers import BrokerStore
 
 POLL_S = 0.01
 """Seconds between looks for changes of filters, while nothing was received and no block of matches found."""

@@ -1,7 +1,7 @@
 """The topology of one cluster as a broker knows it: next hops, and which links are up.
 
-The tables and the multicast are those of the machine (`routing.overlay`, `routing.multicast`); this class
-translates between its messages and stored entries. Safe for several threads.
+The tables are those of `routing.overlay`; this class translates between its rows and stored entries. Safe for
+several threads.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ import msgspec
 
 from fieldfare.gateway.federation.wire import Destination, Entry, Lost, Row, encoder
 from fieldfare.routing.checking import RefusedError, check_rows
-from fieldfare.routing.links import Link
-from fieldfare.routing.messages import (
-    LinkRow,
-    Routed,
-    Settle,
-)
-from fieldfare.routing.multicast import Multicast
+from fieldfare.routing.messages import LinkRow
 from fieldfare.routing.overlay import Overlay
 from fieldfare.storage.links import Part
 
@@ -29,11 +23,11 @@ NO_PATH = ""
 LINKS_TOTAL_MAX = 10_000
 """Maximum links of all brokers together. All rows go along in one request, which must not be too large."""
 
+LATENCY_MS = 1.0
+"""Latency of every link in link-state rows: shortest paths are those of fewest hops."""
+
 REMOVED_VERSION = 0
 """Version of the row of a removed broker, alike at all brokers, so that their digests agree."""
-
-_NOTHING = Settle(1)
-"""Stands for an entry's content, which the multicast does not look at."""
 
 
 class Topology:
@@ -76,8 +70,8 @@ class Topology:
             self._heeding.add(name)
         self._identity = identity
         self._overlay = Overlay(name)
-        links = {peer: Link(peer, ("",)) for peer in peers}
-        self._multicast = Multicast(name, overlays={"": self._overlay}, links=links)
+        self._is_up = dict.fromkeys(sorted(peers), False)
+        """Whether the link to each neighbour is up."""
         # Among the stored rows its own one is of a removed broker only if this broker has left by itself.
         self._overlay.merge(_to_row(row) for row in rows if row.name != name or row.is_removed)
         self.is_leaving = any(row.name == name and row.is_leaving for row in rows)
@@ -87,12 +81,9 @@ class Topology:
 
     def _write_own_row(self) -> None:
         self.version += 1
-        links = tuple((link.peer, link.latency_ms) for link in self._links() if link.is_up)
+        links = tuple((peer, LATENCY_MS) for peer, is_up in self._is_up.items() if is_up)
         row = LinkRow(self.name, self._identity, self.version, links, is_leaf=self.is_leaving)
         self._overlay.merge([row])
-
-    def _links(self) -> list[Link]:
-        return [link for _, link in sorted(self._multicast.links.items())]
 
     @property
     def digest(self) -> str:
@@ -152,15 +143,14 @@ class Topology:
 
     def is_up(self, peer: str) -> bool:
         """Return whether the link to a neighbour is up."""
-        return self._multicast.links[peer].is_up
+        return self._is_up[peer]
 
     def set_up(self, peer: str, *, is_up: bool) -> bool:
         """Note whether the link to a neighbour is up; return whether that is a change."""
         with self._lock:
-            link = self._multicast.links[peer]
-            if link.is_up == is_up or peer in self._overlay.removed:
+            if self._is_up[peer] == is_up or peer in self._overlay.removed:
                 return False
-            link.is_up = is_up
+            self._is_up[peer] = is_up
             self._write_own_row()
             return True
 
@@ -189,9 +179,8 @@ class Topology:
 
     def _leave_removed(self) -> None:
         """Take links to removed brokers down."""
-        left = [link for link in self._links() if link.is_up and link.peer in self._overlay.removed]
-        for link in left:
-            link.is_up = False
+        left = [peer for peer, is_up in self._is_up.items() if is_up and peer in self._overlay.removed]
+        self._is_up |= dict.fromkeys(left, False)
         if left:
             self._write_own_row()
 
@@ -288,8 +277,11 @@ class Topology:
     def path(self, name: str) -> str | None:
         """Return the neighbour that is the next hop to a broker; None if there is no path."""
         with self._lock:
-            hop = self._overlay.next_hop(self.name, name)
-            return hop if hop in self._multicast.links else None
+            return self._next_hop(self.name, name) or None
+
+    def _next_hop(self, source: str, name: str) -> str:
+        hop = self._overlay.next_hop(source, name)
+        return hop if hop in self._is_up else NO_PATH
 
     def are_linked(self, one: str, other: str) -> bool:
         """Return whether a broker says that its link to another one is up."""
@@ -301,32 +293,22 @@ class Topology:
         """Return one copy of an entry for each next hop, with its part of the destinations."""
         if isinstance(entry, Lost) or not destinations:
             return []
-        by_name = {each.name: each for each in destinations}
+        parts: dict[str, list[Destination]] = {}
         with self._lock:
-            multicast = self._multicast
-            multicast.send(Routed("", entry.source, 0, tuple(by_name), _NOTHING))
-            hops = [(link.peer, routed) for link in self._links() for routed in link.unsent]
-            hops += [(NO_PATH, routed) for routed in multicast.waiting]
-            multicast.waiting.clear()
-            for link in self._links():
-                link.unsent.clear()
+            for each in {each.name: each for each in destinations}.values():
+                if each.name not in self._overlay.removed:
+                    parts.setdefault(self._next_hop(entry.source, each.name), []).append(each)
         return [
-            (
-                hop,
-                encoder.encode(
-                    msgspec.structs.replace(
-                        entry, destinations=tuple(by_name[name] for name in routed.destinations)
-                    )
-                ),
-            )
-            for hop, routed in hops
+            (hop, encoder.encode(msgspec.structs.replace(entry, destinations=tuple(parts[hop]))))
+            for hop in (*self._is_up, NO_PATH)
+            if hop in parts
         ]
 
 
 def _to_row(row: Row) -> LinkRow:
     if row.is_removed:
         return _left(row.name, row.identity)
-    links = tuple((peer, 1.0) for peer in row.links)
+    links = tuple((peer, LATENCY_MS) for peer in row.links)
     return LinkRow(row.name, row.identity, row.version, links, is_leaf=row.is_leaving)
 
 

@@ -19,7 +19,8 @@ from fieldfare.gateway.federation.clusters import Clusters
 from fieldfare.gateway.federation.correspondence import Correspondence
 from fieldfare.gateway.federation.heeding import ADVERTISEMENT_MAX_BYTES, Heeding, known_region
 from fieldfare.model import INTEREST
-from fieldfare.storage.links import Advertisement, Correspondent, LinkStore
+from fieldfare.storage.links import Advertisement, Correspondent
+from fieldfare.storage.sqlite.links import LinkStore
 
 Text = tuple[str | None, str]
 """An advertisement's filter, None for everything, and its dialect."""

@@ -13,7 +13,6 @@ import msgspec
 
 from fieldfare.gateway.maintenance.readiness import read_heartbeat
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.gateway.writer import WriterRegistry
 from fieldfare.model import Offsets
 from fieldfare.storage import (
     EventLog,
@@ -25,13 +24,13 @@ from fieldfare.storage import (
 )
 from fieldfare.storage.errors import IndexStoreError, MatchLogError
 from fieldfare.storage.event_log import ends_of
-from fieldfare.storage.registry import SubscriptionHistory
+from fieldfare.storage.registry import Registry, SubscriptionHistory
 
 logger = logging.getLogger("fieldfare.gateway")
 
 
 def make_consistent(
-    settings: GatewaySettings, log: EventLog, registry: WriterRegistry, matches: MatchLog
+    settings: GatewaySettings, log: EventLog, registry: Registry, matches: MatchLog
 ) -> Offsets:
     """Repair inconsistencies, logging a line for each; return the end offsets of the match log.
 

@@ -25,8 +25,8 @@ from fieldfare.storage import EventLog, MatchLog, Registry
 from fieldfare.storage.corruption import corruption_notices, forget_records_before
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import RetentionPolicy, starts_of
-from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
+from fieldfare.storage.sql.keys import KeyStore
 
 logger = logging.getLogger("fieldfare.gateway")
 

@@ -25,8 +25,6 @@ def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
 
     Parameters
     ----------
-    body : bytes
-    limits : Limits
     max_bytes : int
         Maximum size of a request in bytes, before and after decompression.
 

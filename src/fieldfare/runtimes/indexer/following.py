@@ -95,18 +95,18 @@ class IndexerHeartbeat(Heartbeat):
     def write(self, writer: IndexWriter) -> None:
         """Write a heartbeat in the state "running", with the index's progress."""
         self._figures["revision"] = writer.manifest.revision
-        self._figures["snapshot_revision"] = writer.snapshot_revision
+        self._figures["snapshot_revision"] = writer.manifest.snapshot_revision
         self._figures["manifest"] = writer.manifest.number
         self.beat("running")
 
 
-def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | None = None) -> None:
+def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings) -> None:
     """Follow the registry until `stop` is set; after a failure, restart from the files on disk.
 
     Parameters
     ----------
-    cuts : CutSettings, optional
-        How spaces are to be cut. Default: each is one slice.
+    cuts : CutSettings
+        How spaces are to be cut.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | N
     failures = 0
     try:
         while not stop.is_set():
-            follower = Follower(folder, heartbeat, cuts or CutSettings())
+            follower = Follower(folder, heartbeat, cuts)
             try:
                 follower.follow(stop)
             except FormatError:

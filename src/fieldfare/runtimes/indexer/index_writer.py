@@ -16,7 +16,7 @@ from pathlib import Path
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
-from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.indexer import Indexer, Step
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.planning.cuts import Cut, Cuts, CutSettings, Searching, SpaceState
 from fieldfare.runtimes.indexer.snapshot_builder import (
@@ -25,7 +25,6 @@ from fieldfare.runtimes.indexer.snapshot_builder import (
     build_snapshots,
     remove_leftovers,
 )
-from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder
@@ -68,12 +67,8 @@ class IndexWriter:
 
     Parameters
     ----------
-    folder : DataFolder
-    registry : SubscriptionHistory
-    store : IndexStore
     floor : callable
         Returns the lowest stamp that may still be matched.
-    snapshots : SnapshotSettings, optional
     alive : callable
         Called repeatedly during long work.
     cuts : CutSettings, optional
@@ -111,11 +106,6 @@ class IndexWriter:
         remove_leftovers(folder)
         self._indexer, self.manifest = self._start()
 
-    @property
-    def snapshot_revision(self) -> int:
-        """The registry revision that the snapshots of the newest manifest were built from."""
-        return snapshot_revision(self.manifest)
-
     def _start(self) -> tuple[Indexer, Manifest]:
         """Resume from the newest manifest, or build everything from the registry."""
         revision = self._registry.revision()
@@ -128,7 +118,7 @@ class IndexWriter:
             resumed = None
         if resumed is not None:
             indexer, step = resumed
-            return indexer, self._write(step)
+            return indexer, write_step(self._store, step)
         started_s = time.monotonic()
         # No number is used twice, not even that of an unreadable manifest: workers identify manifests by it.
         # Nor one of an index that was lost: fewer than a thousand manifests are written in a second.
@@ -136,7 +126,7 @@ class IndexWriter:
         new_cut = self._cuts.settings.new_cut
         indexer = Indexer(Manifest(number, 0), new_cut=new_cut)
         parts = build_snapshots(self._registry, revision, self._floor(), new_cut, self._alive)
-        manifest = self._write(indexer.rebase(parts, revision))
+        manifest = write_step(self._store, indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
         # Earlier files are of no more use, and some may be corrupt.
         self.collect(manifest.number)
@@ -146,8 +136,8 @@ class IndexWriter:
         """Return the index that a manifest names, and the step from it to the registry's revision."""
         if newest.revision > revision:
             raise RegistryError(f"it is at revision {newest.revision}, the registry at {revision}")
-        if revision - snapshot_revision(newest) > REPLAYED_MAX:
-            raise RegistryError(f"{revision - snapshot_revision(newest)} changes since the last snapshot")
+        if revision - newest.snapshot_revision > REPLAYED_MAX:
+            raise RegistryError(f"{revision - newest.snapshot_revision} changes since the last snapshot")
         snapshots = {
             space: [
                 Part.open(self._store.path(part.snapshot.file), verify=True) if part.snapshot else None
@@ -170,7 +160,7 @@ class IndexWriter:
         while self.manifest.revision < revision:
             upto = min(revision, self.manifest.revision + CHANGES_BATCH_SIZE)
             changes = self._registry.changes(self.manifest.revision, upto)
-            self.manifest = self._write(self._indexer.apply(changes, upto))
+            self.manifest = write_step(self._store, self._indexer.apply(changes, upto))
             self._alive()
         self._start_snapshots()
         return self.manifest
@@ -223,9 +213,6 @@ class IndexWriter:
         except (IndexStoreError, OSError) as error:
             _log.warning("old index files could not be removed; retrying later: %s", error)
 
-    def _write(self, step: Step, in_place: Collection[str] = ()) -> Manifest:
-        return write_step(self._store, step, in_place)
-
     def _start_snapshots(self) -> None:
         if self._build is not None or time.monotonic() < self._build_again_s:
             return
@@ -269,7 +256,7 @@ class IndexWriter:
                 if part is known:
                     path.replace(self._store.path(name))
                     in_place.add(name)
-        self.manifest = self._write(step, in_place)
+        self.manifest = write_step(self._store, step, in_place)
         for name, cut in built.cuts.items():
             self.cut_number = self.manifest.number
             _log.info(
@@ -280,6 +267,20 @@ class IndexWriter:
         """Stop the background build, if there is one."""
         if self._build is not None:
             self._build.close()
+
+
+def write_step(store: IndexStore, step: Step, in_place: Collection[str] = ()) -> Manifest:
+    """Write a step's files, except those that are in place, and then its manifest."""
+    # Parts and closings save themselves atomically and durably. An existing file is of a predecessor that was
+    # killed before it wrote its manifest: it lacks later changes.
+    store.path("any").parent.mkdir(parents=True, exist_ok=True)
+    for name, part in step.parts.items():
+        if name not in in_place:
+            part.save(store.path(name))
+    for name, closings in step.closings.items():
+        closings.save(store.path(name))
+    store.write_manifest(step.manifest)
+    return step.manifest
 
 
 def _size_bytes(path: Path) -> int:

@@ -48,7 +48,6 @@ def plan_cuts(
 
     Parameters
     ----------
-    wanted : mapping from space to Cut
     current : callable
         Returns a space's present cut.
     """

@@ -135,15 +135,13 @@ class SnapshotBuild:
         return Built.decoded((self._scratch / "result.json").read_bytes())
 
     def kill(self) -> None:
-        """Kill the process, which makes the build a failure."""
+        """Kill the process if it still runs, which makes the build a failure."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
         """Kill the process if it still runs, and remove its files."""
-        if self.is_running:
-            self._process.kill()
-        self._process.wait()
+        self.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -49,7 +49,6 @@ class Heartbeat:
 
     Parameters
     ----------
-    path : Path
     synced : str
         Name of a figure that others rely on: a new value of it survives power failures.
     """

@@ -14,14 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+
+import msgspec
 
 from fieldfare.runtimes.process.children import RunningChild
 
 INHERITED_VARIABLE = "FIELDFARE_INHERITED"
 CHECK_VARIABLE = "FIELDFARE_CHECK_START"
-"""Environment variable of a program that shall only check whether it could continue for another one."""
+"""Environment variables with an `Inheritance`: of a program that continues for another one, and of one that
+shall only check whether it could."""
 
 CHECK_MAX_S = 120.0
 INITIAL_ENVIRONMENT = dict(os.environ)
@@ -65,20 +67,14 @@ class Inheritance:
     is_restart: bool = False
 
     @classmethod
-    def taken(cls, environment: MutableMapping[str, str]) -> Inheritance | None:
-        """Remove the inheritance from the environment and return it; None for an ordinary start."""
-        text = environment.pop(INHERITED_VARIABLE, None)
-        return None if text is None else cls._decoded(text)
-
-    @classmethod
-    def _decoded(cls, text: str) -> Inheritance:
-        found: dict[str, Any] = json.loads(text)
-        children = {name: RunningChild(**each) for name, each in found.pop("children").items()}
-        return cls(children=children, address=tuple(found.pop("address")), **found)
+    def taken(cls, environment: MutableMapping[str, str], variable: str) -> Inheritance | None:
+        """Remove and return the inheritance in a variable of the environment; None if there is none."""
+        text = environment.pop(variable, None)
+        return None if text is None else msgspec.json.decode(text, type=cls)
 
     def encoded(self) -> str:
         """Return it as the text of a variable."""
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     def execute(self, was_signalled: Callable[[], bool]) -> None:
         """Replace this process's program, unless it was signalled; OSError if that is not possible."""
@@ -168,12 +164,6 @@ def _reason_in(lines: Sequence[str]) -> str:
 def receive_signals() -> None:
     """Receive the signals that have waited since the program before this one was replaced."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITING)
-
-
-def check_requested(environment: MutableMapping[str, str]) -> Inheritance | None:
-    """Return what this program would inherit, if it shall only check that; remove the request."""
-    text = environment.pop(CHECK_VARIABLE, None)
-    return None if text is None else Inheritance._decoded(text)
 
 
 def _command() -> list[str]:

@@ -197,7 +197,7 @@ class Restarter:
                 self._until_s[name] = now_s + PREPARE_MAX_S
         self._replace_ended()
         is_complete = len(self._successors) + len(self._replaced) == len(self._specs)
-        if is_complete and all(map(_is_prepared, self._successors.values())):
+        if is_complete and all(each.is_prepared() for each in self._successors.values()):
             self._replace(now_s)
             return
         for name, successor in self._successors.items():
@@ -263,7 +263,3 @@ class Restarter:
             with suppress(OSError):
                 successor.give_up()
         self._successors.clear()
-
-
-def _is_prepared(successor: Successor) -> bool:
-    return successor.is_prepared()

@@ -30,7 +30,7 @@ from fieldfare.runtimes.process.listening import (
     next_listener,
 )
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
-from fieldfare.runtimes.process.reexec import Inheritance, check_requested
+from fieldfare.runtimes.process.reexec import CHECK_VARIABLE, INHERITED_VARIABLE, Inheritance
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.runtimes.process.supervisor import Supervisor, has_terminal
 from fieldfare.runtimes.process.watching import HangWatch
@@ -195,7 +195,7 @@ def serve(
     say = partial(_write_to_console, say)
     folder = DataFolder(data.absolute())
     try:
-        if (checked := check_requested(os.environ)) is not None:
+        if (checked := Inheritance.taken(os.environ, CHECK_VARIABLE)) is not None:
             return _check_start(folder, (host, port), log, index_store, checked)
         folder, lock, listener, left = _open(folder, (host, port), log, index_store, say)
     except (CannotStart, StorageError) as error:
@@ -231,7 +231,7 @@ def _open(
 
     Lock and socket are those of the program before this one, if there is one.
     """
-    inherited = Inheritance.taken(os.environ)
+    inherited = Inheritance.taken(os.environ, INHERITED_VARIABLE)
     if inherited is not None:
         return _continue(folder, address, inherited, say)
     lock = _take(folder, say)

@@ -72,15 +72,13 @@ def _type_at(schema: StructType, path: Path) -> DataType | None:
             current = current[step].dataType
         elif isinstance(step, int) and isinstance(current, ArrayType):
             current = current.elementType
-        elif isinstance(step, str) and isinstance(current, MapType) and _has_names(current):
+        elif isinstance(step, str) and isinstance(current, MapType):
+            if not isinstance(current.keyType, StringType):
+                return None
             current = current.valueType
         else:
             return None
     return current
-
-
-def _has_names(kind: MapType) -> bool:
-    return isinstance(kind.keyType, StringType)
 
 
 @dataclass(frozen=True, slots=True)

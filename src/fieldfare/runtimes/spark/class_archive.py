@@ -11,15 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from fieldfare.files import remove_abandoned, sync_folder, temporary_path
+from fieldfare.files import remove_abandoned, sync_file, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.compile_kernels import compile_kernels
 from fieldfare.runtimes.spark.match_loop import MatchLoop
@@ -30,8 +28,10 @@ from fieldfare.runtimes.spark.session import (
     QUERIES,
     SparkSettings,
     archive_name,
+    end_java,
     link_home,
     service_context,
+    standard_error_to,
 )
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage import open_event_log, open_registry
@@ -69,7 +69,7 @@ def _write_class_archive(archives: Path, kind: str) -> None:
     written = temporary_path(archives / f"{kind}.jsa")
     with (
         tempfile.TemporaryDirectory(dir=archives, prefix=".spark-") as scratch,
-        _output_to(Path(scratch) / "output.log") as output,
+        standard_error_to(output := Path(scratch) / "output.log", 1),
     ):
         folder = DataFolder(Path(scratch))
         folder.make()
@@ -91,33 +91,16 @@ def _write_class_archive(archives: Path, kind: str) -> None:
             MatchLoop(context, folder, MicroBatchSettings(), jobs, until_end=True).wait()
         finally:
             context.stop()
-            if java.stdin is not None:
-                java.stdin.close()  # Java exits when its standard input ends
-            status = java.wait(WRITTEN_WITHIN_S)
-        if status != 0 or not written.is_file():
+            end_java(java, WRITTEN_WITHIN_S)
+        if java.returncode != 0 or not written.is_file():
             written.unlink(missing_ok=True)
             said = output.read_text(errors="replace")[-OUTPUT_SHOWN_CHARS:]
-            raise RuntimeError(f"Java ended with status {status} and wrote no archive. {said}".strip())
-    with written.open("rb") as file:
-        os.fsync(file.fileno())
+            raise RuntimeError(
+                f"Java ended with status {java.returncode} and wrote no archive. {said}".strip()
+            )
+    sync_file(written)
     written.rename(archives / archive_name(kind, written.stat().st_size))
     sync_folder(archives)
-
-
-@contextmanager
-def _output_to(path: Path) -> Iterator[Path]:
-    """Send the output of Spark's processes, warnings of a healthy start among it, to a file."""
-    own = [os.dup(number) for number in (1, 2)]
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        for number in (1, 2):
-            os.dup2(file, number)
-        yield path
-    finally:
-        for number, saved in zip((1, 2), own, strict=True):
-            os.dup2(saved, number)
-            os.close(saved)
-        os.close(file)
 
 
 if __name__ == "__main__":

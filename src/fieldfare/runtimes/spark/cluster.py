@@ -124,7 +124,6 @@ class ExecutorSlots:
 
     Parameters
     ----------
-    context : SparkContext
     clock_s : callable
         Monotonic clock, in seconds.
     """

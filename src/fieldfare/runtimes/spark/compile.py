@@ -53,14 +53,11 @@ class SubscriptionsError(ValueError):
     def __init__(self, problems: Sequence[tuple[str, str]], count: int) -> None:
         self.problems = tuple(problems)
         self.count = count
-        shown = "\n".join(f"subscription {id!r}: {_indented(problem)}" for id, problem in problems)
+        indented = ((id, problem.replace("\n", "\n    ")) for id, problem in problems)
+        shown = "\n".join(f"subscription {id!r}: {problem}" for id, problem in indented)
         more = f"\n... and {count - len(problems)} more" if count > len(problems) else ""
         some = "1 subscription cannot" if count == 1 else f"{count} subscriptions cannot"
         super().__init__(f"{some} be used\n{shown}{more}")
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
 
 
 @dataclass(frozen=True, slots=True)

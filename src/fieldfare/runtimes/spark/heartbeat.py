@@ -19,12 +19,6 @@ class PipelineHeartbeat(Heartbeat):
 
     The figures come from the log and the match log: what is reported as matched is there, and durable.
 
-    Parameters
-    ----------
-    folder : DataFolder
-    log : EventReader
-    match_log : MatchLog
-
     Attributes
     ----------
     predecessor_died : bool

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fieldfare.matching.explanation import IndexExplanation, IndexPlace
 from fieldfare.matching.index import Index
@@ -59,9 +58,6 @@ class SlicesReport:
     partitioning: str | None
     matchers: int
     slices: tuple[SliceReport, ...]
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class IndexReader:

@@ -101,17 +101,14 @@ def join_pieces(pieces: Sequence[Path], output: Path, schema: pa.Schema) -> None
         else:
             with partial.open("wb") as file:
                 if output.suffix.lower() == ".csv":
-                    pa.csv.write_csv(_header(schema), file)
+                    header = pa.schema([(name, pa.string()) for name in schema.names]).empty_table()
+                    pa.csv.write_csv(header, file)
                 for piece in pieces:
                     with piece.open("rb") as part:
                         shutil.copyfileobj(part, file, 1 << 20)
         os.replace(partial, output)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _header(schema: pa.Schema) -> pa.Table:
-    return pa.table({name: pa.array([], pa.string()) for name in schema.names})
 
 
 def _join_parquet(pieces: Sequence[Path], output: Path, schema: pa.Schema) -> None:

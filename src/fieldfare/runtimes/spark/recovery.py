@@ -67,9 +67,6 @@ class Recovery:
 
     Parameters
     ----------
-    folder : DataFolder
-    log : EventReader
-    match_log : MatchLog
     batches : MicroBatchSettings
         The bounds of a batch; replaced when batches are planned for another number of tasks.
     clock_ms : callable

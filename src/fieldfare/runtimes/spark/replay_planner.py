@@ -108,7 +108,6 @@ class ReplayPlanner:
 
     Parameters
     ----------
-    folder : DataFolder
     clock_s : callable
         Monotonic clock, in seconds.
     """

@@ -45,8 +45,6 @@ class ReplayRunner:
 
     Parameters
     ----------
-    context : SparkContext
-    folder : DataFolder
     cores : int
         Number of tasks that Spark runs at once.
     room : callable, optional

@@ -85,12 +85,8 @@ class SparkSettings:
 
     @property
     def cores_used(self) -> int:
-        return self.cores or usable_cores()
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return self.cores or there or 1
 
 
 _RETAINED = (
@@ -238,7 +234,6 @@ def service_context(
 
     Parameters
     ----------
-    settings : SparkSettings
     scratch : Path
         A folder for temporary files of Spark; created if it does not exist.
     extra : mapping, optional
@@ -430,34 +425,36 @@ def own_java() -> Iterator[None]:
         if gateway is not None and not is_running:
             SparkContext._gateway = SparkContext._jvm = None
             gateway.shutdown()
-            _end_process(gateway.proc)
+            if gateway.proc is not None:  # else the environment names a process that this one did not start
+                end_java(gateway.proc)
 
 
-def _end_process(java: subprocess.Popen[bytes] | None) -> None:
-    if java is None:  # The environment names a process that this one did not start.
-        return
-    assert java.stdin is not None
-    java.stdin.close()  # Spark's Java process exits at the end of its input.
+def end_java(java: subprocess.Popen[bytes], wait_s: float = _JAVA_END_S) -> None:
+    """End Spark's Java process, which exits at the end of its input; kill it if that takes longer."""
+    if java.stdin is not None:
+        java.stdin.close()
     try:
-        java.wait(_JAVA_END_S)
+        java.wait(wait_s)
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()
 
 
 @contextmanager
-def standard_error_to(path: Path) -> Iterator[None]:
+def standard_error_to(path: Path, *others: int) -> Iterator[None]:
     """Redirect standard error to a file, for this process and the processes started inside.
 
     Spark and its Python workers report at length what the program itself reports in one line, and every
-    broken connection when they are stopped.
+    broken connection when they are stopped. `others` are further descriptors to redirect.
     """
     sys.stderr.flush()
-    own = os.dup(2)
+    own = {number: os.dup(number) for number in (2, *others)}
     try:
         with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
+            for number in own:
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        os.dup2(own, 2)
-        os.close(own)
+        for number, saved in own.items():
+            os.dup2(saved, number)
+            os.close(saved)

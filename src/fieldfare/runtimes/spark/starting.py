@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from fieldfare.runtimes.process.locks import write_pid
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
 from fieldfare.runtimes.spark.master import is_cluster
-from fieldfare.runtimes.spark.session import SparkSettings, service_context
+from fieldfare.runtimes.spark.session import SparkSettings, end_java, service_context
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
@@ -39,12 +39,7 @@ class RunningSpark:
         """Stop Spark and its Java process, which exits when its standard input closes."""
         with suppress(Py4JError, OSError):
             self.context.stop()
-        if self.java.stdin is not None:
-            self.java.stdin.close()
-        try:
-            self.java.wait(JAVA_ENDS_S)
-        except subprocess.TimeoutExpired:
-            self.java.kill()
+        end_java(self.java, JAVA_ENDS_S)
 
 
 def start_spark(

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import fieldfare
-from fieldfare.files import remove_abandoned, sync_folder, temporary_path
+from fieldfare.files import remove_abandoned, sync_folder, temporary_file
 
 DISTRIBUTIONS = (
     *("msgspec", "numpy", "numba", "llvmlite", "pyarrow", "crc32c"),
@@ -48,8 +48,7 @@ def write_worker_archive(folder: Path) -> Path:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder)
-    temporary = temporary_path(path)
-    try:
+    with temporary_file(path) as temporary:
         # Unpacking takes the same time at any level; writing takes at most ten seconds at this one.
         with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
             for name, file in sorted(files.items()):
@@ -57,8 +56,6 @@ def write_worker_archive(folder: Path) -> Path:
                 with suppress(FileNotFoundError), file.open("rb") as opened:
                     archive.addfile(_described(name, os.fstat(opened.fileno())), opened)
         os.rename(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     sync_folder(folder)
     older = sorted(folder.glob("workers-*.tar.gz"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in older[_KEPT:]:

@@ -7,17 +7,9 @@ temporary name, synced and renamed, a manifest after the files that it names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fieldfare.files import (
-    TEMPORARY_SUFFIX,
-    make_folder,
-    remove_abandoned,
-    sync_folder,
-    temporary_path,
-    write_file,
-)
+from fieldfare.files import TEMPORARY_SUFFIX, remove_abandoned, write_file
 from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
 from fieldfare.storage.errors import IndexStoreError
 
@@ -38,33 +30,10 @@ class FileIndexStore:
     def __repr__(self) -> str:
         return f"FileIndexStore({str(self.folder)!r})"
 
-    @property
-    def url(self) -> str:
-        return self.folder.as_uri()
-
     def path(self, name: str) -> Path:
         if not name or name.startswith(".") or "/" in name or name.endswith(TEMPORARY_SUFFIX):
             raise ValueError(f"{name!r} is not the name of an index file")
         return self._files / name
-
-    def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        path = self.path(name)
-        temporary = temporary_path(path)
-        try:
-            make_folder(self._files)
-            save(temporary)
-            descriptor = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
-            sync_folder(self._files)
-        except OSError as error:
-            raise IndexStoreError(f"{path} could not be written: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
 
     def write_manifest(self, manifest: Manifest) -> None:
         path = self._manifest_path(manifest.number)
@@ -105,7 +74,7 @@ class FileIndexStore:
     def greatest_number(self) -> int:
         return max(self._numbers(), default=0)
 
-    def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
+    def collect(self, keep_from: int) -> int:
         numbers = sorted(self._numbers())
         kept = [number for number in numbers if number >= keep_from or number == numbers[-1]]
         # Manifests first: if this is interrupted, each remaining manifest still has all its files.
@@ -114,7 +83,7 @@ class FileIndexStore:
                 self._manifest_path(number).unlink(missing_ok=True)
         # Cached, since manifests never change: while many subscribe, this handles hundreds every second.
         self._named = {number: self._named.get(number) or self.manifest(number).files() for number in kept}
-        needed = set(keep_files).union(*self._named.values())
+        needed: frozenset[str] = frozenset().union(*self._named.values())
         removed = 0
         for path in list(self._files.iterdir()) if self._files.is_dir() else []:
             if path.name not in needed and not path.name.startswith("."):

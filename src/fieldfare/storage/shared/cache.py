@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from fieldfare.files import TEMPORARY_SUFFIX, remove_abandoned, temporary_path
+from fieldfare.files import TEMPORARY_SUFFIX, remove_abandoned, temporary_file
 
 
 class FileCache:
@@ -52,14 +52,11 @@ class FileCache:
             os.utime(path)  # Mark the file as recently used.
             return path
         self._make_folder()
-        temporary = temporary_path(path)
-        try:
+        with temporary_file(path) as temporary:
             fetch(temporary)
             size_bytes = temporary.stat().st_size
             self._make_room(size_bytes, {name, *needed})
             os.rename(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
         return path
 
     def _make_folder(self) -> None:

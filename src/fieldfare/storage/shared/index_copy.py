@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -56,15 +55,8 @@ class CopiedIndexStore:
         self._there: set[str] = set()
         self._called: dict[str, tuple[int, str]] = {}
 
-    @property
-    def url(self) -> str:
-        return self._store.url
-
     def path(self, name: str) -> Path:
         return self._store.path(name)
-
-    def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        return self._store.write(name, save)
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._copy(manifest)
@@ -84,8 +76,8 @@ class CopiedIndexStore:
         self._look()
         return max(self._store.greatest_number(), max(self._manifests, default=0))
 
-    def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
-        removed = self._store.collect(keep_from, keep_files)
+    def collect(self, keep_from: int) -> int:
+        removed = self._store.collect(keep_from)
         newest = self._store.newest()
         if newest is None:
             return removed
@@ -151,10 +143,6 @@ class IndexCopy:
         self._copies = SharedFiles(address)
         self._cache = cache or FileCache.of_this_machine(address.cache_bytes)
         self._called: dict[str, str] = {}
-
-    @property
-    def url(self) -> str:
-        return self._address.url
 
     def path(self, name: str) -> Path:
         """Return the local path of a file of the last manifest that was read; fetch it if it is missing.

@@ -50,18 +50,15 @@ _REMOVED_MAX = 1_000
 """Maximum filters that are removed with one statement when brokers are forgotten."""
 
 
-class SqlBrokers(SqlRegistry):
-    """A `BrokerStore` in a registry's SQL database."""
+class BrokerStore(SqlRegistry):
+    """The filters of other brokers; changed by the process that changes the registry."""
 
     def _prepare(self) -> None:
         super()._prepare()
-        with self._read() as connection:
-            present = sa.inspect(connection).get_table_names()
-        if _brokers.name not in present or _runs.name not in present:
-            with self._write() as connection:
-                _metadata.create_all(connection)
+        self._create_missing(_metadata)
 
     def brokers(self) -> list[StoredBroker]:
+        """Return all brokers that have sent filters, by name."""
         with self._read() as connection:
             return self._brokers_in(connection)
 
@@ -75,6 +72,7 @@ class SqlBrokers(SqlRegistry):
         return [StoredBroker(*row) for row in self._unusable.usable(BROKERS, _BrokerRow, found)]
 
     def runs(self) -> list[Run]:
+        """Return all runs, by destination number and revision."""
         query = sa.select(_runs.c.number, _runs.c.revision, _runs.c.theirs, _runs.c.checksum)
         with self._read() as connection:
             rows = connection.execute(query.order_by(_runs.c.number, _runs.c.revision)).all()
@@ -82,6 +80,7 @@ class SqlBrokers(SqlRegistry):
         return [Run(*row) for row in self._unusable.usable(RUNS, _RunRow, whole)]
 
     def count_filters(self) -> Mapping[int, int]:
+        """Return the number of filters of each broker that has any, by the broker's number."""
         # All brokers in one pass: each of them by itself takes one.
         of_broker = sa.func.rtrim(_subscriptions.c.id, "0123456789")
         query = sa.select(of_broker, sa.func.count()).where(_is_interest()).group_by(of_broker)
@@ -100,6 +99,16 @@ class SqlBrokers(SqlRegistry):
         *,
         is_all: bool = False,
     ) -> int:
+        """Apply a broker's message in one transaction; durable on return. Return the registry's revision.
+
+        A message that was applied before changes nothing. With `theirs` it begins a run. With `is_all`, the
+        broker's earlier filters are removed.
+
+        Raises
+        ------
+        RegistryError
+            An earlier message of the broker is missing.
+        """
         with self._write() as connection:
             counters = counting.read_all(connection, self._unusable)
             number = counters[NUMBER]
@@ -139,6 +148,10 @@ class SqlBrokers(SqlRegistry):
         return batch.revision
 
     def next_revision(self, nothing: RemoteFilter, ends: Offsets, now_ms: int) -> int:
+        """Give the registry a new revision without an effect, and return it.
+
+        `nothing` is a filter that matches nothing: it is stored and removed in one transaction.
+        """
         put = _change(0, nothing)
         with self._write() as connection:
             counters = counting.read_all(connection, self._unusable)
@@ -149,6 +162,7 @@ class SqlBrokers(SqlRegistry):
         return batch.revision
 
     def forget_broker(self, name: str, ends: Offsets, now_ms: int) -> int:
+        """Remove a broker and its filters in one transaction; return the registry's revision."""
         with self._write() as connection:
             found = [each for each in self._brokers_in(connection) if each.name == name]
             for broker in found:
@@ -158,6 +172,11 @@ class SqlBrokers(SqlRegistry):
             return int(counting.read_all(connection, self._unusable)[REVISION])
 
     def forget_brokers(self, ends: Offsets, now_ms: int) -> None:
+        """Remove all brokers and their filters in one transaction.
+
+        `ends` are those of the log's partitions. It is for a new file of links: the messages of each broker
+        begin again at its first.
+        """
         with self._write() as connection:
             self._remove_filters(connection, _is_interest(), ends, now_ms)
             connection.execute(sa.delete(_runs))
@@ -177,6 +196,7 @@ class SqlBrokers(SqlRegistry):
             write_batch(connection, batch, counters)
 
     def forget_runs(self, before: int) -> None:
+        """Delete the runs that no record with a stamp of at least `before` needs."""
         later = _runs.alias()
         is_replaced = (
             sa.select(later.c.revision)

@@ -76,6 +76,13 @@ class SqlDatabase:
     def _prepare(self) -> None:
         """Create or upgrade the tables if needed."""
 
+    def _create_missing(self, metadata: sa.MetaData) -> None:
+        with self._read() as connection:
+            present = sa.inspect(connection).get_table_names()
+        if not metadata.tables.keys() <= set(present):
+            with self._write() as connection:
+                metadata.create_all(connection)
+
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
         with self._explained():

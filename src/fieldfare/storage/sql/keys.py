@@ -75,10 +75,11 @@ def _revoke(connection: sa.Connection, which: sa.ColumnElement[bool], now_ms: in
         connection.execute(sa.update(_keys).where(_keys.c.number == row["number"]).values(**changed))
 
 
-class SqlKeys(SqlDatabase):
-    """A `KeyStore` in the registry's SQL database."""
+class KeyStore(SqlDatabase):
+    """A store of API keys; one process changes it."""
 
     def keys(self) -> list[StoredKey]:
+        """Return the keys that are not revoked, in order of creation."""
         query = (
             sa.select(*(_keys.c[name] for name in (*_FIELDS, "checksum", "number")))
             .where(_keys.c.revoked_ms.is_(None), _keys.c.number > sa.bindparam("after"))
@@ -106,10 +107,15 @@ class SqlKeys(SqlDatabase):
                 note_corruption(self._path, f"key-{row[0]}", said)
 
     def has_any(self) -> bool:
+        """Return whether a key was ever created."""
         with self._read() as connection:
             return connection.execute(sa.select(_keys.c.number).limit(1)).first() is not None
 
     def forget_revoked(self, before_ms: int, most: int) -> int:
+        """Remove the keys revoked before a time, and all but the newest `most` revoked keys.
+
+        Returns the number of removed keys. The newest key is never removed: it shows that keys are required.
+        """
         newest = sa.select(sa.func.max(_keys.c.number)).scalar_subquery()
         with self._read() as connection:
             kept_from = connection.execute(
@@ -132,15 +138,21 @@ class SqlKeys(SqlDatabase):
                 return forgotten
 
     def add(self, key: StoredKey) -> None:
+        """Add a key; durable on return."""
         row = {name: getattr(key, name) for name in _FIELDS} | {"rights": " ".join(key.rights)}
         with self._write() as connection:
             connection.execute(sa.insert(_keys), with_checksums(_keys, [row]))
 
     def revoke(self, id: str, now_ms: int) -> None:
+        """Revoke a key unless it is revoked already; durable on return."""
         with self._write() as connection:
             _revoke(connection, _keys.c.id == id, now_ms)
 
     def ended_spaces(self) -> dict[str, int]:
+        """Return when a space of each name was last deleted, in milliseconds since 1970.
+
+        Tokens that were signed before, which are not stored, have no rights in a later space of that name.
+        """
         with self._read() as connection:
             rows = connection.execute(sa.select(_ended.c.space, _ended.c.ended_ms, _ended.c.checksum)).all()
             has_deleted = sa.inspect(connection).has_table(_gone.name)

@@ -32,18 +32,15 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Move)
 
 
-class SqlMoves(SqlRegistry):
-    """A `MoveStore` in a registry's SQL database."""
+class MoveStore(SqlRegistry):
+    """The moves of one broker; changed by the process that changes the registry."""
 
     def _prepare(self) -> None:
         super()._prepare()
-        with self._read() as connection:
-            present = sa.inspect(connection).get_table_names()
-        if _moves.name not in present:
-            with self._write() as connection:
-                _metadata.create_all(connection)
+        self._create_missing(_metadata)
 
     def moves(self) -> list[Move]:
+        """Return all moves. RegistryError if the row of one is corrupt: events would be lost or doubled."""
         query = sa.select(_moves.c.space, _moves.c.id, _moves.c.move, _moves.c.checksum)
         found = []
         with self._read() as connection:
@@ -65,6 +62,19 @@ class SqlMoves(SqlRegistry):
         now_ms: int,
         cursor: Cursor | None = None,
     ) -> Move | None:
+        """Apply changes of the registry and a step of a move in one transaction, durable on return.
+
+        Parameters
+        ----------
+        key
+            The key of the space, and the id.
+        move
+            Returns the move from the results of the changes; None removes it. If it raises, nothing changes.
+        changes, ends, now_ms
+            See `Registry.apply`.
+        cursor
+            The subscription's cursor, to be saved.
+        """
         space, id = key
         with self._write() as connection:
             made = move(self.apply_in(connection, changes, ends, now_ms))
@@ -81,6 +91,7 @@ class SqlMoves(SqlRegistry):
         return made
 
     def forget_space(self, space: str, but: Collection[str]) -> None:
+        """Remove the moves of a deleted space, but for those of some ids; durable on return."""
         with self._write() as connection:
             there = connection.scalars(sa.select(_moves.c.id).where(_moves.c.space == space)).all()
             for id in set(there) - set(but):

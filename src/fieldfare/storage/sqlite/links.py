@@ -92,8 +92,12 @@ _state_encoder = msgspec.msgpack.Encoder()
 _state_decoder = msgspec.msgpack.Decoder(Correspondent)
 
 
-class SqliteLinks:
-    """The links in a SQLite file, which is created if it does not exist: implements `LinkStore`."""
+class LinkStore:
+    """The state of a broker's links, in a SQLite file, which is created if it does not exist.
+
+    The gateway's process changes it; others read it. Each method that changes something is one transaction,
+    durable on return: a kill at any moment loses nothing and sends nothing twice.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -117,17 +121,15 @@ class SqliteLinks:
                 )
             for statement in (*kept.SCHEMA, advertisements.SCHEMA):
                 connection.execute(statement)
-            self._identity = str(self._own(connection)[0])
+            self.identity = str(self._own(connection)[0])
+            """A text drawn at random when the file was created: two brokers of one name differ in it."""
             _, self._kept_bytes = kept.totals(connection)
             # A file that was restored must not use ids again that the log has seen since the copy.
             connection.execute(_LAST_ID, (time.time_ns() // 1_000,))
 
     @property
-    def identity(self) -> str:
-        return self._identity
-
-    @property
     def is_new(self) -> bool:
+        """Whether nothing was ever exchanged with another broker."""
         with self._reading() as connection:
             (count,) = connection.execute(
                 "SELECT (SELECT count(*) FROM peers) + (SELECT count(*) FROM correspondents)"
@@ -135,11 +137,13 @@ class SqliteLinks:
         return not count
 
     def row(self) -> tuple[int, bytes]:
+        """Return the version of the broker's own row of the topology, and the encoded rows of others."""
         with self._reading() as connection:
             _, version, rows = self._own(connection)
         return version, rows
 
     def set_row(self, version: int, rows: bytes) -> None:
+        """Store the version of the own row, and the encoded rows of others."""
         with self._writing() as connection:
             connection.execute(
                 "UPDATE own SET version = ?1, rows = ?2, checksum = row_checksum(identity, ?1, ?2)",
@@ -165,6 +169,7 @@ class SqliteLinks:
         )
 
     def meet(self, peer: str, identity: str) -> bool:
+        """Return whether a neighbour has the identity that it had at first; store it if it is new."""
         with self._writing() as connection:
             row = connection.execute(_PEER, (peer,)).fetchone()
             if row is None:
@@ -182,10 +187,12 @@ class SqliteLinks:
         return known[1:]
 
     def watermark(self, peer: str) -> int:
+        """Return the number of the last entry received from a neighbour."""
         with self._reading() as connection:
             return self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())[1]
 
     def correspondents(self) -> dict[str, Correspondent]:
+        """Return all other brokers with which something was exchanged, by name."""
         with self._reading() as connection:
             rows = connection.execute("SELECT name, state, floor, through, checksum FROM correspondents")
             found = [_state_decoder.decode(self._checked(row)[1]) for row in rows.fetchall()]
@@ -203,6 +210,7 @@ class SqliteLinks:
         changed: Sequence[Correspondent] = (),
         cursor: tuple[int, int] | None = None,
     ) -> None:
+        """Add entries to outboxes; store correspondents, and a cursor (a partition and an offset)."""
         with self._writing() as connection:
             connection.executemany(_ADD, parts)
             self._set(connection, changed)
@@ -212,6 +220,7 @@ class SqliteLinks:
                 )
 
     def cursor(self, partition: int) -> int | None:
+        """Return the offset up to which records are forwarded; None before the first."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT partition, offset, checksum FROM places WHERE partition = ?", (partition,)
@@ -219,6 +228,7 @@ class SqliteLinks:
         return None if row is None else int(self._checked(row)[1])
 
     def receive(self, peer: str, watermark: int, parts: Sequence[Part], mine: Sequence[Inbound]) -> None:
+        """Move the watermark of a neighbour; store the entries in transit, and those for this broker."""
         with self._writing() as connection:
             identity, _, next_number = self._peer(peer, connection.execute(_PEER, (peer,)).fetchone())
             connection.execute(_SET_PEER, (peer, identity, watermark, next_number))
@@ -230,6 +240,10 @@ class SqliteLinks:
             )
 
     def transmit(self, peer: str, count_max: int, bytes_max: int) -> tuple[int, list[bytes]]:
+        """Return the first unacknowledged entries of an outbox, and the number of the first of them.
+
+        Entries that were never transmitted get their numbers here. The bounds hold for all but one entry.
+        """
         # In one transaction: an entry must not be given another way between its choice and its number.
         with self._writing() as connection:
             chosen: list[Any] = []
@@ -263,6 +277,12 @@ class SqliteLinks:
     def acknowledge(
         self, peer: str, number: int, owed_by: Callable[[bytes], Sequence[Owed]] | None = None
     ) -> int:
+        """Remove the entries up to a number from an outbox.
+
+        `owed_by` returns the destinations that confirm an entry. A copy is kept for those of them, other
+        than the neighbour, that were heard of by `confirm`. Return the number of entries that were not kept
+        because the copies have reached `KEPT_MAX_BYTES`.
+        """
         with self._writing() as connection:
             size_bytes = left_out = 0
             if owed_by is not None:
@@ -277,33 +297,44 @@ class SqliteLinks:
             self._kept_bytes += change_bytes
 
     def confirm(self, receipts: Sequence[tuple[str, int, int]]) -> None:
+        """Drop the copies of entries that brokers have.
+
+        Each receipt is a broker, and the sequences up to which it has the entries with events and the
+        messages with filters.
+        """
         with self._writing() as connection:
             size_bytes = kept.confirm(connection, receipts)
         self._count_kept(-size_bytes)
 
     def receipts(self) -> Mapping[str, tuple[int, int]]:
+        """Return the last receipt of each broker that confirms entries: see `confirm`."""
         with self._reading() as connection:
             return kept.receipts(connection)
 
     def kept_through(self) -> int:
+        """Return the id of the last copy; 0 without copies."""
         with self._reading() as connection:
             return kept.last(connection)
 
     def kept(self, through: int, limit: int) -> list[Kept]:
+        """Return the first copies up to an id."""
         with self._reading() as connection:
             return kept.page(connection, through, limit)
 
     def send_again(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
+        """Put copies, by id, into outboxes; they are copies no longer, until they are acknowledged again."""
         with self._writing() as connection:
             connection.executemany(_ADD, [part for _, parts in ways for part in parts])
             size_bytes = kept.drop(connection, [id for id, _ in ways])
         self._count_kept(-size_bytes)
 
     def kept_totals(self) -> tuple[int, int]:
+        """Return the number of copies, and their bytes."""
         with self._reading() as connection:
             return kept.totals(connection)
 
     def unsent(self, peers: Sequence[str], after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        """Return entries in these outboxes that were never transmitted, after an id: id, neighbour, entry."""
         marks = ", ".join("?" * len(peers))
         with self._reading() as connection:
             rows = connection.execute(
@@ -314,6 +345,10 @@ class SqliteLinks:
         return [(id, peer, self._entry(id, entry, expected)) for id, peer, entry, expected in rows]
 
     def reroute(self, ways: Sequence[tuple[int, Sequence[Part]]]) -> None:
+        """Replace entries, by id, by others; the first of these takes the entry's place in the order.
+
+        An entry that was transmitted meanwhile is left as it is.
+        """
         with self._writing() as connection:
             for id, parts in ways:
                 if parts:
@@ -323,6 +358,11 @@ class SqliteLinks:
                     connection.execute("DELETE FROM outbox WHERE id = ? AND number IS NULL", (id,))
 
     def forget(self, state: Correspondent, again: Callable[[bytes], bytes] | None = None) -> None:
+        """Store the state of a removed broker; the entries of its outbox have no path from now on.
+
+        Its state no longer holds `floor` and `published` back. `again` marks an entry that was sent to it:
+        it may have passed it on.
+        """
         with self._writing() as connection:
             for id, _, _, entry, expected in connection.execute(_SENT, (state.name, -1)).fetchall():
                 if again is not None and checksum(entry) == expected:
@@ -334,6 +374,11 @@ class SqliteLinks:
         self._count_kept(-size_bytes)
 
     def take_back(self, peer: str, again: Callable[[bytes], bytes]) -> None:
+        """Let the entries for a broker that is no neighbour any more have no path from now on.
+
+        Of those that were sent, a copy marked by `again` has; they keep their numbers, without content, in
+        case the broker becomes a neighbour again.
+        """
         with self._writing() as connection:
             for id, _, _, entry, expected in connection.execute(_SENT, (peer, -1)).fetchall():
                 if entry != LOST and checksum(entry) == expected:
@@ -342,6 +387,7 @@ class SqliteLinks:
             connection.execute("UPDATE outbox SET peer = '' WHERE peer = ? AND number IS NULL", (peer,))
 
     def inbound(self, limit: int, after: int = 0) -> list[Inbound]:
+        """Return entries for this broker that are not processed, after an id."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT id, source, kind, sequence, floor, entry, checksum FROM inbox WHERE id > ?"
@@ -359,11 +405,13 @@ class SqliteLinks:
         return found
 
     def processed(self, ids: Sequence[int], changed: Sequence[Correspondent] = ()) -> None:
+        """Remove entries for this broker, and store correspondents."""
         with self._writing() as connection:
             connection.executemany("DELETE FROM inbox WHERE id = ?", [(id,) for id in ids])
             self._set(connection, changed)
 
     def advertisements(self) -> list[Advertisement]:
+        """Return the advertisements of this broker and of others, by broker, space and version."""
         with self._reading() as connection:
             found, is_corrupt = advertisements.read(connection)
         if is_corrupt:
@@ -371,30 +419,36 @@ class SqliteLinks:
         return found
 
     def advertise(self, broker: str, stated: Mapping[str, Sequence[Advertisement]]) -> None:
+        """Replace the advertisements of a broker in some spaces, in one transaction."""
         with self._writing() as connection:
             for space, rows in stated.items():
                 advertisements.put(connection, broker, space, rows)
 
     def outboxes(self) -> Mapping[str, Outbox]:
+        """Return the fill of each outbox that has entries, by neighbour."""
         with self._reading() as connection:
             rows = connection.execute(_FILLS).fetchall()
         return {peer: Outbox(*figures) for peer, *figures in rows}
 
     def inbound_bytes(self) -> int:
+        """Return the bytes of the entries for this broker that are not processed yet."""
         return self._value("SELECT coalesce(sum(bytes), 0) FROM inbox") or 0
 
     def used_bytes(self) -> int:
+        """Return the bytes of the file that are in use; unlike `outboxes`, it does not read all entries."""
         pages, free, page_bytes = (
             self._value(f"PRAGMA {name}") or 0 for name in ("page_count", "freelist_count", "page_size")
         )
         return (pages - free) * page_bytes
 
     def floor(self) -> int | None:
+        """Return the lowest stamp of records that other brokers may still send; None if there are none."""
         return self._value(
             "SELECT min(floor) FROM (SELECT floor FROM correspondents UNION ALL SELECT floor FROM inbox)"
         )
 
     def published(self) -> int | None:
+        """Return the revision up to which all other brokers have been sent changes; None without brokers."""
         return self._value("SELECT min(through) FROM correspondents")
 
     def _value(self, query: str) -> int | None:
@@ -403,6 +457,7 @@ class SqliteLinks:
         return found
 
     def close(self) -> None:
+        """Close this process's connections; they are opened again when needed."""
         self._connections.close()
 
     @contextmanager

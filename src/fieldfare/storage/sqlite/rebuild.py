@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from fieldfare.files import remove_abandoned, sync_folder, temporary_path
+from fieldfare.files import remove_abandoned, sync_file, sync_folder, temporary_path
 from fieldfare.storage.corruption import FOLDER, forget_note, has_note, note_corruption
 from fieldfare.storage.errors import DiskFullError, StorageError
 from fieldfare.storage.sqlite.connections import disk_full, is_damage, is_disk_full
@@ -159,8 +159,7 @@ def _rebuild(path: Path, why: str) -> str:
     temporary = temporary_path(target)
     try:
         lost = _copy(path, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(temporary)
         # The copied first page is obsolete: the new file's tables are on other pages.
         path.with_name(path.name + SUFFIX).unlink(missing_ok=True)
         try:

@@ -138,7 +138,7 @@ class EdgeRunner:
             is_stabilizing=True,
             stable_from_s=now_s + settings.stabilise_s,
         )
-        self._machine = EdgeBalancer(state, settings, delegates=True, is_passive=not is_automatic)
+        self._machine = EdgeBalancer(state, settings, is_passive=not is_automatic)
         self._runner = MachineRunner(
             {MeasureLoad: self._answer_load, Choose: self._choose, Migrate: self._migrate},
             {Decided: self._decided, StateChanged: self._changed, SessionEnded: self._ended},
@@ -241,7 +241,6 @@ class EdgeRunner:
                 )
             case Cancel(session):
                 self._board.post(Letter(name, effect.to, 0, session.life, session.number, "cancel"))
-            # `Done` names the connected subscribers, which the offloading broker knows first here.
 
     def _hear_row(self, row: LoadRow) -> None:
         mine = self._machine.load

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,10 +27,13 @@ from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets, Subscription, space_name
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader
-from fieldfare.storage.links import LinkStore
 from fieldfare.storage.match_log import MatchLog
-from fieldfare.storage.moves import Move, MoveStore, State
+from fieldfare.storage.moves import Move, State
 from fieldfare.storage.registry import Registry
+from fieldfare.storage.sqlite.links import LinkStore
+
+if TYPE_CHECKING:  # a relay need not load SQLAlchemy
+    from fieldfare.storage.sql.moves import MoveStore
 
 Key = tuple[str, str]
 """The key of a space, and the id of a subscription."""

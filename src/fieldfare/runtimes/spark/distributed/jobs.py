@@ -30,9 +30,6 @@ class SpreadJobs:
 
     Parameters
     ----------
-    context : SparkContext
-    folder : DataFolder
-    spread : Spread
     learner : Learner, optional
         Learns from each batch.
     ranges : RangeJobs, optional

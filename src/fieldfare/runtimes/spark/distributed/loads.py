@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fieldfare.files import temporary_path
+from fieldfare.files import replace_file
 from fieldfare.forwarding import LoadMeter, LoadReport, LoadTable
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import NO_SLICE
@@ -70,15 +70,12 @@ class Routing(msgspec.Struct, frozen=True):
     spaces: dict[str, SpaceRouting] = {}
 
 
-NO_ROUTING = Routing()
-
-
 def encode_routing(routing: Routing) -> str:
     return msgspec.json.encode(routing).decode()
 
 
 def decode_routing(text: str | None) -> Routing:
-    return msgspec.json.decode(text, type=Routing) if text else NO_ROUTING
+    return msgspec.json.decode(text, type=Routing) if text else Routing()
 
 
 class _MeasuredSpace(msgspec.Struct):
@@ -175,7 +172,7 @@ class MeasuredLoads:
     def __init__(self) -> None:
         self._spaces: dict[str, _SpaceLoads] = {}
 
-    def take_manifest(self, manifest: Manifest, now_s: float) -> None:
+    def _take_manifest(self, manifest: Manifest, now_s: float) -> None:
         """Note the manifest that a batch is matched with; a new cut starts without measurements."""
         cut = {name: space for name, space in manifest.spaces.items() if len(space.slices) > 1}
         for name in set(self._spaces) - set(cut):
@@ -189,7 +186,7 @@ class MeasuredLoads:
         self, manifest: Manifest, work: Iterable[Iterable[Any]], started_s: float, ended_s: float
     ) -> None:
         """Add the measurements of a batch that was matched with a manifest: rows of ``WORK``."""
-        self.take_manifest(manifest, started_s)
+        self._take_manifest(manifest, started_s)
         by_space: dict[str, list[MatcherWork]] = {name: [] for name in self._spaces}
         for row in work:
             done = MatcherWork(*row)
@@ -200,30 +197,13 @@ class MeasuredLoads:
         for name, rows in by_space.items():
             self._spaces[name].learn(rows, manifest.spaces[name], started_s, ended_s)
 
-    def loads(self) -> dict[str, LoadTable]:
-        """Return the loads of each space with several slices."""
-        return {name: space.table for name, space in self._spaces.items()}
-
-    def routing(self, manifest: Manifest, now_s: float) -> Routing:
-        """Return the routing of the next batch, if it is matched with a manifest."""
-        self.take_manifest(manifest, now_s)
-        return Routing(
-            now_s,
-            {name: SpaceRouting(each.cut, reports_of(each.table)) for name, each in self._spaces.items()},
-        )
-
     def save(self, path: Path, manifest: int) -> None:
         """Write the file for the other processes; not synced, since lost loads are estimated."""
         spaces = {
             name: _MeasuredSpace(each.cut, each.window.number, each.window.share, reports_of(each.table))
             for name, each in self._spaces.items()
         }
-        temporary = temporary_path(path)
-        try:
-            temporary.write_bytes(msgspec.json.encode(_SlicesFile(manifest, spaces)))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, msgspec.json.encode(_SlicesFile(manifest, spaces)))
 
 
 def reports_of(table: LoadTable) -> tuple[LoadReport, ...]:

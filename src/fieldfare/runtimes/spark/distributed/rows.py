@@ -116,11 +116,8 @@ def _first_batch(events: DataFrame, paths: Iterable[AttributePath]) -> pa.Record
     columns = EventColumns.of(events.schema, paths)
     named = [column.alias(place_name(place)) for place, column in enumerate(columns.columns)]
     found = by_place(events).select(*named).limit(SAMPLE_EVENTS).toArrow().combine_chunks()
-    return pa.RecordBatch.from_arrays([_chunk(column) for column in found.columns], names=columns.names)
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    chunks = [each.chunk(0) if each.num_chunks else pa.array([], each.type) for each in found.columns]
+    return pa.RecordBatch.from_arrays(chunks, names=columns.names)
 
 
 @dataclass(frozen=True, slots=True)

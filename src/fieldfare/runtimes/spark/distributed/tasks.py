@@ -73,6 +73,7 @@ FINDING_MATCHES = 1 << 22
 _BLOCK = ("partition", "start", "end")
 """Columns that identify a block of the match log."""
 _LISTS = ("numbers", "starts", "ordinals", "given_up", "spent")
+_CONSIGNED = ("counts", "spaces", "stamps", "sizes", "events", "slices", "bounds", "positions", "payload")
 _PASSED_ON = ("counts", "spaces", *_LISTS)
 _CONSIGNMENTS = pa.schema(
     [
@@ -81,21 +82,7 @@ _CONSIGNMENTS = pa.schema(
         *(pa.field(name, pa.int64()) for name in _BLOCK),
         *(pa.field(name, pa.int64()) for name in ("oldest_ms", "manifest", "cut")),
         pa.field("space", pa.string()),
-        *(
-            pa.field(name, pa.binary())
-            for name in (
-                "counts",
-                "spaces",
-                "stamps",
-                "sizes",
-                "events",
-                "slices",
-                "bounds",
-                "positions",
-                "payload",
-            )
-        ),
-        *(pa.field(name, pa.binary()) for name in _LISTS),
+        *(pa.field(name, pa.binary()) for name in (*_CONSIGNED, *_LISTS)),
     ]
 )
 """Columns of consignments.
@@ -518,21 +505,9 @@ class WriteBlocks:
                 matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6)
                 seconds = time.perf_counter() - started_s
                 written = _work(NO_MATCHER, "", NO_SLICE, block.events, seconds, 0, processor.taken_s())
-                yield pa.RecordBatch.from_pylist(
-                    [
-                        {
-                            "partition": number,
-                            "start": start,
-                            "end": block.end,
-                            "events": block.events,
-                            "matches": matches,
-                            "bytes": size_bytes,
-                            "seconds": seconds,
-                            "work": [*work[place], written],
-                        }
-                    ],
-                    schema=SUMMARY,
-                )
+                figures = (block.events, matches, size_bytes, seconds, [*work[place], written])
+                summary = zip(SUMMARY.names, (number, start, block.end, *figures), strict=True)
+                yield pa.RecordBatch.from_pylist([dict(summary)], schema=SUMMARY)
                 blocks[place] = Block(start, scratch)  # release the written matches
         finally:
             for block in blocks.values():

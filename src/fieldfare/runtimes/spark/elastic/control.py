@@ -114,11 +114,6 @@ class ElasticSettings:
     calm_s: float = CALM_S
 
 
-def slice_names(matchers: int) -> tuple[str, ...]:
-    """Return the names of the matchers, as slices of the operator M."""
-    return Operators(0, {OPERATOR: matchers}, 0).slices
-
-
 class ElasticControl:
     """Grows and shrinks a service with several matchers, from `start` to `close`."""
 
@@ -130,12 +125,13 @@ class ElasticControl:
         self._store = open_index_store(folder.index_url)
         self._executors = Executors(context)
         self._seen: dict[str, Executor] = {}
-        self._names = slice_names(matchers)
+        operators = Operators(0, {OPERATOR: matchers}, 0)
+        self._names = operators.slices  # of the matchers
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._record = ElasticRecord.read_or_new(folder.elastic)
-        first = Configuration(Operators(0, {OPERATOR: matchers}, 0), {})
+        first = Configuration(operators, {})
         kept = self._record.configuration
-        if kept is not None and kept.operators != first.operators:
+        if kept is not None and kept.operators != operators:
             # Cut again for another number of matchers: the same number of hosts, with other slices.
             first = replace(first, started=kept.started, version=kept.version)
             first = first.begun(max(1, len(kept.hosts)))
@@ -290,7 +286,8 @@ class ElasticControl:
             self._loop.close()
 
     async def _control(self) -> None:
-        self._start_machines()
+        for name, machine in self._machines.items():
+            self._runner.add(name, machine)
         while not self._stop.is_set():
             wait_s = LOOK_S
             try:
@@ -304,10 +301,6 @@ class ElasticControl:
                 async with asyncio.timeout(wait_s):
                     await self._stop.wait()
         await self._runner.close()
-
-    def _start_machines(self) -> None:
-        for name, machine in self._machines.items():
-            self._runner.add(name, machine)
 
     def _observe(self) -> None:
         """Look at the executors and at a user's requests, and report."""

@@ -12,13 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fieldfare.routing.links import Link
-from fieldfare.routing.messages import (
-    Routed,
-    Settle,
-    Settled,
-)
 from fieldfare.routing.overlay import Overlay
+from fieldfare_lab.routing.links import Link
+from fieldfare_lab.routing.messages import Routed, Settle, Settled
 
 SETTLE_AGAIN = 10
 """How many times `BrokerSettings.settle_after_s` pass before a neighbour is asked again to settle."""

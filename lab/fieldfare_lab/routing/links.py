@@ -14,11 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from fieldfare.routing.messages import (
-    Ack,
-    Forward,
-    Routed,
-)
+from fieldfare_lab.routing.messages import Ack, Forward, Routed
 
 WINDOW_MAX = 256
 """Maximum entries of a link that are sent and not acknowledged; later ones wait."""
