@@ -20,7 +20,7 @@ AGAIN_S = 2.0
 
 
 def balance(
-    apply: Annotated[bool, typer.Option("--apply", help="Do it: move the subscriptions.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Move the subscriptions.")] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Move all subscriptions away that are not pinned.")
     ] = False,

@@ -12,9 +12,7 @@ from rich.text import Text
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json, printable
 
-app = typer.Typer(
-    help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
-)
+app = typer.Typer(help="Show a broker's links and all sites that it reaches; leave the sites, or remove one.")
 
 AGAIN_S = 0.5
 """Pause between two looks at a broker that is leaving, in seconds."""
@@ -83,7 +81,7 @@ def remove(
 ) -> None:
     """Remove a broker that is gone for good, from this site and all that it reaches.
 
-    Its filters are deleted and nothing is kept for it any more. All others refuse it from now on.
+    Its filters are deleted, no events are kept for it, and all other brokers refuse it from then on.
     """
     with connect(url) as client:
         client.remove_broker(name)
@@ -93,20 +91,21 @@ def remove(
 @app.command(epilog="Example: `fieldfare brokers leave --timeout 600`")
 def leave(
     force: Annotated[
-        bool, typer.Option("--force", help="Leave even if others have no path to one another without it.")
+        bool, typer.Option("--force", help="Leave even if other brokers can then no longer reach each other.")
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Stay after all.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel leaving: the broker stays.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Maximum time to wait for the end.")
     ] = 3600.0,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let this broker leave the sites in good order, before it is shut down.
+    """Let this broker leave the sites without losing events, before it is shut down.
 
-    It takes no new events and filters, sends on all that it holds, and its subscribers get all that came for
-    them. Then all others are told that it has left. Progress is shown until that is done. If the command is
-    interrupted or its time is over, the broker goes on leaving: call it again to see how far it is.
+    It accepts no new events and filters, sends all events that wait for other brokers, and delivers what its
+    subscribers still have to get. Then all other brokers are told that it has left. The command shows the
+    progress until then. If it is interrupted or times out, the broker continues to leave: run it again to
+    watch.
     """
     with connect(url) as client, known_form():
         state = client.stay() if cancel else client.leave(force=force)

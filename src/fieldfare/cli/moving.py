@@ -16,16 +16,18 @@ def move(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="BROKER", help="The broker that is to deliver it. Without: show the state."
+            "--to",
+            metavar="BROKER",
+            help="The broker to move it to; without this option, show the state.",
         ),
     ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move a subscription to another broker, or show how far its move is.
+    """Move a subscription to another broker, or show the progress of its move.
 
-    This broker delivers its part, and the other one the rest: each event is delivered by one of them.
+    Each event is delivered by exactly one broker: up to one place by this one, after it by the other one.
 
     Example: `fieldfare subscriptions move cheap --to oslo`
     """

@@ -77,11 +77,14 @@ def create(
     numbers: Annotated[
         list[str] | None,
         typer.Option(
-            "--number", metavar="NAME=LOW:HIGH:STEP", help="A number attribute, its range and its resolution."
+            "--number",
+            metavar="NAME=LOW:HIGH:STEP",
+            help="A number attribute, its range and its resolution; may be given several times.",
         ),
     ] = None,
     texts: Annotated[
-        list[str] | None, typer.Option("--text", metavar="NAME", help="A text attribute.")
+        list[str] | None,
+        typer.Option("--text", metavar="NAME", help="A text attribute; may be given several times."),
     ] = None,
 ) -> None:
     """Create a key file, protected by a passphrase (FIELDFARE_SPACE_PASSPHRASE, or prompted for)."""
