@@ -127,7 +127,7 @@ def leave(
 
 
 def describe_departure(state: dict[str, Any]) -> str:
-    """Return how far the departure of a broker is, and what it waits for."""
+    """Return the progress of a broker's departure, and what it waits for."""
     name = state["broker"]
     if state["state"] == "staying":
         return f"the broker {name} stays"
@@ -137,8 +137,8 @@ def describe_departure(state: dict[str, Any]) -> str:
         return f"the broker {name} has left: stop it"
     waits = [f"{count} {WAITS.get(kind, kind)}" for kind, count in state["waits_for"].items()]
     if state["state"] == "withdrawn" and state["sites"]:
-        waits.append(f"what {', '.join(state['sites'])} must hear and confirm")
-    return f"the broker {name} is leaving; waits for {', '.join(waits) or 'quiet'}"
+        waits.append(f"confirmations of {', '.join(state['sites'])}")
+    return f"the broker {name} is leaving; waits for {', '.join(waits) or 'its last requests'}"
 
 
 def _link(link: dict[str, Any]) -> str:
@@ -158,7 +158,7 @@ def _broker(broker: dict[str, Any]) -> str:
         return f"{broker['name']}: {way}, a relay"
     held_back = ""
     if broker.get("held_back_filters"):
-        held_back = f"; {broker['held_back_filters']} filters of this site can match nothing of it"
+        held_back = f"; {broker['held_back_filters']} filters of this site can match none of its events"
     way += ", leaving" if broker.get("is_leaving") else ""
     return (
         f"{broker['name']}: {way}, {broker['filters']} filters known here,"
@@ -180,7 +180,7 @@ def _troubles(state: Mapping[str, Any]) -> list[str]:
         if each.get("missing_entries") or each.get("waits_for_filters"):
             what = f"{each['missing_entries']} entries with events" if each["missing_entries"] else ""
             what += (" and " if what else "") + ("changes of filters" if each["waits_for_filters"] else "")
-            said.append(f"{what} of {each['name']} have not come, while later ones have")
+            said.append(f"{what} of {each['name']} have not arrived, although later ones have")
     if state.get("dropped_events"):
         said.append(
             f"{state['dropped_events']} events of others were left out: they are not valid, a link's filter"
@@ -192,5 +192,7 @@ def _troubles(state: Mapping[str, Any]) -> list[str]:
         )
     twice = [each["name"] for each in state["brokers"] if each.get("sent_twice")]
     if twice:
-        said.append(f"entries came twice from {', '.join(twice)}: they were taken once, but this is a fault")
+        said.append(
+            f"entries came twice from {', '.join(twice)}: the repeats were ignored, but this is a fault"
+        )
     return said

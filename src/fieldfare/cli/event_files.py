@@ -72,7 +72,7 @@ def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _table_lines(file: str, kind: FileKind) -> Iterator[tuple[int, str]]:

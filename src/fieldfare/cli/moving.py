@@ -46,8 +46,8 @@ def describe(state: dict[str, Any]) -> str:
     said = {
         "offered": f"offered to the broker {broker}",
         "cancelled": "it stays here",
-        "ending": f"it goes to the broker {broker} from here on",
-        "ended": f"it goes to the broker {broker} once all messages here are settled",
+        "ending": f"the broker {broker} gets the events from here on",
+        "ended": f"it moves to the broker {broker} once all messages here are settled",
         "moved": f"it has moved to the broker {broker}",
         "refused": "it has not moved",
     }.get(state["state"], f"it is arriving from the broker {broker}")

@@ -152,7 +152,7 @@ def test_the_supervisor_sees_that_it_answers(gateway: RealGateway, files: Path) 
 WRONG = {
     "missing": ({"tls_cert": "missing.pem"}, r"missing\.pem: No such file"),
     "no certificate": ({"tls_cert": "junk.pem"}, r"junk\.pem: no certificate"),
-    "no key": ({"tls_cert": "server.pem"}, r"server\.pem: no certificate in PEM with its key"),
+    "no key": ({"tls_cert": "server.pem"}, r"server\.pem: no PEM certificate with its private key"),
     "another's key": (
         {"tls_cert": "server.pem", "tls_key": "client.key"},
         r"client\.key: the key is not",
