@@ -138,7 +138,7 @@ def describe_departure(state: dict[str, Any]) -> str:
     waits = [f"{count} {WAITS.get(kind, kind)}" for kind, count in state["waits_for"].items()]
     if state["state"] == "withdrawn" and state["sites"]:
         waits.append(f"confirmations of {', '.join(state['sites'])}")
-    return f"the broker {name} is leaving; waits for {', '.join(waits) or 'its last requests'}"
+    return f"the broker {name} is leaving" + (f"; waits for {', '.join(waits)}" if waits else "")
 
 
 def _link(link: dict[str, Any]) -> str:
