@@ -39,7 +39,7 @@ PAGES = [
             "papers/estreamhub-figures",
             "papers/estreamhub-on-spark",
             "papers/ddbr_merc-figures",
-            "papers/padres",
+            "papers/padres-figures",
             "scaling",
         ),
     )

@@ -1,4 +1,4 @@
-"""The tables of docs/papers/padres.md, from the CSVs."""
+"""The tables of docs/papers/padres-figures.md, from the CSVs."""
 
 from __future__ import annotations
 

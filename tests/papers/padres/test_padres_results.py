@@ -1,6 +1,6 @@
 """Cheung and Jacobsen 2006, section 6: the claims that hold, in the kept results of experiments/padres.
 
-The claims that do not hold are in docs/papers/padres.md.
+The claims that do not hold are in docs/papers/padres-figures.md.
 """
 
 from __future__ import annotations
