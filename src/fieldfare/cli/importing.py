@@ -34,15 +34,9 @@ def import_(
         typer.Argument(metavar="FILE...", help="Files as the system exports them; -: standard input."),
     ],
     system: foreign.FromOption = None,
-    prefix: Annotated[
-        str, typer.Option(help="Prefix of the subscriptions' ids; the filter's name follows.")
-    ] = "",
+    prefix: Annotated[str, typer.Option(help="Prefix of the ids, before the filters' names.")] = "",
     replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Replace existing subscriptions with the same ids and other filters.",
-        ),
+        bool, typer.Option("--replace", help="Replace subscriptions with these ids and other filters.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be created, replaced or refused.")
