@@ -205,7 +205,7 @@ def test_settings_of_a_broker_that_cannot_be_are_refused(tmp_path: Path) -> None
         ({"routing": "merc"}, "needs --cluster"),
         ({"clusters": "north"}, "--cluster needs --routing merc"),
         ({"routing": "merc", "clusters": "north,north"}, "named twice"),
-        ({"routing": "merc", "clusters": "no/rth"}, "no name of a cluster"),
+        ({"routing": "merc", "clusters": "no/rth"}, "not a valid name of a cluster"),
         (
             {"routing": "merc", "clusters": "n,s", "peers": "b=http://h"},
             "needs one of this broker's clusters",
