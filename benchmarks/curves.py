@@ -4,7 +4,7 @@ Runs ``benchmarks/matching.py`` for each workload and size, one after another, e
 uses the median. Writes ``matching_speed.csv`` and draws ``matching_speed.svg`` into docs/images. With
 ``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, other engines are drawn too. With
 ``--figures FILE``, the output of ``python benchmarks/matching.py --json``, its points are added: building ten
-million subscriptions takes minutes and 13 GB. With ``--keep``, the points of the last picture are kept.
+million subscriptions takes minutes and 5.5 GB. With ``--keep``, the points of the last picture are kept.
 """
 
 from __future__ import annotations

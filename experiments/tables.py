@@ -39,7 +39,7 @@ PAGES = [
             "papers/estreamhub-figures",
             "papers/estreamhub-on-spark",
             "papers/ddbr_merc-figures",
-            "papers/padres",
+            "papers/padres-figures",
             "scaling",
         ),
     )
@@ -198,28 +198,27 @@ def elastic_loads() -> str:
             mean = spread(runs, "delay_mean_s", ".2f")
             p99, top = spread(runs, "delay_p99_s", ".1f"), spread(runs, "period_max_s", ".1f")
             rows.append([figure, words, policy, *counts, mean, p99, top, spread(runs, "late_periods")])
-    header = ["figure", "", "policy", "hosts, most", "host-seconds", "migrations", "mean delay, s", "p99, s"]
-    return markdown([*header, "highest mean of 30 s", "periods over 1 s"], rows)
+    header = ["figure", "run", "policy", "hosts, maximum", "host-seconds", "migrations", "mean delay, s"]
+    return markdown([*header, "p99, s", "highest mean of 30 s", "periods over 1 s"], rows)
 
 
-def knowing_yesterday() -> str:
+def predictive_enforcer() -> str:
     """Figure 9's days: the predictive enforcer compared with the paper's."""
     runs = by_seeds("figure_9_runs", "day", "policy")
     spread = elastic_runs.spread
     rows = []
     for day in elastic_runs.MARKET_DAYS[1:]:
-        papers, ours, moments = (
-            runs[day, policy]
-            for policy in (elastic_runs.PAPERS, "knows yesterday", "the same, without yesterday")
+        papers, ours, without_days = (
+            runs[day, policy] for policy in (elastic_runs.PAPERS, "predictive", "predictive, no earlier days")
         )
         all_s = statistics.median(run["host_seconds"] for run in papers)
         cells: list[object] = [day, spread(papers, "delay_p99_s", ".1f")]
-        for some in (ours, moments):
+        for some in (ours, without_days):
             share = spread(some, "host_seconds", ".0f", 100 / all_s)
             cells += [f"{share} %", spread(some, "delay_p99_s", ".1f")]
         rows.append(cells)
-    header = ["", "the paper's: p99", "knows yesterday: host-seconds", "p99"]
-    return markdown([*header, "without yesterday: host-seconds", "p99"], rows)
+    header = ["", "the paper's rules: p99", "predictive: host-seconds", "p99"]
+    return markdown([*header, "no earlier days: host-seconds", "p99"], rows)
 
 
 def migration_times() -> str:
@@ -304,7 +303,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "http-slow": lambda: markdown(*http_tables.slow()) + http_tables.note("http_slow_subscriber"),
     "http-trace": lambda: markdown(*http_tables.trace()) + http_tables.note("http_trace"),
     "elastic-loads": elastic_loads,
-    "knowing-yesterday": knowing_yesterday,
+    "predictive-enforcer": predictive_enforcer,
     "migration-times": migration_times,
     "static-throughput": static_throughput,
     "moves-on-spark": moves_on_spark,

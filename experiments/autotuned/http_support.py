@@ -62,7 +62,7 @@ def tuned(first: int = 1) -> Way:
 WAYS = (
     *(fixed(size) for size in FIXED_SIZES),
     Way("fixed, linger 5 ms", FIXED, lambda: BatchSettings()),
-    Way("fixed, at once, 5 in flight", FIXED, lambda: BatchSettings(10_000, linger_ms=0, max_in_flight=5)),
+    Way("fixed, no linger, 5 in flight", FIXED, lambda: BatchSettings(10_000, linger_ms=0, max_in_flight=5)),
     tuned(),
     Way("windowed", OURS, WindowedBatching),
     Way("auto", CLIENT, AutoBatching),

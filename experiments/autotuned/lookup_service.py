@@ -19,7 +19,19 @@ from typing import Any
 
 import altair as alt
 from client_tuner import ClientPublisher
-from support import CLIENT, FIXED, OURS, PAPER, as_data, draw_boxes, summarise, write_picture, write_table
+from support import (
+    CLIENT,
+    FIXED,
+    OURS,
+    PAPER,
+    as_data,
+    draw_boxes,
+    keep,
+    read_table,
+    summarise,
+    write_picture,
+    write_table,
+)
 
 from fieldfare.publishing.autotuned import AutotunedKnobs, AutotunedPublisher
 from fieldfare.publishing.machine import PublishingMachine
@@ -46,13 +58,13 @@ def read_times(path: Path) -> list[float]:
 def cases() -> list[tuple[str, str, Callable[[], PublishingMachine]]]:
     found: list[tuple[str, str, Callable[[], PublishingMachine]]] = []
     for size in BATCHES:
-        found.append((FIXED, f"off, N = {size}", lambda size=size: FixedPublisher(size, 0.050)))
-    found.append((FIXED, "off, N = 50, T_poll = 1 s", lambda: FixedPublisher(50, 1.0)))
+        found.append((FIXED, f"fixed N = {size}", lambda size=size: FixedPublisher(size, 0.050)))
+    found.append((FIXED, "fixed N = 50, T_poll = 1 s", lambda: FixedPublisher(50, 1.0)))
     for size in BATCHES:
         knobs = AutotunedKnobs(first_batch_messages=size)
-        found.append((PAPER, f"on, N = {size} at first", lambda knobs=knobs: AutotunedPublisher(knobs)))
-    found.append((OURS, "ours", WindowedPublisher))
-    found.append((CLIENT, "the client's", ClientPublisher))
+        found.append((PAPER, f"{PAPER}, N = {size} at first", lambda knobs=knobs: AutotunedPublisher(knobs)))
+    found.append((OURS, OURS, WindowedPublisher))
+    found.append((CLIENT, CLIENT, ClientPublisher))
     return found
 
 
@@ -76,12 +88,12 @@ def draw_rates(times: list[float]) -> Any:
     )
 
 
-def draw_adaptation(run: Run, times: list[float]) -> Any:
+def adaptation(run: Run, times: list[float]) -> list[dict[str, Any]]:
     """Figure 14: N and the load in each second."""
     sizes: dict[int, list[int]] = {}
     for poll in run.polls:
         sizes.setdefault(int(poll.now_s), []).append(poll.setting.batch_messages)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"second": second, "what": "N (paper's tuner)", "value": round(sum(found) / len(found), 2)}
         for second, found in sizes.items()
     ]
@@ -90,7 +102,11 @@ def draw_adaptation(run: Run, times: list[float]) -> Any:
         {"second": second, "what": "requests per second", "value": arrived.count(second)}
         for second in range(arrived[-1] + 1)
     ]
-    write_table("lookup_service_adaptation", rows)
+    return rows
+
+
+def draw_adaptation(rows: list[dict[str, Any]]) -> Any:
+    """Figure 14."""
     return (
         alt.Chart(as_data(rows), width=640, height=140)
         .mark_line()
@@ -103,17 +119,24 @@ def draw_adaptation(run: Run, times: list[float]) -> Any:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    folder = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER))
-    parser.add_argument("--data", type=Path, default=folder, help="folder with the trace")
-    path = parser.parse_args().data / FILE
-    if not path.exists():
-        print(f"skipped: {FILE} is not there; name its folder with --data or FIELDFARE_SHARED_DATA")
-        return
-    times = read_times(path)
+def draw_latencies(rows: list[dict[str, Any]]) -> Any:
+    """Figures 12 and 13: latency by setting, for both speeds."""
+    order = [setting for _, setting, _ in cases()]
+    boxes = [
+        draw_boxes(
+            [row for row in rows if row["speed"] == speed],
+            f"trace {speed} times as fast" if speed > 1 else "trace at its original speed",
+            sort=order,
+            most_ms=200_000,
+        )
+        for speed in SPEEDS
+    ]
+    return alt.vconcat(*boxes)
+
+
+def measure(times: list[float]) -> list[dict[str, Any]]:
+    """All settings at both speeds; the adaptation of N at the higher one goes to a separate CSV."""
     rows: list[dict[str, Any]] = []
-    adapted: Run | None = None
     for speed in SPEEDS:
         faster = [moment / speed for moment in times]
         end_s = faster[-1] + 30
@@ -121,23 +144,24 @@ def main() -> None:
             model = SystemModel(receive_first=tuner != FIXED)
             run = simulate(make(), faster, end_s, model=model)
             rows.append({"speed": speed, "tuner": tuner, "setting": setting, **summarise(run, 0.0, end_s)})
-            if speed == SPEEDS[-1] and setting == "on, N = 1 at first":
-                adapted = run
-    write_table("lookup_service", rows)
-    order = [setting for _, setting, _ in cases()]
-    boxes = [
-        draw_boxes(
-            [row for row in rows if row["speed"] == speed],
-            f"trace {speed} times as fast" if speed > 1 else "trace as it was",
-            sort=order,
-            most_ms=200_000,
-        )
-        for speed in SPEEDS
-    ]
-    write_picture("lookup_service", alt.vconcat(*boxes))
+            if speed == SPEEDS[-1] and setting == f"{PAPER}, N = 1 at first":
+                write_table("lookup_service_adaptation", adaptation(run, faster))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    folder = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER))
+    parser.add_argument("--data", type=Path, default=folder, help="folder with the trace")
+    parser.add_argument("--draw", action="store_true", help="only draw the stored results")
+    path = parser.parse_args().data / FILE
+    if not path.exists():
+        print(f"skipped: {FILE} is not there; name its folder with --data or FIELDFARE_SHARED_DATA")
+        return
+    times = read_times(path)
+    write_picture("lookup_service", draw_latencies(keep("lookup_service", lambda: measure(times))))
     write_picture("lookup_service_rate", draw_rates(times))
-    assert adapted is not None
-    write_picture("lookup_service_adaptation", draw_adaptation(adapted, [m / SPEEDS[-1] for m in times]))
+    write_picture("lookup_service_adaptation", draw_adaptation(read_table("lookup_service_adaptation")))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ CASES: list[tuple[str, bool, Callable[[], PublishingMachine]]] = [
     ("fixed N = 5", False, lambda: FixedPublisher(5, 0.050)),
     ("fixed N = 10", False, lambda: FixedPublisher(10, 0.050)),
     ("fixed N = 50", False, lambda: FixedPublisher(50, 0.050)),
-    ("fixed N = 10, requests first", True, lambda: FixedPublisher(10, 0.050)),
+    ("fixed N = 10, receiving first", True, lambda: FixedPublisher(10, 0.050)),
     (PAPER, True, AutotunedPublisher),
     (OURS, True, WindowedPublisher),
     (CLIENT, True, ClientPublisher),

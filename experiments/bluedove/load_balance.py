@@ -38,7 +38,7 @@ def measure() -> list[dict[str, Any]]:
     for system, share in CASES:
         busy = busy_shares(system, share * rates[system])
         deviation = busy.std() / busy.mean()
-        name = f"{system} at {share:.0%}: {deviation:.2f} (paper {LOAD_DEVIATION[system]})"
+        name = f"{system} at {share:.0%} of saturation: {deviation:.2f} (paper: {LOAD_DEVIATION[system]})"
         print(name, flush=True)
         rows += [
             {"system": name, "rank": i + 1, "busy_share": round(found, 4)}
@@ -59,7 +59,7 @@ def main() -> None:
         .properties(width=260, height=220)
         .facet(
             column=alt.Column(
-                "system:N", title="share of the saturation rate: standard deviation over mean", sort=None
+                "system:N", title="standard deviation of the busy time over its mean", sort=None
             )
         )
         .properties(title="Figure 8: load of the matchers below saturation")

@@ -1,8 +1,8 @@
 """Common parts of the programs in this folder: runs, results, the market's days, and the paper's figures.
 
-There are two policies: ``the paper's`` is `ElasticityPolicy` with its defaults; ``fewer moves`` counts each
-move like 20 MB of state, so that a few large slices move instead of many small ones, and releases no hosts
-for three minutes after it added some.
+There are two policies: ``the paper's rules`` is `ElasticityPolicy` with its defaults; ``fewer moves`` counts
+each move like 20 MB of state, so that a few large slices move instead of many small ones, and releases no
+hosts for three minutes after it added some.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fieldfare_lab.simulation.estreamhub.cluster import ClusterModel, ElasticClu
 from fieldfare_lab.simulation.estreamhub.engine import CostModel  # noqa: E402
 
 RESULTS = ResultsFolder(HERE / "results")
-PAPERS, OURS = "the paper's", "fewer moves"
+PAPERS, OURS = "the paper's rules", "fewer moves"
 POLICIES = {PAPERS: ElasticityPolicy(), OURS: ElasticityPolicy(move_bytes=20_000_000, calm_s=180.0)}
 BIN_S = 30
 """The paper's period for averages (section VI.E)."""
@@ -186,7 +186,14 @@ def panels(
     last_s = max(row["time_s"] for row in rows) + BIN_S
     x = alt.X("time_s:Q", title=None, scale=alt.Scale(domain=[0, last_s], nice=False))
     base = alt.Chart(as_data(rows), width=560, height=110).encode(
-        x=x, color=alt.Color(f"{by}:N", title=by, sort=None, scale=alt.Scale(scheme="category10"))
+        x=x,
+        color=alt.Color(
+            f"{by}:N",
+            title=by,
+            sort=None,
+            scale=alt.Scale(scheme="category10"),
+            legend=alt.Legend(labelLimit=300),
+        ),
     )
     rate = base.mark_line().encode(y=alt.Y("rate_per_s:Q", title="publications/s"))
     points = alt.Chart(as_data(paper_hosts))

@@ -1,4 +1,4 @@
-"""Figure 9: a day of the market in 40 minutes; and, beyond the paper, an enforcer that knows earlier days.
+"""Figure 9: a day of the market in 40 minutes; and, beyond the paper, a predictive enforcer.
 
 New York's ticks of 10 October 2013 replace Frankfurt's, scaled to the paper's peak: 190 publications per
 second as a mean over 30 s, which is what the paper plots. They are harder to follow: almost nothing until
@@ -40,10 +40,12 @@ from fieldfare.elasticity.enforcer import Enforcer
 from fieldfare_lab.elasticity.forecast import Forecast, PredictiveEnforcer
 from fieldfare_lab.simulation.estreamhub.cluster import ClusterModel, ElasticCluster
 
-PREDICTIVE = "knows yesterday"
-MOMENTS = "the same, without yesterday"
+PREDICTIVE = "predictive"
+"""The predictive enforcer, with the loads of the days before."""
+WITHOUT_DAYS = "predictive, no earlier days"
+"""The predictive enforcer without a forecast."""
 CHOSEN_ON = ("8 October", "9 October", "10 October")
-WAITING = "the paper's, and moves wait for the backlog"
+WAITING = "the paper's rules, moves wait for the backlog"
 """As in the paper: a new place receives only later items. Run for the drawn day only."""
 MARKET_SEEDS = 5
 DRAWN = 3
@@ -75,7 +77,7 @@ def enforcers(day: int, before: Sequence[dict[int, float]]) -> dict[str, Enforce
     if before:
         found |= {
             PREDICTIVE: PredictiveEnforcer(typical(before)),
-            MOMENTS: PredictiveEnforcer(Forecast((), ())),
+            WITHOUT_DAYS: PredictiveEnforcer(Forecast((), ())),
         }
     return found | ({WAITING: Enforcer(POLICIES[PAPERS])} if day == DRAWN else {})
 

@@ -37,7 +37,8 @@ def measure() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             runs.append(name | summary(cluster, UNTIL_S))
             if seed == SEEDS[0]:
                 rows += [
-                    {"run": f"{subscriptions:,}, {policy}", **row} for row in over_time(cluster, UNTIL_S)
+                    {"run": f"{subscriptions:,} subscriptions, {policy}", **row}
+                    for row in over_time(cluster, UNTIL_S)
                 ]
     return runs, rows
 

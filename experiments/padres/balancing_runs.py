@@ -1,7 +1,7 @@
 """Shared by the balancing experiments: the paper's points, runs of the simulation, and their rows.
 
-Three variants: *paper*, the paper's rules and defaults; *ours*, with PRESS from the log and a
-calibrated matching time; *none*, without balancing. All figures have one set of constants, in
+Three variants: *paper's rules*, with the paper's defaults; *ours*, with PRESS from the log and a
+calibrated matching time; *no balancing*. All figures have one set of constants, in
 ``edge_engine.py``.
 """
 
@@ -37,7 +37,8 @@ FEW_SEEDS = SEEDS[:1]
 PROCESSES = len(os.sched_getaffinity(0))
 EVERY_S = 20
 """Loads are sampled this often."""
-VARIANTS = ("paper", "ours")
+PAPERS_RULES, UNBALANCED = "paper's rules", "no balancing"
+VARIANTS = (PAPERS_RULES, "ours")
 
 # The paper's points (sections 6.2 and 6.3); its figures are not in the text.
 B1_EMPTY_S, LOCAL_CONVERGED_S, STEP_S, BALANCED_AGAIN_S = 1_400, 1_800, 3_000, 3_400
@@ -67,9 +68,9 @@ def quotes() -> Quotes:
 
 def variant_of(set_up: SetUp, variant: str) -> SetUp:
     """Return a set-up in a variant."""
-    if variant == "paper":
+    if variant == PAPERS_RULES:
         return replace(set_up, settings=PAPER)
-    return replace(set_up, settings=OURS, is_balancing=variant != "none", is_calibrated=True)
+    return replace(set_up, settings=OURS, is_balancing=variant != UNBALANCED, is_calibrated=True)
 
 
 def run(set_up: SetUp, seed: int, given: Quotes | None = None) -> BalancedBrokers:

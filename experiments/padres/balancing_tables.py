@@ -1,4 +1,4 @@
-"""The tables of docs/papers/padres.md, from the CSVs."""
+"""The tables of docs/papers/padres-figures.md, from the CSVs."""
 
 from __future__ import annotations
 
@@ -80,8 +80,10 @@ def disturbances() -> Table:
     for row in RESULTS.read("disturbances"):
         spans = "; ".join(f"{row[f'span_{metric.value}']:.2f}" for metric in Metric)
         lost = f"{row['lost']}, {row['doubled']}"
-        rows.append([row["kind"], f"{row['moves']:,}", row["moves_max"], row["last_move_s"], spans, lost])
-    header = ["disturbance, from 1,500 s on", "moves", "most of one subscriber", "last move, s"]
+        rows.append(
+            [row["kind"], f"{row['moves']:,}", row["moves_max"], row["last_move_s"] or "-", spans, lost]
+        )
+    header = ["disturbance, from 1,500 s on", "moves", "most moves of one subscriber", "last move, s"]
     return [*header, "median differences: input; output; delay", "lost, doubled"], rows
 
 

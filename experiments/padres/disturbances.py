@@ -1,8 +1,8 @@
 """Beyond the paper: rates that swing, interests whose skew changes, and a broker that comes later.
 
-* *swinging*: half the publishers double and halve their rates every 300 s.
-* *fast*: every 20 s, faster than loads are measured.
-* *skew*: every 600 s another eighth of the publishers publishes eight times as often.
+* *slow swings*: half the publishers double and halve their rates every 300 s.
+* *fast swings*: every 20 s, faster than loads are measured.
+* *changing skew*: every 600 s another eighth of the publishers publishes eight times as often.
 * *new broker*: B4, more than half of all capacity, starts at 1,500 s.
 
 Local set-up, 4,000 s.
@@ -19,7 +19,7 @@ from balancing_runs import FEW_SEEDS, PROCESSES, RESULTS, has_quotes, moves_max,
 from fieldfare_lab.simulation.balancing.setups import LOCAL, LOCAL_SET_UP
 from fieldfare_lab.simulation.balancing.system import BalancedBrokers
 
-KINDS = ("swinging", "fast", "skew", "new broker")
+SLOW, FAST, SKEW, LATE = KINDS = ("slow swings", "fast swings", "changing skew", "new broker")
 STARTS_S, SWING_S, FAST_S, SKEW_S, LATE_S = 1_500.0, 300.0, 20.0, 600.0, 1_500.0
 END_S = LOCAL_SET_UP.until_s
 
@@ -27,12 +27,12 @@ END_S = LOCAL_SET_UP.until_s
 def disturb(brokers: BalancedBrokers, kind: str) -> None:
     """Schedule the disturbance."""
     publishers = range(len(brokers.market.intervals_s))
-    every_s = {"swinging": SWING_S, "fast": FAST_S, "skew": SKEW_S}.get(kind, END_S)
+    every_s = {SLOW: SWING_S, FAST: FAST_S, SKEW: SKEW_S}.get(kind, END_S)
     for number in range(int((END_S - STARTS_S) / every_s)):
         at_s = STARTS_S + every_s * number
-        if kind in ("swinging", "fast"):
+        if kind in (SLOW, FAST):
             brokers.set_speeds(at_s, dict.fromkeys(publishers[::2], 2.0 if number % 2 == 0 else 1.0))
-        elif kind == "skew":
+        elif kind == SKEW:
             loud = number % 8
             brokers.set_speeds(at_s, {each: 8.0 if each % 8 == loud else 1.0 for each in publishers})
 
@@ -41,7 +41,7 @@ def run_of(arguments: tuple[str, int]) -> dict[str, Any]:
     """Run a disturbance with a seed."""
     kind, seed = arguments
     set_up = replace(variant_of(LOCAL_SET_UP, "ours"), step_s=1e9)
-    late = {"B4": LATE_S} if kind == "new broker" else {}
+    late = {"B4": LATE_S} if kind == LATE else {}
     brokers = replace(set_up, starts_s=late).build(quotes(), seed)
     disturb(brokers, kind)
     brokers.run(END_S)

@@ -16,6 +16,7 @@ import altair as alt
 from balancing_runs import (
     BEST_SAMPLES,
     FEW_SEEDS,
+    PAPERS_RULES,
     PROCESSES,
     RESULTS,
     as_data,
@@ -35,7 +36,7 @@ UNTIL_S = 1_150.0
 def run_of(arguments: tuple[bool, int, int]) -> list[dict[str, Any]]:
     """Run a number of samples with a seed; return the relative errors of input utilisation."""
     from_log, samples, seed = arguments
-    set_up = variant_of(LOCAL_SET_UP, "paper")
+    set_up = variant_of(LOCAL_SET_UP, PAPERS_RULES)
     settings = replace(set_up.settings, samples=samples, from_log=from_log, sampling_s=60.0)
     brokers = run(replace(set_up, settings=settings, step_s=1e9, until_s=UNTIL_S), seed)
     rows = [

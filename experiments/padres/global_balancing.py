@@ -16,6 +16,7 @@ from balancing_runs import (
     FEW_SEEDS,
     GLOBAL_CONVERGED_S,
     GLOBAL_STEP_S,
+    PAPERS_RULES,
     PROCESSES,
     RESULTS,
     SEEDS,
@@ -121,7 +122,7 @@ def moves(brokers: BalancedBrokers, from_s: float, to_s: float) -> dict[str, Any
 
 def measure() -> None:
     """Run all variants, and write the CSVs."""
-    wanted = [("ours", seed) for seed in SEEDS] + [("paper", seed) for seed in FEW_SEEDS]
+    wanted = [("ours", seed) for seed in SEEDS] + [(PAPERS_RULES, seed) for seed in FEW_SEEDS]
     with ProcessPoolExecutor(PROCESSES) as pool:
         found = list(pool.map(run_of, wanted))
     for part in ("loads", "estimations", "runs"):

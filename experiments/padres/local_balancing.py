@@ -18,6 +18,7 @@ from balancing_runs import (
     RESULTS,
     SEEDS,
     STEP_S,
+    UNBALANCED,
     VARIANTS,
     as_data,
     delay_rows,
@@ -85,13 +86,13 @@ def outcome(brokers: BalancedBrokers) -> dict[str, Any]:
 
 def measure() -> None:
     """Run all variants, and write the CSVs."""
-    wanted = [("none", SHOWN_SEED)] + [(variant, seed) for seed in SEEDS for variant in VARIANTS]
+    wanted = [(UNBALANCED, SHOWN_SEED)] + [(variant, seed) for seed in SEEDS for variant in VARIANTS]
     with ProcessPoolExecutor(PROCESSES) as pool:
         found = list(pool.map(run_of, wanted))
     for part in (*PARTS, "runs"):
-        rows = [row for each in found for row in each[part] if part != "runs" or row["variant"] != "none"]
+        rows = [row for each in found for row in each[part] if part != "runs" or row["variant"] != UNBALANCED]
         if part in ("messages", "estimations"):
-            rows = [row for row in rows if row["variant"] != "none"]
+            rows = [row for row in rows if row["variant"] != UNBALANCED]
         RESULTS.write(f"local_{part}", rows)
 
 
@@ -147,14 +148,14 @@ def loads_chart() -> Any:
 
 def delays_chart() -> Any:
     """Return Figure 6d."""
-    rows = [row for variant in ("none", *VARIANTS) for row in _rows("delays", variant)]
+    rows = [row for variant in (UNBALANCED, *VARIANTS) for row in _rows("delays", variant)]
     for row in rows:
         row["delay_ms"] = max(1.0, row["delay_ms"])
     chart = alt.Chart(as_data(rows), width=640, height=220, title="6d: delivery delay (means of 10 s)")
     return chart.mark_line(strokeWidth=1).encode(
         x=alt.X("at_s:Q", title="s", scale=alt.Scale(domain=[0, END_S])),
         y=alt.Y("delay_ms:Q", title="ms", scale=alt.Scale(type="log")),
-        color=alt.Color("variant:N", title="balancing", sort=["none", "paper", "ours"]),
+        color=alt.Color("variant:N", title="balancing", sort=[UNBALANCED, *VARIANTS]),
     ) + _points(PAPERS)
 
 

@@ -31,7 +31,7 @@ def test_a_backup_is_made_checked_and_restored(data: Path, fieldfare: Fieldfare,
     assert re.match(r"copied \d files, [\d,]+ bytes, in [\d.]+ s\nevents up to record 1 are in ", made.stdout)
     shared = fieldfare("backup", again, "--data", str(data), "--base", to, "--json")
     assert 0 < json.loads(shared.stdout)["shared_bytes"] < json.loads(shared.stdout)["size_bytes"]
-    assert fieldfare("verify", to).stdout == "all files are as they were copied\n"
+    assert fieldfare("verify", to).stdout == "all files match their checksums\n"
     (tmp_path / "with a space").mkdir()
     restored = fieldfare("restore", to, "--data", str(tmp_path / "with a space" / "restored"))
     assert "start it: fieldfare serve --data '" in restored.stdout.replace("\n", " ")

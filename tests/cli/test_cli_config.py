@@ -105,7 +105,7 @@ def test_a_wrong_variable_is_no_mistake_of_the_file(tmp_path: Path, monkeypatch:
 def test_check_knows_the_rules_between_settings(tmp_path: Path) -> None:
     written(tmp_path, 'broker = "oslo"\npeers = ["rome"]\n')
     found = run(tmp_path, "config", "check")
-    assert found.returncode == 1 and "'rome' is no neighbour such as" in found.stderr
+    assert found.returncode == 1 and "'rome' is not a neighbour: write NAME=URL, such as" in found.stderr
 
 
 def test_reasons_are_said_in_words(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from fieldfare.runtimes.spark.driver import parse as parse_driver
         (["--elastic-calm", "nan"], "'nan' is not a time; "),
         (["--broker", "a", "--matchers", "2"], "a broker matches with one matcher"),
         (["--peer", "b=http://b:1"], "--peer needs --broker"),
-        (["--broker", "a", "--peer", "b"], "'b' is no neighbour such as berlin=https://"),
+        (["--broker", "a", "--peer", "b"], "'b' is not a neighbour: write NAME=URL, such as berlin=https://"),
         (["--data", ""], "it is empty: name a directory"),
         (["--broker", "a", "--peer-key-file", "none"], "the key for neighbours cannot be read"),
     ],

@@ -201,8 +201,8 @@ TABLE = [
                 refused(
                     1,
                     f"the event has {len(TOO_LARGE_FOR_ONE)} bytes; one event may have 1048576",
-                    hint="Store what is large elsewhere, and publish an event that says where:"
-                    " CloudEvents has the extension dataref for it.",
+                    hint="Store large data elsewhere, and publish an event that says where, with CloudEvents'"
+                    " extension dataref.",
                 )
             ]
         },

@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "brokers": (
         "brokers:app",
-        "Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one.",
+        "Show a broker's links and all sites that it reaches; leave the sites, or remove one.",
     ),
     "balance": (
         "balance:balance",

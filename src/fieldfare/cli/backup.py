@@ -130,7 +130,7 @@ def verify(backup: BackupArgument, as_json: JsonOption = False) -> None:
         for each in found:
             out().print(Text(each))
         if not found:
-            out().print("all files are as they were copied")
+            out().print("all files match their checksums")
     if found:
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ AGAIN_S = 2.0
 
 
 def balance(
-    apply: Annotated[bool, typer.Option("--apply", help="Do it: move the subscriptions.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Move the subscriptions.")] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Move all subscriptions away that are not pinned.")
     ] = False,
@@ -82,7 +82,11 @@ def _show(state: dict[str, Any], drain: bool) -> None:
         out().print(Text(describe(action)))
     _show_moves(state["moves"], "would move")
     if state["resting"]:
-        out().print(Text(f"{state['resting']:,} subscriptions that have just come, or could not move, rest"))
+        out().print(
+            Text(
+                f"{state['resting']:,} subscriptions stay for now: they have just arrived, or could not move"
+            )
+        )
     if state["pinned"]:
         out().print(Text(f"{state['pinned']:,} pinned subscriptions stay"))
     if state["moves"]:
@@ -94,8 +98,8 @@ def _show(state: dict[str, Any], drain: bool) -> None:
 def describe_automatic(automatic: dict[str, Any]) -> str:
     """Return whether a broker balances by itself, and its last decision."""
     if not automatic["is_automatic"]:
-        return "this broker does not balance by itself: start it with --balance"
-    text, last = f"this broker balances by itself; its state is {automatic['state']}", automatic["last"]
+        return "this broker does not balance automatically: start it with --balance"
+    text, last = f"this broker balances automatically; its state is {automatic['state']}", automatic["last"]
     if last is None:
         return f"{text}, and it has decided nothing yet"
     reason = (

@@ -12,9 +12,7 @@ from rich.text import Text
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, known_form, out, print_json, printable
 
-app = typer.Typer(
-    help="Show a broker's links, its neighbours and the other sites that it reaches; leave them, remove one."
-)
+app = typer.Typer(help="Show a broker's links and all sites that it reaches; leave the sites, or remove one.")
 
 AGAIN_S = 0.5
 """Pause between two looks at a broker that is leaving, in seconds."""
@@ -83,7 +81,7 @@ def remove(
 ) -> None:
     """Remove a broker that is gone for good, from this site and all that it reaches.
 
-    Its filters are deleted and nothing is kept for it any more. All others refuse it from now on.
+    Its filters are deleted, no events are kept for it, and all other brokers refuse it from then on.
     """
     with connect(url) as client:
         client.remove_broker(name)
@@ -93,20 +91,21 @@ def remove(
 @app.command(epilog="Example: `fieldfare brokers leave --timeout 600`")
 def leave(
     force: Annotated[
-        bool, typer.Option("--force", help="Leave even if others have no path to one another without it.")
+        bool, typer.Option("--force", help="Leave even if other brokers can then no longer reach each other.")
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Stay after all.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel leaving: the broker stays.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Maximum time to wait for the end.")
     ] = 3600.0,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let this broker leave the sites in good order, before it is shut down.
+    """Let this broker leave the sites without losing events, before it is shut down.
 
-    It takes no new events and filters, sends on all that it holds, and its subscribers get all that came for
-    them. Then all others are told that it has left. Progress is shown until that is done. If the command is
-    interrupted or its time is over, the broker goes on leaving: call it again to see how far it is.
+    It accepts no new events and filters, sends all events that wait for other brokers, and delivers what its
+    subscribers still have to get. Then all other brokers are told that it has left. The command shows the
+    progress until then. If it is interrupted or times out, the broker continues to leave: run it again to
+    watch.
     """
     with connect(url) as client, known_form():
         state = client.stay() if cancel else client.leave(force=force)
@@ -128,7 +127,7 @@ def leave(
 
 
 def describe_departure(state: dict[str, Any]) -> str:
-    """Return how far the departure of a broker is, and what it waits for."""
+    """Return the progress of a broker's departure, and what it waits for."""
     name = state["broker"]
     if state["state"] == "staying":
         return f"the broker {name} stays"
@@ -138,8 +137,8 @@ def describe_departure(state: dict[str, Any]) -> str:
         return f"the broker {name} has left: stop it"
     waits = [f"{count} {WAITS.get(kind, kind)}" for kind, count in state["waits_for"].items()]
     if state["state"] == "withdrawn" and state["sites"]:
-        waits.append(f"what {', '.join(state['sites'])} must hear and confirm")
-    return f"the broker {name} is leaving; waits for {', '.join(waits) or 'quiet'}"
+        waits.append(f"confirmations of {', '.join(state['sites'])}")
+    return f"the broker {name} is leaving" + (f"; waits for {', '.join(waits)}" if waits else "")
 
 
 def _link(link: dict[str, Any]) -> str:
@@ -159,7 +158,7 @@ def _broker(broker: dict[str, Any]) -> str:
         return f"{broker['name']}: {way}, a relay"
     held_back = ""
     if broker.get("held_back_filters"):
-        held_back = f"; {broker['held_back_filters']} filters of this site can match nothing of it"
+        held_back = f"; {broker['held_back_filters']} filters of this site can match none of its events"
     way += ", leaving" if broker.get("is_leaving") else ""
     return (
         f"{broker['name']}: {way}, {broker['filters']} filters known here,"
@@ -181,7 +180,7 @@ def _troubles(state: Mapping[str, Any]) -> list[str]:
         if each.get("missing_entries") or each.get("waits_for_filters"):
             what = f"{each['missing_entries']} entries with events" if each["missing_entries"] else ""
             what += (" and " if what else "") + ("changes of filters" if each["waits_for_filters"] else "")
-            said.append(f"{what} of {each['name']} have not come, while later ones have")
+            said.append(f"{what} of {each['name']} have not arrived, although later ones have")
     if state.get("dropped_events"):
         said.append(
             f"{state['dropped_events']} events of others were left out: they are not valid, a link's filter"
@@ -193,5 +192,7 @@ def _troubles(state: Mapping[str, Any]) -> list[str]:
         )
     twice = [each["name"] for each in state["brokers"] if each.get("sent_twice")]
     if twice:
-        said.append(f"entries came twice from {', '.join(twice)}: they were taken once, but this is a fault")
+        said.append(
+            f"entries came twice from {', '.join(twice)}: the repeats were ignored, but this is a fault"
+        )
     return said

@@ -44,9 +44,10 @@ def convert(
 ) -> None:
     """Convert a filter of another dialect or system to sql; it matches exactly the same events.
 
-    With --from, FILTER is one filter of that system, and --file a file of its filters as it exports them, or
-    of names and filters. These are printed as JSON lines, for `subscriptions create`. A filter that cannot be
-    converted exactly is refused, and the exit status is 1.
+    With --from, FILTER is one filter of that system, or --file names a file of filters: an export of the
+    system, or names with filters. The filters of a file are printed as JSON lines, for
+    `subscriptions create --file`. A filter that cannot be converted exactly is refused, and the exit status
+    is 1.
 
     Examples:
     ```

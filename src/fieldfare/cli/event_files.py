@@ -13,7 +13,10 @@ from fieldfare.cli.output import fail, need_packages
 from fieldfare.runtimes.files.kinds import EVENT_KINDS, NOT_CSV, TABLES, FileError, FileKind, kind_of
 from fieldfare.runtimes.files.lines import STANDARD_INPUT, LineReader, open_stream
 
-FILE_HELP = f"{EVENT_KINDS}; a JSON array or object; - is standard input. JSON may be compressed (.gz)."
+FILE_HELP = (
+    f"{EVENT_KINDS}; a JSON array or object; - is standard input. JSON may be compressed (.gz, .bz2, .xz, "
+    ".zst)."
+)
 
 EventsOption = Annotated[
     str | None, typer.Option("--events", "-e", metavar="FILE", help=f"Events: {FILE_HELP}")
@@ -69,7 +72,7 @@ def read_events(file: str, *, as_data: bool = False) -> Iterator[tuple[int, dict
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _table_lines(file: str, kind: FileKind) -> Iterator[tuple[int, str]]:

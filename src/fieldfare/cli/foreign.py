@@ -21,54 +21,57 @@ DOCUMENT_BYTES_MAX = 16 << 20
 
 FromOption = Annotated[
     str | None,
-    typer.Option("--from", metavar="SYSTEM", help=f"Where the filter comes from: {', '.join(SYSTEMS)}."),
+    typer.Option("--from", metavar="SYSTEM", help=f"The system of the filters: {', '.join(SYSTEMS)}."),
 ]
 AtOption = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="The object in an event that has a message's attributes, such as data.attributes.",
+        help="Path of the object in an event that holds a message's attributes, such as data.attributes.",
         show_default="the context attributes",
     ),
 ]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="NAME=PATH", help="Where an event has one attribute; can be repeated."),
+    typer.Option(
+        "--map",
+        metavar="NAME=PATH",
+        help="Path in an event of a message's attribute NAME; may be given several times.",
+    ),
 ]
 BodyOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="PATH", help="sns: the value in an event that is a message's body.", show_default="data"
-    ),
+    typer.Option(metavar="PATH", help="sns: path in an event of a message's body.", show_default="data"),
 ]
 TopicOption = Annotated[
     str | None,
     typer.Option(
         "--attribute",
         metavar="PATH",
-        help="The attribute that has a message's topic, subject or routing key.",
+        help="Attribute of an event that holds a message's topic, subject or routing key.",
         show_default="subject",
     ),
 ]
 ScopeOption = Annotated[
     str | None,
-    typer.Option(help="sns: a policy's scope, MessageAttributes or MessageBody, where the file has none."),
+    typer.Option(
+        help="sns: scope of the policies, MessageAttributes or MessageBody, if the file does not name it."
+    ),
 ]
 SourceOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The bus, topic, broker or exchange whose filters are wanted, if there are several.",
+        help="Use only the filters of this bus, topic, broker or exchange, if the file has several.",
     ),
 ]
-DisabledOption = Annotated[
-    bool, typer.Option("--disabled", help="eventbridge: also rules that are disabled.")
-]
+DisabledOption = Annotated[bool, typer.Option("--disabled", help="eventbridge: include disabled rules.")]
 PlainValuesOption = Annotated[
     bool,
     typer.Option(
         "--plain-values",
-        help="eventbridge, sns: messages have no arrays and nulls where it is not documented how they match.",
+        help="eventbridge, sns: assume that messages have no arrays and nulls where the system does not "
+        "document how these match.",
     ),
 ]
 

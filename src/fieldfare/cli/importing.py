@@ -34,12 +34,12 @@ def import_(
         typer.Argument(metavar="FILE...", help="Files as the system exports them; -: standard input."),
     ],
     system: foreign.FromOption = None,
-    prefix: Annotated[str, typer.Option(help="Text that begins the ids, before the names.")] = "",
+    prefix: Annotated[str, typer.Option(help="Prefix of the ids, before the filters' names.")] = "",
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace subscriptions that have the ids, but other filters.")
+        bool, typer.Option("--replace", help="Replace subscriptions with these ids and other filters.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only report what would be created and replaced, and refused.")
+        bool, typer.Option("--dry-run", help="Only report what would be created, replaced or refused.")
     ] = False,
     at: foreign.AtOption = None,
     names: foreign.MapOption = None,

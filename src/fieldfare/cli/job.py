@@ -14,7 +14,11 @@ from fieldfare.cli.service import SPARK_PACKAGES, find_missing
 
 def match(
     events: Annotated[
-        Path, typer.Argument(metavar="EVENTS", help="Parquet or JSON lines: a file, or a folder of files.")
+        Path,
+        typer.Argument(
+            metavar="EVENTS",
+            help="Parquet, Arrow or JSON lines: a file, or a folder of files of one kind.",
+        ),
     ],
     subscriptions: Annotated[
         Path,
@@ -22,7 +26,7 @@ def match(
             "--subscriptions",
             "-s",
             metavar="FILE",
-            help="CSV, JSON lines or Parquet with id, filter (and dialect).",
+            help="CSV, JSON lines, Parquet or Arrow with the columns id and filter, and optionally dialect.",
         ),
     ],
     output: Annotated[

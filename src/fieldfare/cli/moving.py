@@ -16,16 +16,18 @@ def move(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="BROKER", help="The broker that is to deliver it. Without: show the state."
+            "--to",
+            metavar="BROKER",
+            help="The broker to move it to; without this option, show the state.",
         ),
     ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move a subscription to another broker, or show how far its move is.
+    """Move a subscription to another broker, or show the progress of its move.
 
-    This broker delivers its part, and the other one the rest: each event is delivered by one of them.
+    Each event is delivered by exactly one broker: up to one place by this one, after it by the other one.
 
     Example: `fieldfare subscriptions move cheap --to oslo`
     """
@@ -44,8 +46,8 @@ def describe(state: dict[str, Any]) -> str:
     said = {
         "offered": f"offered to the broker {broker}",
         "cancelled": "it stays here",
-        "ending": f"it goes to the broker {broker} from here on",
-        "ended": f"it goes to the broker {broker} once all messages here are settled",
+        "ending": f"the broker {broker} gets the events from here on",
+        "ended": f"it moves to the broker {broker} once all messages here are settled",
         "moved": f"it has moved to the broker {broker}",
         "refused": "it has not moved",
     }.get(state["state"], f"it is arriving from the broker {broker}")

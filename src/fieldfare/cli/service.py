@@ -66,7 +66,7 @@ LogFormatOption = Annotated[
         "--log-format",
         envvar=FORMAT_VARIABLE,
         metavar="FORMAT",
-        help="Lines of the service's logs and of its console: text, or json, an object each.",
+        help="Format of log and console lines: text, or json (one object per line).",
     ),
 ]
 LogUrl = Annotated[
@@ -80,7 +80,12 @@ LogUrl = Annotated[
 ]
 Master = Annotated[
     str | None,
-    _setting("--master", "URL", "Match on a Spark cluster: spark://HOST:PORT. Default: on this machine."),
+    _setting(
+        "--master",
+        "URL",
+        "Match on a Spark cluster: spark://HOST:PORT, yarn, or k8s://https://HOST:PORT. Default: on this "
+        "machine.",
+    ),
 ]
 IndexStoreUrl = Annotated[
     str | None,
@@ -127,7 +132,7 @@ RoutingOption = Annotated[
     _setting(
         "--routing",
         "PROTOCOL",
-        "How events go between brokers: ddbr (default), fbr or merc; all brokers have the same.",
+        "How events go between brokers: ddbr (default), fbr or merc; the same for all brokers.",
     ),
 ]
 ClustersOption = Annotated[
@@ -135,7 +140,7 @@ ClustersOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="A cluster of this broker, for --routing merc; an edge broker has several.",
+        help="A cluster of this broker, for --routing merc; an edge broker names several, one per option.",
     ),
 ]
 PeerKeyFile = Annotated[

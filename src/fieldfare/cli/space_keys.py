@@ -23,9 +23,9 @@ KEY_VARIABLE = "FIELDFARE_SPACE_KEY"
 """Environment variable with the name of the key file that all commands encrypt and decrypt with."""
 
 BANNER = (
-    "encrypted space: obfuscation. The service sees the order of numbers, equal texts and who matches what;"
-    " and values within a few per cent or less, if it guesses how they are distributed or knows some"
-    " (docs/encrypted-spaces.md)"
+    "encrypted space: obfuscation. The service sees the order of numbers, equal texts, and which filters"
+    " match which events; and values within a few per cent or less, if it guesses how they are distributed or"
+    " knows some (docs/encrypted-spaces.md)"
 )
 FIRST_SCHEME = (
     "this key is of scheme 1: its vectors show the values of numbers to the service. To hide these, make"
@@ -77,11 +77,14 @@ def create(
     numbers: Annotated[
         list[str] | None,
         typer.Option(
-            "--number", metavar="NAME=LOW:HIGH:STEP", help="A number attribute, its range and its resolution."
+            "--number",
+            metavar="NAME=LOW:HIGH:STEP",
+            help="A number attribute, its range and its resolution; may be given several times.",
         ),
     ] = None,
     texts: Annotated[
-        list[str] | None, typer.Option("--text", metavar="NAME", help="A text attribute.")
+        list[str] | None,
+        typer.Option("--text", metavar="NAME", help="A text attribute; may be given several times."),
     ] = None,
 ) -> None:
     """Create a key file, protected by a passphrase (FIELDFARE_SPACE_PASSPHRASE, or prompted for)."""
@@ -162,7 +165,10 @@ def _renew(key: SpaceKey, url: str | None, space: str | None, send: SpaceKey | N
         found = list(reader.subscriptions())
         unread = [each.id for each in found if each.dialect == "aspe"]
         if unread:
-            fail(f"filters encrypted with another key: {len(unread)}, the first is that of {unread[0]}")
+            fail(
+                f"{len(unread)} filters are encrypted with another key, the first is that of the subscription"
+                f" {unread[0]}"
+            )
         for id in [each.id for each in found]:
             try:
                 each = reader.get_subscription(id)  # It may have changed meanwhile.

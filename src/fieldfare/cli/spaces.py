@@ -37,7 +37,11 @@ BY_ITSELF = "default"
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     is_encrypted: Annotated[
-        bool, typer.Option("--encrypted", help="Accept only what is encrypted with the --space-key.")
+        bool,
+        typer.Option(
+            "--encrypted",
+            help="Accept only events and filters that are encrypted with the key of --space-key.",
+        ),
     ] = False,
     url: UrlOption = None,
 ) -> None:
@@ -113,16 +117,19 @@ def _show_quotas(found: Mapping[str, Any]) -> None:
 def advertise(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     filter: Annotated[
-        str | None, typer.Argument(metavar="FILTER", help="The filter that all events match.")
+        str | None, typer.Argument(metavar="FILTER", help="A filter that matches all events published here.")
     ] = None,
-    is_all: Annotated[bool, typer.Option("--everything", help="All events are published again.")] = False,
+    is_all: Annotated[
+        bool,
+        typer.Option("--everything", help="Withdraw the advertisement: any event may be published here."),
+    ] = False,
     dialect: DialectOption = "sql",
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show or state what is published in a space at this site (with a key that has the right admin).
 
-    Other sites send only the filters that can match it, and other events are refused here.
+    Other sites then send only the filters that can match these events, and other events are refused here.
     """
     if filter is not None and is_all:
         fail("give FILTER or --everything, not both", EXIT_USAGE)

@@ -58,7 +58,9 @@ class BrokerSettings:
             is_plain = not (parts.query or parts.fragment or parts.username)
             is_url = parts.scheme in ("http", "https") and parts.hostname and is_plain
             if not (NAME.fullmatch(name) and is_url):
-                raise ValueError(f"{peer!r} is no neighbour such as berlin=https://berlin.example.com:7737")
+                raise ValueError(
+                    f"{peer!r} is not a neighbour: write NAME=URL, such as berlin=https://berlin.example.com:7737"
+                )
             if name in found:
                 raise ValueError(f"the neighbour {name!r} is named twice")
             found[name] = Neighbour(url.rstrip("/"), self._cluster_of(name, cluster, has_any=bool(slash)))
@@ -105,7 +107,9 @@ class BrokerSettings:
             raise ValueError("--routing merc needs --cluster NAME, and --cluster needs --routing merc")
         for cluster in self.clusters:
             if not NAME.fullmatch(cluster):
-                raise ValueError(f"{cluster!r} is no name of a cluster: use letters, digits and _ . : @ ~ -")
+                raise ValueError(
+                    f"{cluster!r} is not a valid name of a cluster: use letters, digits and _ . : @ ~ -"
+                )
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("a cluster of this broker is named twice")
         if self.name in self.neighbours():

@@ -139,7 +139,9 @@ def _check(settings: GatewaySettings) -> None:
             f"a relay needs --routing {DDBR}, not {settings.routing}: between clusters events are matched"
         )
     if settings.balance or settings.jwt_issuer is not None:
-        raise FormatError("a relay takes API keys, and no load: leave out --jwt-issuer and --balance")
+        raise FormatError(
+            "a relay accepts only API keys, and has no load to balance: leave out --jwt-issuer and --balance"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ def run_relay(settings: GatewaySettings) -> str | None:
         listener = listening_socket(settings.host, settings.port)
         gateway = RelayGateway(settings)
     except LockTimeoutError:
-        return f"another process of fieldfare works on {folder.root}: stop it, or name another --data"
+        return f"another fieldfare process uses {folder.root}: stop it, or name another --data"
     except (CannotListen, UnusableFile, StorageError, OSError) as error:
         return str(error)
     host, port = listener.getsockname()[:2]

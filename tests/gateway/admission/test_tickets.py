@@ -142,11 +142,11 @@ def test_one_space_cannot_have_all_tickets_by_many_keys(monkeypatch: pytest.Monk
     keys = [Caller(str(n), {}) for n in range(4)]
     for key in keys[:3]:
         issued.issue(key, one, paths, 10)
-    with pytest.raises(HttpProblem, match="Too many tickets"):
+    with pytest.raises(HttpProblem, match="maximum number of valid tickets"):
         issued.issue(keys[3], one, paths, 10)
     assert issued.find(issued.issue(keys[3], two, paths, 10), "/stream").caller is keys[3]
     issued.issue(keys[3], two, paths, 20)
-    with pytest.raises(HttpProblem, match="Too many tickets"):
+    with pytest.raises(HttpProblem, match="maximum number of valid tickets"):
         issued.issue(keys[3], three, paths, 10)
     keys[0].end()
     issued.issue(keys[3], three, paths, 10)

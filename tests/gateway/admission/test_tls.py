@@ -151,11 +151,11 @@ def test_the_supervisor_sees_that_it_answers(gateway: RealGateway, files: Path) 
 
 WRONG = {
     "missing": ({"tls_cert": "missing.pem"}, r"missing\.pem: No such file"),
-    "no certificate": ({"tls_cert": "junk.pem"}, r"junk\.pem: no certificate"),
-    "no key": ({"tls_cert": "server.pem"}, r"server\.pem: no certificate in PEM with its key"),
+    "no certificate": ({"tls_cert": "junk.pem"}, r"junk\.pem: no PEM certificate with"),
+    "no key": ({"tls_cert": "server.pem"}, r"server\.pem: no PEM certificate with its private key"),
     "another's key": (
         {"tls_cert": "server.pem", "tls_key": "client.key"},
-        r"client\.key: the key is not",
+        r"client\.key: the key does not belong",
     ),
     "a key with a password": (
         {"tls_cert": "server.pem", "tls_key": "locked.key"},
@@ -163,7 +163,7 @@ WRONG = {
     ),
     "no authorities": (
         {"tls_cert": "server.both", "tls_client_ca": "junk.pem"},
-        r"junk\.pem: no certificates",
+        r"junk\.pem: no PEM certificates",
     ),
     "a key alone": ({"tls_key": "server.key"}, "--tls-cert"),
 }

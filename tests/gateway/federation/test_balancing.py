@@ -349,4 +349,4 @@ def test_a_broker_without_room_elsewhere_says_so(tmp_path: Path) -> None:
         assert a.client.get("/v1/balance?drain=yes").status_code == 400, "it is no balance without a drain"
         result = CliRunner().invoke(app, ["balance", "--url", a.url])
         assert result.exit_code == 0 and "nothing is to be moved" in result.output
-        assert "does not balance by itself" in result.output
+        assert "does not balance automatically" in result.output

@@ -408,7 +408,7 @@ def test_a_sender_with_a_restored_file_is_stopped_and_loses_nothing_silently(tmp
         file.write_bytes(copy)
         a.start()
         a.publish(*range(5, 9))
-        until(lambda: "put back from a copy" in (a.brokers()["links"][0]["trouble"] or ""))
+        until(lambda: "restored from a copy" in (a.brokers()["links"][0]["trouble"] or ""))
         assert not a.brokers()["links"][0]["is_up"] and b.pull("mine") == []
 
 
@@ -520,7 +520,7 @@ def test_a_filter_of_a_link_keeps_other_events_back(tmp_path: Path) -> None:
 def test_a_file_with_filters_of_links_that_cannot_be_is_refused(tmp_path: Path) -> None:
     bad = {
         "oslo": "line 1: .*",
-        "rome type = 't'": "line 1: 'rome' is no neighbour; they are",
+        "rome type = 't'": "line 1: 'rome' is not a neighbour; the neighbours are",
         "oslo type = 't'\noslo type = 'u'": "line 2: 'oslo' has a filter already",
         "# fine\noslo type =": "line 2: ",
     }
@@ -596,5 +596,5 @@ def test_a_broker_with_a_restored_registry_is_refused_before_filters_are_missing
         for stale in b.data.glob("registry.db*"):
             stale.unlink()
         file.write_bytes(copy)
-        with pytest.raises(FormatError, match="it was put back from a copy"):
+        with pytest.raises(FormatError, match="it was restored from a copy"):
             b.start()

@@ -54,7 +54,7 @@ def send(of: Site, to: Site, step: wire.Step, session: str = SESSION) -> None:
         ({"owner": "a\nb"}, "its owner is refused"),
         ({"labels": {"a b": "c"}}, "its labels/a b is refused"),
         ({"labels": {f"k{n}": "" for n in range(33)}}, "its labels is refused"),
-        ({"id": "known"}, "there is a subscription of this name"),
+        ({"id": "known"}, "a subscription with this id exists"),
     ],
 )
 def test_an_offer_that_cannot_be_taken_is_refused(

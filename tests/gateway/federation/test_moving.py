@@ -199,7 +199,7 @@ def test_a_move_that_cannot_be_is_refused_and_the_subscription_stays(tmp_path: P
         assert unknown.status_code == 409 and "a, b" not in unknown.text and "b, c" in unknown.text
         b.subscribe("mine", "data.n < 0")
         move(a, "b")
-        until(lambda: "there is a subscription of this name" in a.client.get(f"{OF_ONE}/move").text)
+        until(lambda: "a subscription with this id exists" in a.client.get(f"{OF_ONE}/move").text)
         # Not a neighbour, and it has not said at which address its clients find it.
         move(a, "c")
         until(lambda: "public URL" in a.client.get(f"{OF_ONE}/move").text)

@@ -1,6 +1,6 @@
 """Cheung and Jacobsen 2006, section 6: the claims that hold, in the kept results of experiments/padres.
 
-The claims that do not hold are in docs/papers/padres.md.
+The claims that do not hold are in docs/papers/padres-figures.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from balancing_runs import (  # noqa: E402
     GLOBAL_CONVERGED_S,
     OVERHEAD_AFTER_PERCENT,
     OVERHEAD_PERCENT,
+    PAPERS_RULES,
     RESULTS,
     SEEDS,
+    UNBALANCED,
     VARIANTS,
 )
 from balancing_summary import claims, estimation_percent, runs, summary  # noqa: E402
@@ -88,7 +90,7 @@ def test_while_subscribers_join_b1s_load_is_underestimated(variant: str) -> None
 
 def test_without_balancing_the_delay_grows_by_more_than_the_papers_750() -> None:
     """Figure 6d: what an overload does."""
-    rows = [row for row in RESULTS.read("local_delays") if row["variant"] == "none"]
+    rows = [row for row in RESULTS.read("local_delays") if row["variant"] == UNBALANCED]
     assert max(row["delay_ms"] for row in rows) > 750 * min(row["delay_ms"] for row in rows)
 
 
@@ -102,7 +104,7 @@ def test_with_the_papers_rules_the_subscribers_follow_the_capacities() -> None:
         shares = [
             row["subscriptions"] * sum(CAPACITIES.values()) / 2_000
             for row in RESULTS.read("local_loads")
-            if (row["variant"], row["broker"], row["at_s"]) == ("paper", broker, 2_800)
+            if (row["variant"], row["broker"], row["at_s"]) == (PAPERS_RULES, broker, 2_800)
         ]
         assert statistics.median(shares) == pytest.approx(capacity, rel=0.15)
 

@@ -109,7 +109,7 @@ class AsyncAdministration(ABC):
         Parameters
         ----------
         force : bool
-            Leave even if others have no path to one another without this broker.
+            Leave even if other brokers can then no longer reach each other.
         """
         return await self._perform(moving.leave(force))
 

@@ -110,7 +110,7 @@ class Administration(ABC):
         Parameters
         ----------
         force : bool
-            Leave even if others have no path to one another without this broker.
+            Leave even if other brokers can then no longer reach each other.
         """
         return self._perform(moving.leave(force))
 

@@ -165,8 +165,9 @@ class Bodies:
             detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
             raise HttpProblem(400, "bad-encoding", detail, unpacked_bytes=error.size_bytes) from None
         except DecompressedTooLarge as error:
-            why = f"each byte to {RATIO_MAX} at most, and all to {max_bytes}"
-            detail = f"The body's {len(packed)} bytes unpack to more than {error.max_bytes}: they may {why}."
+            bounds = f"{RATIO_MAX} times its size, and at most {max_bytes} bytes"
+            size = f"The body's {len(packed)} bytes decompress to more than {error.max_bytes}"
+            detail = f"{size}: a body may decompress to at most {bounds}."
             raise HttpProblem(413, "body-too-large", detail, max_bytes=error.max_bytes) from None
         if not self._add(request.scope, len(body)):
             raise self._no_room()

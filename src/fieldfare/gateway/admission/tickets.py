@@ -64,7 +64,10 @@ class Tickets:
                 self._forget_ended(space)
         of_space = self._of_spaces.get(subscription.space, set())
         if len(self._tickets) >= TICKETS_MAX or len(of_space) >= TICKETS_OF_SPACE_MAX:
-            detail = "Too many tickets are valid: wait until some end, and ask for tickets that end sooner."
+            detail = (
+                "The maximum number of valid tickets is reached: wait until some expire, and request a"
+                " shorter `valid_s`."
+            )
             raise HttpProblem(429, "overloaded", detail, headers={"Retry-After": "1"}, why="tickets")
         text = PREFIX + secrets.token_urlsafe(32)
         digest = _digest(text)
@@ -95,7 +98,7 @@ class Tickets:
 def invalid_ticket() -> HttpProblem:
     """Create a Problem 401 that does not tell an unknown ticket from one that has ended."""
     return unauthorised(
-        "This ticket is not valid here, or no longer: get another with POST"
+        "This ticket has expired, or is not for this subscription: get another with POST"
         " /v1/spaces/{space}/subscriptions/{id}/ticket."
     )
 

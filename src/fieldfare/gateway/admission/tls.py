@@ -28,7 +28,7 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
     certificate, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if certificate is None:
         if key is not None or client_ca is not None:
-            raise TlsError("--tls-key and --tls-client-ca go with --tls-cert, which is missing")
+            raise TlsError("--tls-key and --tls-client-ca need --tls-cert")
         return None
     for path in filter(None, (certificate, key, client_ca)):
         _check_readable(path)
@@ -36,17 +36,21 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _NeedsPassword:
-        raise TlsError(f"{key or certificate}: the key has a password; give it as a key without") from None
+        raise TlsError(
+            f"{key or certificate}: the key is protected by a password: store it without one"
+        ) from None
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise TlsError(f"{key or certificate}: the key is not that of {certificate}") from None
+            raise TlsError(
+                f"{key or certificate}: the key does not belong to the certificate {certificate}"
+            ) from None
         files = certificate if key is None else f"{certificate} and {key}"
-        raise TlsError(f"{files}: no certificate in PEM with its key ({_reason(error)})") from None
+        raise TlsError(f"{files}: no PEM certificate with its private key ({_reason(error)})") from None
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
-            raise TlsError(f"{client_ca}: no certificates in PEM ({_reason(error)})") from None
+            raise TlsError(f"{client_ca}: no PEM certificates ({_reason(error)})") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -131,7 +135,7 @@ def caller_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         context.load_verify_locations(ca_file)
     except ssl.SSLError as error:
-        raise TlsError(f"{ca_file}: no certificates in PEM ({_reason(error)})") from None
+        raise TlsError(f"{ca_file}: no PEM certificates ({_reason(error)})") from None
     return context
 
 

@@ -185,7 +185,8 @@ class Clusters:
             if row.name != self.name and self._of_name.get(row.name, row.cluster) != row.cluster:
                 raise RefusedError(
                     f"The broker {row.name!r} is in the clusters {row.cluster!r} and"
-                    f" {self._of_name[row.name]!r}, as this one is: two brokers share one cluster at most."
+                    f" {self._of_name[row.name]!r}, and so is this one: two brokers may share only one"
+                    " cluster."
                 )
         is_new = topology.merge(rows, peer, self._elsewhere(topology))
         return self._refresh() or is_new

@@ -88,11 +88,11 @@ class Custody:
         if name in self._clusters.removed:
             return
         if name == self._clusters.name or self._clusters.cluster_of(name) is None:
-            detail = f"{name!r:.80} is not another broker that {self._clusters.name!r} knows."
+            detail = f"{name!r:.80} is not a broker that {self._clusters.name!r} knows, or is this one."
             raise HttpProblem(404, "unknown-broker", detail, hint="`fieldfare brokers` shows them.")
         if self._clusters.path(name) is not None:
-            detail = f"The broker {name!r} can be reached: what it has for others would be lost."
-            hint = "Stop it; `fieldfare brokers` shows when there is no path to it."
+            detail = f"The broker {name!r} can be reached: events that it holds for others would be lost."
+            hint = "Stop it first; `fieldfare brokers` shows when it can no longer be reached."
             raise HttpProblem(409, "broker-reachable", detail, hint=hint)
         await self._links.remove(name)
         logger.warning("the broker %s was removed", name)

@@ -140,8 +140,11 @@ class Departure:
             if self.state != "staying":
                 return
             if self._clusters.is_edge:
-                detail = f"The broker {self._clusters.name!r} joins clusters: they would be parted."
-                hint = "Join them over another broker, stop this one, and use `fieldfare brokers remove`."
+                name = self._clusters.name
+                detail = f"The broker {name!r} connects clusters, which could then not reach each other."
+                hint = (
+                    "Connect them through another broker, stop this one, and use `fieldfare brokers remove`."
+                )
                 raise HttpProblem(409, "cannot-leave", detail, hint=hint)
             parted = self._clusters.parted_by_leaving()
             if parted and not is_forced:
@@ -149,7 +152,9 @@ class Departure:
                 detail = (
                     f"Without {self._clusters.name!r} there is no path between {names} and other brokers."
                 )
-                hint = "Link them another way first; or force it, and what they have for one another waits."
+                hint = (
+                    "Link them in another way first. With force, events that they have for each other wait."
+                )
                 raise HttpProblem(409, "cut-vertex", detail, hint=hint, parted=parted)
             self._close()
             try:
@@ -191,7 +196,7 @@ class Departure:
     def _close(self) -> None:
         name, is_over = self._clusters.name, self._clusters.has_left
         doing = "has left its sites" if is_over else "is leaving its sites"
-        self._parts.gate.refusal = f"The broker {name!r} {doing}, and takes no new events and filters."
+        self._parts.gate.refusal = f"The broker {name!r} {doing}, and accepts no new events and filters."
         self._parts.moves.refuse(arrivals=True, departures=self._parts.interest.is_withdrawn)
         self._parts.drained()
 

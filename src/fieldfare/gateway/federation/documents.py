@@ -31,9 +31,9 @@ class BrokerDocument(Struct, omit_defaults=True):
     """A broker; of itself and of a relay, a broker shows only some members."""
 
     name: Annotated[str, "Name of the broker."]
-    links: Annotated[list[str], "The neighbours to which its links are up."]
-    is_removed: Annotated[bool, "Whether it was removed for good."]
-    is_leaving: Annotated[bool, "Whether it says that it is leaving."]
+    links: Annotated[list[str], "Its neighbours whose links are up."]
+    is_removed: Annotated[bool, "Whether it was removed permanently."]
+    is_leaving: Annotated[bool, "Whether it is leaving the sites."]
     is_relay: Annotated[bool, "Whether it only passes entries on."]
     next_hop: Annotated[str | None, "The neighbour on the shortest path to it."]
     cluster: Annotated[str | UnsetType | None, "The cluster shared with it, if it has one."] = UNSET
@@ -47,29 +47,31 @@ class BrokerDocument(Struct, omit_defaults=True):
     ] = 0
     held_back_filters: Annotated[
         int | UnsetType | None,
-        "Filters here that can match nothing of that, and are not sent to it, as counted last; null: not"
-        " counted yet.",
+        "Number of filters of this broker that can match nothing that it advertises, and are therefore not"
+        " sent to it, when last counted; null: not counted yet.",
     ] = UNSET
-    filters: Annotated[int | None, "Filters of its subscribers that are known here."] = None
+    filters: Annotated[int | None, "Number of its subscribers' filters that are known here."] = None
     destination: Annotated[int | UnsetType | None, "The number of its matches."] = UNSET
-    events_sent: Annotated[int | None, "Entries with events of this broker for it."] = None
-    events_received: Annotated[
-        int | None, "Entries with events of its that are in the log here, without a gap."
+    events_sent: Annotated[
+        int | None, "Number of entries with events of this broker that are addressed to it."
     ] = None
-    told_revision: Annotated[int | None, "The revision up to which it was sent changes of filters."] = None
+    events_received: Annotated[
+        int | None, "Number of its entries with events that are in the log here, without a gap."
+    ] = None
+    told_revision: Annotated[int | None, "Revision up to which changes of filters were sent to it."] = None
     counts_through: Annotated[
         int | None,
-        "Subscriptions here with a revision of at most this count for all its later events.",
+        "Subscriptions of this broker up to this revision are in effect for all its later events.",
     ] = None
     missing_entries: Annotated[
-        int | None, "Entries with events of its that have not come, while later ones have."
+        int | None, "Number of its entries with events that have not arrived, although later ones have."
     ] = None
     waits_for_filters: Annotated[
-        bool | None, "Whether a change of its filters waits here for an earlier one."
+        bool | None, "Whether a change of its filters waits here for an earlier change."
     ] = None
-    sent_twice: Annotated[int | None, "Entries that it has sent twice, and that were not appended again."] = (
-        None
-    )
+    sent_twice: Annotated[
+        int | None, "Number of entries that it has sent twice; the repeats were not appended."
+    ] = None
 
 
 def shown_advertisements(texts: Mapping[str, str], space: str | None) -> tuple[dict[str, str], int]:
@@ -97,20 +99,20 @@ def shown_advertisements(texts: Mapping[str, str], space: str | None) -> tuple[d
 class RelayDocument(Struct):
     broker: Annotated[str, "The name of this broker."]
     routing: Annotated[str, "The routing protocol: ddbr, fbr or merc."]
-    state: Annotated[str, "Whether it leaves: staying, closing, withdrawn, left; or relay."]
+    state: Annotated[str, "Whether it leaves the sites: staying, closing, withdrawn or left; or relay."]
     clusters: Annotated[list[str], "The clusters of this broker; none with the protocol ddbr."]
     links: Annotated[list[LinkDocument], "The links to neighbours."]
     brokers: Annotated[list[BrokerDocument], "All brokers that this one knows, itself included."]
-    without_path: Annotated[int, "Entries whose destinations cannot be reached at present."]
+    without_path: Annotated[int, "Number of entries whose destinations cannot be reached at present."]
 
 
 class BrokersDocument(RelayDocument):
     """The state of a broker."""
 
-    kept_entries: Annotated[int, "Entries of this broker that their destinations have not confirmed."]
+    kept_entries: Annotated[int, "Number of its entries that their destinations have not confirmed."]
     kept_bytes: Annotated[int, "Bytes of these entries."]
     not_kept_entries: Annotated[
-        int, "Entries of which no copy was kept since the gateway's start, because the copies have 1 GiB."
+        int, "Number of entries without a copy since the gateway's start, because the copies take 1 GiB."
     ]
     inbox_bytes: Annotated[int, "Bytes of received entries that are not processed yet."]
     dropped_events: Annotated[
@@ -123,15 +125,15 @@ class BrokersDocument(RelayDocument):
 
 
 class SubscriptionMoveDocument(Struct, omit_defaults=True):
-    """How far a subscription's move is."""
+    """The progress of a subscription's move."""
 
     state: Annotated[
         str,
-        "`offered`, `cancelled`, `ending`, `ended`, `moved` where it leaves; `arriving`, `accepted`,"
-        " `counting`, `ready` where it arrives; `refused`: it has stayed.",
+        "At the old broker: `offered`, `cancelled`, `ending`, `ended`, `moved`. At the new one: `arriving`,"
+        " `accepted`, `counting`, `ready`. `refused`: the subscription has not moved.",
     ]
     broker: Annotated[str | None, "The other broker."] = None
-    reason: Annotated[str | None, "Why it has stayed the last time."] = None
+    reason: Annotated[str | None, "Why the last move was refused or cancelled."] = None
 
 
 class DepartureDocument(Struct):
@@ -140,12 +142,15 @@ class DepartureDocument(Struct):
     broker: Annotated[str, "The name of this broker."]
     state: Annotated[
         str,
-        "`staying`; `closing`: it takes nothing new; `withdrawn`: others are told that it has no"
-        " filters; `left`: all others refuse it.",
+        "`staying`; `closing`: it accepts no new events and filters; `withdrawn`: other brokers are told that"
+        " it has no filters; `left`: all others refuse it.",
     ]
-    waits_for: Annotated[dict[str, int], "What must be done here first, by kind; only numbers above 0."]
-    sites: Annotated[list[str], "The brokers that have not heard or confirmed everything."]
-    untold: Annotated[list[str], "The neighbours that do not know yet that it has left."]
+    waits_for: Annotated[
+        dict[str, int],
+        "Number of things that must be done at this broker first, by kind; only numbers above 0.",
+    ]
+    sites: Annotated[list[str], "The brokers that have not received or confirmed everything yet."]
+    untold: Annotated[list[str], "The neighbours that were not told yet that it has left."]
 
 
 class AdvertisementDocument(Struct):
@@ -153,14 +158,15 @@ class AdvertisementDocument(Struct):
 
     space: Annotated[str, "Name of the space."]
     filter: Annotated[
-        str | None, "The filter that all events match which are published here; null: all events."
+        str | None, "A filter that matches all events published here; null: any event may be published."
     ]
     dialect: Annotated[str, "The filter's dialect."]
     is_pending: Annotated[
-        bool, "Whether events that only this advertisement allows, not an earlier one, are still refused."
+        bool, "Whether events that an earlier advertisement did not allow are still refused."
     ]
     sites: Annotated[
-        dict[str, bool], "By other broker, whether it has sent the filters that this advertisement needs."
+        dict[str, bool],
+        "For each other broker, whether it has sent the filters that this advertisement needs.",
     ]
 
 
@@ -168,32 +174,33 @@ class LoadDocument(Struct):
     """The load of a broker."""
 
     name: Annotated[str, "The broker."]
-    state: Annotated[
-        str, "`OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown` when not heard of lately."
+    state: Annotated[str, "`OK`, `BUSY`, `N/A` (overloaded), `STABILIZING`; `unknown`: no recent news."]
+    is_automatic: Annotated[bool, "Whether it balances load automatically with other such brokers."]
+    input: Annotated[float, "Events per second x mean matching time, as a share of what its cores can do."]
+    output: Annotated[
+        float, "Bytes of its subscriptions' matches per second, as a share of its output bandwidth."
     ]
-    is_automatic: Annotated[bool, "Whether it balances by itself with others that do."]
-    input: Annotated[float, "Share of the events that its pipeline can match: rate x matching time."]
-    output: Annotated[float, "Share of its output bandwidth that its subscriptions' matches take."]
-    delay_ms: Annotated[float, "Mean matching time of an event."]
-    cpu: Annotated[float, "Share of the processors that its machine uses."]
-    memory: Annotated[float, "Share of the memory that its machine uses."]
-    queue_s: Annotated[float, "Age of the oldest event that is not matched yet."]
+    delay_ms: Annotated[float, "Mean matching time of an event, in milliseconds."]
+    cpu: Annotated[float, "Load average of its machine per core."]
+    memory: Annotated[float, "Share of its machine's memory that is not available."]
+    queue_s: Annotated[float, "Age of the oldest event that is not matched yet, in seconds."]
     subscriptions: Annotated[int, "Number of its subscriptions."]
-    events_per_s: Annotated[float, "Events that it matches."]
-    deliveries_per_s: Annotated[float, "Matches of its subscriptions."]
-    age_s: Annotated[float, "Seconds since it was heard of."]
+    events_per_s: Annotated[float, "Events that it matches per second."]
+    deliveries_per_s: Annotated[float, "Matches of its subscriptions per second."]
+    age_s: Annotated[float, "Seconds since its last news."]
     counts: Annotated[
         bool,
-        "Whether plans count with it: heard of lately, reachable, with room, and true to what it claims.",
+        "Whether plans include it: it is reachable, has sent news recently, has free capacity, and its"
+        " figures do not contradict its claims.",
     ]
 
 
 class LoadsDocument(Struct):
     """The loads of brokers; each metric is the mean weighted by capacity."""
 
-    input: Annotated[float, "Share of the events that can be matched."]
-    output: Annotated[float, "Share of the output bandwidth."]
-    delay_ms: Annotated[float, "Mean matching time of an event."]
+    input: Annotated[float, "Input utilisation: as in `brokers`."]
+    output: Annotated[float, "Output utilisation: as in `brokers`."]
+    delay_ms: Annotated[float, "Mean matching time of an event, in milliseconds."]
 
 
 class BalancingMoveDocument(Struct, omit_defaults=True):
@@ -210,18 +217,18 @@ class ActionDocument(Struct, omit_defaults=True, kw_only=True):
     metric: Annotated[str, "The metric that differs."]
     overloaded: Annotated[str | None, "The metric in which this broker is overloaded, if it is."]
     difference: Annotated[float, "The difference between both brokers."]
-    is_better: Annotated[bool, "Whether there are subscriptions whose moves lessen it."]
-    here: Annotated[LoadsDocument | None, "The estimated load of this broker afterwards."] = None
-    there: Annotated[LoadsDocument | None, "The estimated load of the other afterwards."] = None
+    is_better: Annotated[bool, "Whether moves of subscriptions can reduce it."]
+    here: Annotated[LoadsDocument | None, "The estimated load of this broker after the moves."] = None
+    there: Annotated[LoadsDocument | None, "The estimated load of the other broker after the moves."] = None
     waits_s: Annotated[float, "Seconds that the difference must still last before the broker acts."]
 
 
 class AutomaticDocument(Struct):
-    """Whether a broker balances by itself, and what it did last."""
+    """Whether a broker balances load automatically, and its last decision."""
 
-    is_automatic: Annotated[bool, "Whether it does."]
+    is_automatic: Annotated[bool, "Whether it balances load automatically."]
     state: Annotated[str, "The state of this broker."]
-    last: Annotated[dict[str, Any] | None, "Its last decision, and the decision's age; null without any."]
+    last: Annotated[dict[str, Any] | None, "Its last decision, and the decision's age; null: none yet."]
 
 
 class AdviceDocument(Struct):
@@ -229,24 +236,28 @@ class AdviceDocument(Struct):
 
     broker: Annotated[str, "The name of this broker."]
     automatic: Annotated[
-        AutomaticDocument, "Whether this broker balances by itself, its state, and its last decision."
+        AutomaticDocument,
+        "Whether this broker balances load automatically, its state, and its last decision.",
     ]
-    brokers: Annotated[list[LoadDocument], "The loads of all brokers that were heard of."]
+    brokers: Annotated[list[LoadDocument], "The loads of all brokers that have sent news."]
     target: Annotated[
         LoadsDocument,
-        "What each broker that counts is to have: the mean of `input`, `output` and `delay_ms`, weighted"
-        " by capacity.",
+        "The target for each broker that plans include: the mean of `input`, `output` and `delay_ms`,"
+        " weighted by capacity.",
     ]
-    pinned: Annotated[int, "Number of subscriptions that stay in any case."]
-    resting: Annotated[int, "Number of those that stay for now: they have just come, or could not move."]
+    pinned: Annotated[int, "Number of pinned subscriptions, which never move."]
+    resting: Annotated[
+        int, "Number of subscriptions that stay for now: they have just arrived, or could not move."
+    ]
     actions: Annotated[
-        list[ActionDocument], "The broker-action list, with the estimated loads of both brokers afterwards."
+        list[ActionDocument],
+        "The reasons to move subscriptions, with the estimated loads of both brokers after the moves.",
     ]
     moves: Annotated[list[BalancingMoveDocument], "The subscriptions that would move."]
 
 
 class BalancingDocument(Struct):
     begun: Annotated[list[BalancingMoveDocument], "The subscriptions that move now."]
-    refused: Annotated[list[BalancingMoveDocument], "Those that cannot, with a `detail`."]
-    left: Annotated[int, "Number of those that follow with another request."]
+    refused: Annotated[list[BalancingMoveDocument], "The subscriptions that cannot move, with a `detail`."]
+    left: Annotated[int, "Number of subscriptions that another request would move."]
     moving: Annotated[dict[str, int], "Number of moves in each state."]

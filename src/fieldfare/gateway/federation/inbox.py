@@ -382,7 +382,7 @@ def confirmed(state: Correspondent, entry: Interest) -> Correspondent:
 
 
 def missing(state: Correspondent) -> int:
-    """Return the number of a broker's entries with events that have not come, while later ones have."""
+    """Return the number of a broker's entries with events that have not arrived, although later ones have."""
     ahead = state.ahead or {}
     last = max([state.received, *ahead, *([] if state.pending is None else [state.pending[0]])])
     return last - state.received - len(ahead)

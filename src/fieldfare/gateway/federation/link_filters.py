@@ -32,7 +32,11 @@ def read_link_filters(path: Path | None, peers: Collection[str]) -> Mapping[str,
             continue
         name, _, text = line.strip().partition(" ")
         if name not in peers or name in found:
-            reason = "has a filter already" if name in found else f"is no neighbour; they are {sorted(peers)}"
+            reason = (
+                "has a filter already"
+                if name in found
+                else f"is not a neighbour; the neighbours are {sorted(peers)}"
+            )
             raise FormatError(f"{path}, line {number}: {name!r:.80} {reason}")
         try:
             found[name] = compile_filter(text.strip())

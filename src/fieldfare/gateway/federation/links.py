@@ -353,7 +353,7 @@ class Links:
         if not peer.is_compared and answer.watermark > last:
             raise LinkError(
                 f"it has stored entries up to {answer.watermark}, but {last} is the last that was sent:"
-                " links.db was put back from a copy. Give this broker a new name and an empty links.db"
+                " links.db was restored from a copy. Give this broker a new name and an empty links.db"
             )
         if answer.rows:
             await self._merge(peer, answer.rows)
@@ -377,7 +377,7 @@ class Links:
         """Remove what a neighbour has stored; copies stay of what goes on from there."""
         async with peer.acknowledging:
             if peer.name in self._clusters.removed:
-                raise LinkError("it was removed: what was sent to it goes another way")
+                raise LinkError("it was removed: entries sent to it take another path")
             left_out = await asyncio.to_thread(self._store.acknowledge, peer.name, watermark, self._owed_by)
         if left_out and not self.not_kept:
             logger.warning(

@@ -234,5 +234,5 @@ def _check_revision(store: LinkStore, revision: int, root: object) -> None:
     if told > revision:
         raise FormatError(
             f"{root}: other brokers know the subscriptions up to revision {told}, but the registry has"
-            f" {revision}: it was put back from a copy. Give the broker a new name, and move links.db away"
+            f" {revision}: it was restored from a copy. Give the broker a new name, and move links.db away"
         )

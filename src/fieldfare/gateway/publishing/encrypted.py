@@ -92,7 +92,9 @@ def _encrypted_only(decoded: DecodedEvents, encryption: SpaceEncryption) -> Deco
     for index, line in zip(decoded.accepted, decoded.payload.splitlines(), strict=True):
         try:
             problem = (
-                None if len(_decoder.decode(line).data.v) == characters else "its vector is of another key"
+                None
+                if len(_decoder.decode(line).data.v) == characters
+                else "its vector was computed with another key"
             )
         except (msgspec.DecodeError, UnicodeDecodeError):
             problem = "it is not"

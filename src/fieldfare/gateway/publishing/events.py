@@ -77,8 +77,7 @@ class Limits:
 
 
 CLAIM_CHECK = (
-    "Store what is large elsewhere, and publish an event that says where: CloudEvents has the extension"
-    " dataref for it."
+    "Store large data elsewhere, and publish an event that says where, with CloudEvents' extension dataref."
 )
 """Hint to publishers whose event is larger than the limit."""
 
@@ -462,7 +461,9 @@ def _check_base64(value: Any, data: Any) -> None:
 def _check_extension(name: str, value: Any) -> None:
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
     if not _NAME.fullmatch(name):
-        detail = f"the attribute name {name[:60]!r} has more than lower-case letters a-z and digits"
+        detail = (
+            f"the attribute name {name[:60]!r} has characters other than lower-case letters a-z and digits"
+        )
         raise EventRefused(detail, pointer)
     if value is None or isinstance(value, str | bool):
         return

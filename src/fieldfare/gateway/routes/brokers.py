@@ -54,17 +54,19 @@ class BalanceBody(msgspec.Struct, forbid_unknown_fields=True):
 class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
     """An operator's decision that this broker leaves the sites."""
 
-    force: Annotated[bool, "Leave even if others have no path to one another without this broker."] = False
+    force: Annotated[bool, "Leave even if other brokers can then no longer reach each other."] = False
 
 
 class AdvertisementBody(msgspec.Struct, forbid_unknown_fields=True):
     """An advertisement: which events are published in a space at this site."""
 
-    filter: Annotated[Any, "The filter that all events match; null for all events."]
+    filter: Annotated[
+        Any, "A filter that matches all events published here; null: any event may be published."
+    ]
     dialect: Annotated[str, "The filter's dialect."] = "sql"
 
 
-_NO_BROKER = "This service is no broker."
+_NO_BROKER = "This service is not a broker."
 _ADVERTISED = answer(
     "The advertisement.",
     AdvertisementDocument,
@@ -101,9 +103,9 @@ class BrokerRoutes:
     @operation(
         {
             "200": answer("The entries that are stored are acknowledged.", string(), media=MEDIA_TYPE),
-            "404": "This service is no broker, or the sender is no neighbour.",
+            "404": "This service is not a broker, or the sender is no neighbour.",
             "409": "The sender's name, routing or place in the sequence does not fit.",
-            "429": "Too much of others waits here: see Retry-After.",
+            "429": "Too many entries of other brokers wait here. Retry after the seconds in Retry-After.",
         },
         "400",
         takes={"required": True, "content": content(string(), None, MEDIA_TYPE)},
@@ -200,7 +202,7 @@ class BrokerRoutes:
         filter = None
         if body.filter is not None:
             if self.subscriptions.encryption(key) is not None:
-                detail = "The space is encrypted, and its events stay at their site."
+                detail = "The events of an encrypted space stay at their site: it needs no advertisement."
                 raise HttpProblem(409, "cannot-advertise", detail)
             found = await asyncio.to_thread(compile_checked, body.filter, body.dialect, self.filter_max_bytes)
             if isinstance(found, RefusedFilter):
@@ -232,7 +234,7 @@ class BrokerRoutes:
 
     @operation(
         {
-            "202": answer("The moves have begun; they go on by themselves.", BalancingDocument),
+            "202": answer("The moves have begun, and continue without further requests.", BalancingDocument),
             "404": _NO_BROKER,
             "409": "No other broker can take the subscriptions.",
         },
@@ -251,9 +253,11 @@ class BrokerRoutes:
 
     @operation(
         {
-            "202": answer("It is leaving; that goes on by itself.", DepartureDocument),
+            "202": answer(
+                "The broker is leaving, and continues without further requests.", DepartureDocument
+            ),
             "404": _NO_BROKER,
-            "409": "Others would be parted: `cut-vertex`, `cannot-leave`.",
+            "409": "Other brokers could no longer reach each other: `cut-vertex`, `cannot-leave`.",
         },
         "400",
         takes=json_body(described(LeaveBody), {"force": False}),
@@ -287,7 +291,7 @@ class BrokerRoutes:
     @operation(
         {
             "204": "The broker is removed; or it was before.",
-            "404": "This service is no broker, or knows no other broker of this name.",
+            "404": "This service is not a broker, or knows no other broker of this name.",
             "409": "The broker can be reached: stop it first.",
         },
         name="removeBroker",

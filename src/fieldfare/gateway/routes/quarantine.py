@@ -122,7 +122,9 @@ class QuarantineRoutes:
             with self.subscriptions.gate.entered():
                 made = await self._append(again)
         except WriterOverloaded:
-            raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
+            raise self.load.overloaded(
+                "queue", "Events arrive faster than the disk can store them."
+            ) from None
         if not made.duplicate:
             self.metrics.appended(record.count, len(record.payload))
         await asyncio.to_thread(self.quarantine.remove, *place)

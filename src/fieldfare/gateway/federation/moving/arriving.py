@@ -86,7 +86,7 @@ class Arriving:
             raise Unacceptable(f"{ARRIVING_MAX} subscriptions are arriving, the maximum")
         before = self._book.moves.get(key)
         if before is not None and before.state not in ("moved", "here"):
-            raise Unacceptable("a subscription of this name is moving")
+            raise Unacceptable("a subscription with this id is moving")
         move = Move(*key, session, source, "arriving", digest=offer.digest)
         if before is not None and before.state == "moved":
             move = replace(move, earlier=before)
@@ -140,10 +140,12 @@ class Arriving:
         changes: list[Put | Remove] = [put]
         if standing is not None and left is not None and left.state == "moved":
             if self._parts.registry.count_letters([standing.number]).get(standing.number):
-                raise Unacceptable("its dead letters of an earlier time are here: clear them first")
+                raise Unacceptable(
+                    "dead letters of an earlier subscription with this id are here: clear them first"
+                )
             changes.insert(0, Remove(*key))
         elif standing is not None:
-            raise Unacceptable("there is a subscription of this name")
+            raise Unacceptable("a subscription with this id exists")
 
         def complete(results: Results) -> Move:
             created = results[-1]
