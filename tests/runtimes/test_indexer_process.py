@@ -25,6 +25,7 @@ from fieldfare.model import Subscription
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.following import floor, run_indexer
 from fieldfare.runtimes.process.heartbeat import read_beat
@@ -120,7 +121,7 @@ def service(tmp_path: Path) -> Service:
 def following_thread(service: Service) -> Iterator[None]:
     """The indexer, in a thread of this process."""
     stop = threading.Event()
-    thread = threading.Thread(target=run_indexer, args=(service.folder, stop))
+    thread = threading.Thread(target=run_indexer, args=(service.folder, stop, CutSettings()))
     thread.start()
     try:
         yield

@@ -286,8 +286,7 @@ class ElasticControl:
             self._loop.close()
 
     async def _control(self) -> None:
-        for name, machine in self._machines.items():
-            self._runner.add(name, machine)
+        self._start_machines()
         while not self._stop.is_set():
             wait_s = LOOK_S
             try:
@@ -301,6 +300,10 @@ class ElasticControl:
                 async with asyncio.timeout(wait_s):
                     await self._stop.wait()
         await self._runner.close()
+
+    def _start_machines(self) -> None:
+        for name, machine in self._machines.items():
+            self._runner.add(name, machine)
 
     def _observe(self) -> None:
         """Look at the executors and at a user's requests, and report."""
