@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -155,6 +157,26 @@ def test_silent_strangers_are_dropped(hub: FollowerHub, monkeypatch: pytest.Monk
     assert link.goes_on()
     for each in strangers:
         each.close()
+
+
+def test_a_hub_without_file_descriptors_looks_only_now_and_then(
+    hub: FollowerHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection goes on waiting, so that the next look finds it at once."""
+    real, looks_s = socket.socket.accept, list[float]()
+
+    def accept(listener: socket.socket) -> tuple[socket.socket, object]:
+        looks_s.append(time.monotonic())
+        if len(looks_s) <= 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    link = link_to(hub.address)
+    wait_for(lambda: known(hub) == 1)
+    assert len(looks_s) == 4
+    assert all(after - before >= follower_hub.ACCEPT_PAUSE_S for before, after in pairwise(looks_s))
+    link.close()
 
 
 def test_a_task_reports_its_load_and_impossible_figures_are_passed_over() -> None:

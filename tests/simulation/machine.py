@@ -63,7 +63,7 @@ BATCHES = MicroBatchSettings(
 REPLAY_LOOK_S = 0.6
 BEAT_S = 1.0
 SLOW_LOOKS, SLOW_LOOK_S = 0.2, 0.3
-"""This share of the looks into a block takes up to so many seconds: subscribers come meanwhile."""
+"""The share of slow reads of a block, and their maximum time in seconds; subscribers connect meanwhile."""
 TASK_DIED = "Python worker exited unexpectedly"
 
 
@@ -310,7 +310,7 @@ def standing_in() -> Iterator[None]:
 
 
 def _interrupted(look: Callable[..., Any]) -> Callable[..., Any]:
-    """A look into a block, after which others have turns, now and then many, before its result is known."""
+    """Return a read of a block that is followed by steps of others, before its result is known."""
 
     def interrupted(*arguments: Any) -> Any:
         found = look(*arguments)

@@ -26,7 +26,7 @@ FILTERS = (
 JSON = ((b"content-type", b"application/json"),)
 RETRY_S = 0.15
 STREAMS = 0.4
-"""So often somebody reads from a stream, and not by a pull."""
+"""Share of reads that open a stream; the others are pulls."""
 LONGEST_S = 600.0
 """Whatever takes longer is stuck."""
 
@@ -113,7 +113,7 @@ class Line:
     def _forget(self, done: asyncio.Future[Any]) -> None:
         self._pending.pop(done, None)
         if not done.cancelled():
-            done.exception()  # somebody who has gone need not look
+            done.exception()  # marks it as retrieved: the waiting task may have ended
 
     async def ask(self, method: str, path: str, body: bytes = b"", headers: tuple[Any, ...] = ()) -> Answer:
         """One request; CutOff when the gateway ends before it is answered, or there is none."""

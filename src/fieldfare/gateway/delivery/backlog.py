@@ -19,7 +19,7 @@ from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.model import Backlog, Offsets
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventReader, starts_of
+from fieldfare.storage.event_log import EventReader
 
 COUNTING_S = 0.2
 """Seconds after which counting reads no further block of the match log."""
@@ -64,7 +64,7 @@ class BacklogCounter:
         Messages whose events retention has removed are settled: they are delivered to no reader.
         """
         self._deliveries.expire(delivery)
-        delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
+        await self._deliveries.skip_removed(delivery)
         await self._tail.catch_up()
         until_s = time.monotonic() + COUNTING_S
         counted = [

@@ -106,13 +106,10 @@ class DeliveryService:
         window_max: int,
         letters_max: int,
     ) -> None:
-        self._log = log
+        self._log, self._tail, self._records, self._replays = log, tail, records, replays
         self._loader = Loader(registry, replays)
-        self._tail = tail
-        self._records = records
         self._writer, self._metrics, self.tracer = writer, metrics, tracer
         self._window_max, self._letters_max = window_max, letters_max
-        self._replays = replays
         self._replay_of: dict[int, OwnReplay] = {}
         self._name_of: dict[int, tuple[str, str]] = {}
         self._scheduler = ReadScheduler(tail.tips, self._replay_of)
@@ -348,10 +345,13 @@ class DeliveryService:
             self._metrics.over.inc(delivery.ack(over))
             self.wake(delivery)
         if gone:
-            # Retention removed events that the delivery had reached: it resumes where the log begins.
             delivery.ack(gone)
-            delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
+            await self.skip_removed(delivery)
         return done
+
+    async def skip_removed(self, delivery: Delivery) -> None:
+        """Settle the messages whose events retention has removed, up to where the log begins."""
+        delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
 
     async def find_names(self, delivery: Delivery, session: Session) -> None:
         """Read the ordering keys of a session's next messages, if the subscription has ``order_by``."""

@@ -271,16 +271,30 @@ class RangeMatcher:
             finish(block)
         # No reader may wait at a hole.
         match_log.fill(block.end, wanted.end)
-        return {
-            "partition": wanted.partition,
-            "start": wanted.start,
-            "end": wanted.end,
-            "events": events,
-            "matches": matches,
-            "bytes": size_bytes,
-            "seconds": time.perf_counter() - started_s,
-            "work": [],
-        }
+        seconds = time.perf_counter() - started_s
+        return summary((wanted.partition, wanted.start, wanted.end), events, matches, size_bytes, seconds)
+
+
+def summary(
+    block: tuple[int, int, int],
+    events: int,
+    matches: int,
+    size_bytes: int,
+    seconds: float,
+    work: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return a row of ``SUMMARY`` for a range: its partition, start and end."""
+    partition, start, end = block
+    return {
+        "partition": partition,
+        "start": start,
+        "end": end,
+        "events": events,
+        "matches": matches,
+        "bytes": size_bytes,
+        "seconds": seconds,
+        "work": list(work),
+    }
 
 
 class Block:

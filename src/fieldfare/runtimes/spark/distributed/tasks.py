@@ -56,6 +56,7 @@ from fieldfare.runtimes.spark.range_task import (
     grouped,
     match_records,
     space_runs,
+    summary,
 )
 from fieldfare.runtimes.spark.spent_time import SpentTime
 from fieldfare.storage import open_event_log, open_match_log
@@ -505,9 +506,9 @@ class WriteBlocks:
                 matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6)
                 seconds = time.perf_counter() - started_s
                 written = _work(NO_MATCHER, "", NO_SLICE, block.events, seconds, 0, processor.taken_s())
-                figures = (block.events, matches, size_bytes, seconds, [*work[place], written])
-                summary = zip(SUMMARY.names, (number, start, block.end, *figures), strict=True)
-                yield pa.RecordBatch.from_pylist([dict(summary)], schema=SUMMARY)
+                records = (number, start, block.end)
+                row = summary(records, block.events, matches, size_bytes, seconds, [*work[place], written])
+                yield pa.RecordBatch.from_pylist([row], schema=SUMMARY)
                 blocks[place] = Block(start, scratch)  # release the written matches
         finally:
             for block in blocks.values():
