@@ -227,18 +227,18 @@ def test_a_terminal_that_is_closed_ends_the_service_in_order_unless_by_nohup(tmp
     )
     try:
         os.close(its_end)
-        until(lambda: heartbeat_pid(data) and (data / "run" / "indexer.json").exists())
-        process.send_signal(signal.SIGHUP)
         os.set_blocking(terminal, False)
         shown = b""
 
-        def reloads() -> bool:
+        def shows(text: bytes) -> bool:
             nonlocal shown
             with contextlib.suppress(BlockingIOError):
                 shown += os.read(terminal, 4096)
-            return b"reloading" in shown
+            return text in shown
 
-        until(reloads)
+        until(lambda: shows(b"fieldfare: ready"))  # each process ends in order from here on
+        process.send_signal(signal.SIGHUP)
+        until(lambda: shows(b"reloading"))
         assert process.poll() is None
         os.close(terminal)
         if nohup:
