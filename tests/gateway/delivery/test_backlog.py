@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from gateway_support import SUBSCRIPTIONS, Running, event, run, running
+from gateway_support import DEADLINE_S, SUBSCRIPTIONS, Running, event, run, running, until_async
 
 from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.gateway.delivery import backlog
@@ -80,6 +81,29 @@ def test_messages_that_retention_removed_in_flight_are_pending_no_more(tmp_path:
             assert counts(found)[0] == 6 and found["cursor"] == "0-2-0" and found["oldest_s"] is not None
             answer = await r.client.post(f"{SUBSCRIPTIONS}/a/seek", json={"to": "0-0-0"})
             assert answer.status_code == 200 and answer.json() == {"cursor": "0-2-0"}
+
+    run(work)
+
+
+@pytest.mark.parametrize("delivery", [{"max_in_flight": 1}, {"order_by": "data.of"}], ids=str)
+def test_a_count_wakes_the_readers_that_waited_for_removed_messages(
+    tmp_path: Path, delivery: dict[str, Any]
+) -> None:
+    """The count settles these messages: no lease ends after it, so nothing else would wake the readers."""
+
+    async def work() -> None:
+        async with running(tmp_path, wait_max_s=2 * DEADLINE_S) as r:
+            settings = {"filter": "data.x >= 0", "delivery": delivery}
+            assert (await r.client.put(f"{SUBSCRIPTIONS}/a", json=settings)).status_code == 201
+            for i in range(2):
+                await r.publish(event(i, {"x": i, "of": "one"}))
+            r.pipeline.step()
+            assert len(await r.pull("a", max=1, ack_deadline_s=2 * DEADLINE_S)) == 1
+            waiting = asyncio.ensure_future(r.pull("a", wait_s=2 * DEADLINE_S))
+            await until_async(lambda: r.gateway.deliveries._waiting)
+            r.gateway.log.trim(1)
+            assert counts(await backlog_of(r, "a"))[0] == 1
+            assert [each["event"]["id"] for each in await waiting] == ["1"]
 
     run(work)
 

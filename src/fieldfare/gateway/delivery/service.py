@@ -107,7 +107,7 @@ class DeliveryService:
         letters_max: int,
     ) -> None:
         self._log, self._tail, self._records, self._replays = log, tail, records, replays
-        self._loader = Loader(registry, replays)
+        self._loader, self.rate_limiter = Loader(registry, replays), rate_limiter
         self._writer, self._metrics, self.tracer = writer, metrics, tracer
         self._window_max, self._letters_max = window_max, letters_max
         self._replay_of: dict[int, OwnReplay] = {}
@@ -124,7 +124,6 @@ class DeliveryService:
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, set[Waiter]] = {}
-        self.rate_limiter = rate_limiter
         self.turns = FairScheduler(tail.stir, rate_limiter)
         self._pulled: dict[Delivery, int] = {}
         """Number of pulls in progress for each delivery."""
@@ -352,6 +351,7 @@ class DeliveryService:
     async def skip_removed(self, delivery: Delivery) -> None:
         """Settle the messages whose events retention has removed, up to where the log begins."""
         delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
+        self.wake(delivery)  # some may have waited for a message that no lease will bring back
 
     async def find_names(self, delivery: Delivery, session: Session) -> None:
         """Read the ordering keys of a session's next messages, if the subscription has ``order_by``."""
