@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gateway_support import SUBSCRIPTIONS, Running, event, run, running, until_async
+from gateway_support import DEADLINE_S, SUBSCRIPTIONS, Running, event, run, running, until_async
 from numpy.typing import NDArray
 from tests.yardstick import slowness
 
@@ -178,6 +179,70 @@ def test_matches_that_retention_removes_are_pending_no_more(tmp_path: Path) -> N
             assert await pending(r) == {"a": 10, "b": 10}
             assert len(await r.pull("a", max=100)) == 10
             assert await pending(r) == {"a": 10, "b": 10}
+
+    run(work)
+
+
+def test_a_count_while_retention_removes_records_takes_them_away_once(tmp_path: Path) -> None:
+    """Retention removes records, and then their matches are taken from the numbers of the lists."""
+
+    async def work() -> None:
+        async with running(tmp_path, maintenance_s=1e6) as r:
+            await r.subscribe("a", "data.x >= 0")
+            for _ in range(4):
+                await publish(r, *range(10))
+            assert await pending(r) == {"a": 40}
+            r.gateway.log.trim(3)
+            assert await counted(r, ["a"]) == await pending(r) == {"a": 10}
+            await asyncio.to_thread(r.gateway.backlogs.forget_before, 0, 3)
+            assert await pending(r) == {"a": 10}
+
+    run(work)
+
+
+def test_records_that_were_sought_past_are_not_taken_away_when_retention_removes_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, maintenance_s=1e6) as r:
+            await r.subscribe("a", "data.x >= 0")
+            for _ in range(3):
+                await publish(r, *range(10))
+            assert await pending(r) == {"a": 30}
+            await r.client.post(f"{SUBSCRIPTIONS}/a/seek", json={"to": "latest"})
+            assert await pending(r) == {"a": 0}
+            r.gateway.log.trim(3)
+            await r.gateway.background.maintain()
+            await publish(r, *range(10))
+            assert await pending(r) == await counted(r, ["a"]) == {"a": 10}
+
+    run(work)
+
+
+def test_a_count_during_which_the_subscription_was_sought_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its number, of before the seek, replaces that of after it."""
+    has_begun, goes_on = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        async with running(tmp_path, maintenance_s=1e6) as r:
+            await r.subscribe("a", "data.x >= 0")
+            await publish(r, *range(10))
+            assert await pending(r) == {"a": 10}
+            counter = r.gateway.backlogs._counter
+            oldest_ms = counter._oldest_ms
+
+            def wait(firsts: list[int]) -> int | None:
+                if not has_begun.is_set():
+                    has_begun.set()
+                    assert goes_on.wait(DEADLINE_S)
+                return oldest_ms(firsts)
+
+            monkeypatch.setattr(counter, "_oldest_ms", wait)
+            counting = asyncio.ensure_future(counted(r, ["a"]))
+            await until_async(has_begun.is_set)
+            await r.client.post(f"{SUBSCRIPTIONS}/a/seek", json={"to": "latest"})
+            goes_on.set()
+            assert await counting == await pending(r) == {"a": 0}
 
     run(work)
 

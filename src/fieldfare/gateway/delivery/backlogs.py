@@ -198,10 +198,11 @@ class Backlogs:
     async def count(self, delivery: Delivery) -> Backlog:
         """Count the backlog of one subscription in the match log, and correct the table by it."""
         for _ in range(COUNTED_TIMES):
+            seeks = delivery.round
             found, read_to = await self._counter.count(delivery)
-            if not found.is_exact or read_to == self._tail.tips:
-                break  # else a block was matched meanwhile, of which the count may have a part
-        if not found.is_exact or read_to != self._tail.tips:
+            if not found.is_exact or (read_to == self._tail.tips and delivery.round == seeks):
+                break  # else a block was matched meanwhile, of which the count may have a part, or it was moved
+        if not found.is_exact or read_to != self._tail.tips or delivery.round != seeks:
             read_to = ()
         if read_to or delivery.number not in self._saved:
             first_ms = None if found.oldest_s is None else round((time.time() - found.oldest_s) * 1000)
@@ -209,6 +210,7 @@ class Backlogs:
             if read_to:
                 delivery.tries.take_done()  # the count includes it
                 self._saved.pop(delivery.number, None)
+                self.note(delivery)  # its cursor: what retention removes before it is not taken away again
         return found
 
     async def uncounted(self) -> int:
