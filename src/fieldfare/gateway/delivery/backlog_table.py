@@ -351,17 +351,24 @@ class BacklogTable:
 
     def forget_block(self, partition: int, block: MatchBlock, start: int, end: int) -> None:
         """Take away the matches of a block in the records ``start <= offset < end``; see `forget_before`."""
-        if self.is_complete:
+        if self.is_complete and self.counted_to is not None:
+            end = min(end, self.counted_to[partition])  # later ones are not counted yet, and never will be
             cursor = self._cursors[partition][: self._size]
             rows, counts = self._matches(partition, block, start, end, cursor)
             self._column("pending")[rows] -= counts
 
-    def forget_before(self, partition: int, end: int) -> None:
-        """Note that retention removes the records before an offset; their matches were taken away."""
+    def forget_before(self, partition: int, end: int, in_use: Sequence[int] = ()) -> None:
+        """Note that retention removes the records before an offset; their matches were taken away.
+
+        Where some of these were delivered, as to the subscriptions `in_use`, acks take them away, too: the
+        rest is an estimate from now on.
+        """
         cursor, begin = self._cursors[partition][: self._size], key_at(partition, end)
         if not self.is_complete:
             self._column("is_sure")[cursor < begin] = False
             return
+        rows, is_known = self._find(np.array(in_use, np.uint32))
+        self._column("is_sure")[rows[is_known]] &= cursor[rows[is_known]] >= begin
         np.maximum(cursor, begin, out=cursor)
         first_ms = self._column("first_ms")
         time_ms = self._times[partition].at(np.array([end], np.int64))

@@ -142,6 +142,8 @@ class Backlogs:
         self._added: list[Subscription] = []
         self._removed: list[int] = []
         self._saved: dict[int, Progress] = {}
+        self._in_use: set[int] = set()
+        """Subscriptions with messages beyond their cursors that were delivered, or acked."""
         self._has_rows, self._counted = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._sums: tuple[float, asyncio.Task[dict[str, SpaceBacklog]]] | None = None
@@ -165,6 +167,7 @@ class Backlogs:
     def _changed(self, number: int, subscription: Subscription | None) -> None:
         if subscription is None:
             self._removed.append(number)
+            self._in_use.discard(number)
         else:
             self._added.append(subscription)
 
@@ -175,6 +178,9 @@ class Backlogs:
         if before is not None:
             done, is_sure = done + before.done, is_sure and before.is_sure
         partitions = delivery.partitions.values()
+        is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions)
+        is_unused = is_plain or delivery.deleted
+        (self._in_use.discard if is_unused else self._in_use.add)(delivery.number)
         read_to = tuple(offset_of(each.read_to) for each in partitions)
         self._saved[delivery.number] = Progress(
             delivery.number,
@@ -193,16 +199,18 @@ class Backlogs:
             with self._lock, self._reported():
                 self._table.forget_block(partition, block, start, offset)
         with self._lock:
-            self._table.forget_before(partition, offset)
+            self._table.forget_before(partition, offset, list(self._in_use))
 
     async def count(self, delivery: Delivery) -> Backlog:
         """Count the backlog of one subscription in the match log, and correct the table by it."""
         for _ in range(COUNTED_TIMES):
-            seeks = delivery.round
+            version = delivery.version
             found, read_to = await self._counter.count(delivery)
-            if not found.is_exact or (read_to == self._tail.tips and delivery.round == seeks):
-                break  # else a block was matched meanwhile, of which the count may have a part, or it was moved
-        if not found.is_exact or read_to != self._tail.tips or delivery.round != seeks:
+            # The count may have a part of a block that was matched meanwhile, and of other calls' changes.
+            is_of_one_time = read_to == self._tail.tips and delivery.version == version
+            if is_of_one_time or not found.is_exact:
+                break
+        if not (is_of_one_time and found.is_exact):
             read_to = ()
         if read_to or delivery.number not in self._saved:
             first_ms = None if found.oldest_s is None else round((time.time() - found.oldest_s) * 1000)
