@@ -116,6 +116,28 @@ def test_matches_that_are_not_counted_before_retention_removes_them_are_not_take
     run(work)
 
 
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_numbers_that_retention_overtakes_before_they_are_in_the_list_are_not_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_counted: bool
+) -> None:
+    """A count, or a saved cursor, has messages that are taken away before it reaches the list."""
+    monkeypatch.setattr(backlogs, "KEPT_UP_S", 1e6)
+
+    async def work() -> None:
+        async with running(tmp_path, maintenance_s=1e6) as r:
+            await begin(r, 4)
+            assert await shown(r) == (40, True)
+            if is_counted:
+                assert await counted(r, ["a"]) == {"a": 40}
+            else:
+                assert len(await r.pull("a", max=10, ack_deadline_s=2 * DEADLINE_S)) == 10
+            await trim(r, 2)
+            assert not (await shown(r))[1]
+            assert await counted(r, ["a"]) == await pending(r) == {"a": 20}
+
+    run(work)
+
+
 def test_a_count_during_which_messages_are_acked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

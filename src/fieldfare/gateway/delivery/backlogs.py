@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import key_at, key_of, offset_of
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.backlog import BacklogCounter
-from fieldfare.gateway.delivery.backlog_table import BacklogTable, Progress, Row, Standing, Sums
+from fieldfare.gateway.delivery.backlog_table import BacklogTable, Count, Progress, Row, Standing, Sums
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.problems import HttpProblem
@@ -93,15 +93,6 @@ class Page:
     after: tuple[int, int] | None
 
 
-class _Count(NamedTuple):
-    """A count of one subscription; `read_to` is empty if it is an estimate, or missed a part of a block."""
-
-    number: int
-    pending: int
-    first_ms: int | None
-    read_to: Offsets
-
-
 class Backlogs:
     """The backlogs of all subscriptions, for lists and sums.
 
@@ -137,7 +128,7 @@ class Backlogs:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-backlogs")
         self._lock = threading.Lock()
         """Held by what uses the table: its thread, and that of maintenance."""
-        self._blocks: list[ReadResult | _Count] = []
+        self._blocks: list[ReadResult | Count] = []
         """New blocks and counts, in the order in which the table gets them."""
         self._added: list[Subscription] = []
         self._removed: list[int] = []
@@ -190,6 +181,7 @@ class Backlogs:
             delivery.tries.listed,
             _owed(delivery) if read_to == self._tail.tips else 0,
             read_to,
+            self._table.forgotten,
         )
 
     def forget_before(self, partition: int, offset: int) -> None:
@@ -204,7 +196,7 @@ class Backlogs:
     async def count(self, delivery: Delivery) -> Backlog:
         """Count the backlog of one subscription in the match log, and correct the table by it."""
         for _ in range(COUNTED_TIMES):
-            version = delivery.version
+            version, forgotten = delivery.version, self._table.forgotten
             found, read_to = await self._counter.count(delivery)
             # The count may have a part of a block that was matched meanwhile, and of other calls' changes.
             is_of_one_time = read_to == self._tail.tips and delivery.version == version
@@ -214,7 +206,7 @@ class Backlogs:
             read_to = ()
         if read_to or delivery.number not in self._saved:
             first_ms = None if found.oldest_s is None else round((time.time() - found.oldest_s) * 1000)
-            self._blocks.append(_Count(delivery.number, found.pending, first_ms, read_to))
+            self._blocks.append(Count(delivery.number, found.pending, first_ms, read_to, forgotten))
             if read_to:
                 delivery.tries.take_done()  # the count includes it
                 self._saved.pop(delivery.number, None)
@@ -270,7 +262,7 @@ class Backlogs:
 
     def _apply(
         self,
-        found: Sequence[ReadResult | _Count],
+        found: Sequence[ReadResult | Count],
         added: Sequence[Subscription],
         removed: Sequence[int],
         saved: Sequence[Progress],
@@ -280,9 +272,8 @@ class Backlogs:
         if added:
             table.add(map(self._row_of_new, added))
         for each in found:
-            if isinstance(each, _Count):
-                is_exact = each.read_to == tuple(table.counted_to or ())
-                table.correct(each.number, each.pending, is_exact=is_exact, first_ms=each.first_ms)
+            if isinstance(each, Count):
+                table.correct(each)
                 continue
             time_ms = 0 if each.block is None else self._time_ms(each.partition, each.block)
             with self._reported():
