@@ -168,11 +168,13 @@ class Backlogs:
         before = self._saved.get(delivery.number)
         if before is not None:
             done, is_sure = done + before.done, is_sure and before.is_sure
-        partitions = delivery.partitions.values()
-        is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions)
+        partitions = delivery.partitions
+        is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions.values())
         is_unused = is_plain or delivery.deleted
         (self._in_use.discard if is_unused else self._in_use.add)(delivery.number)
-        read_to = tuple(offset_of(each.read_to) for each in partitions)
+        read_to = tuple(offset_of(each.read_to) for each in partitions.values())
+        if any(offset_of(each.cursor_key) < self._tail.begins[number] for number, each in partitions.items()):
+            read_to = ()  # it still owes messages that retention has removed
         self._saved[delivery.number] = Progress(
             delivery.number,
             delivery.cursor_keys,
