@@ -149,8 +149,11 @@ def test_numbers_that_retention_overtakes_before_they_are_in_the_list_are_not_ex
             if is_counted:
                 assert await counted(r, ["a"]) == {"a": 40}
             else:
-                assert len(await r.pull("a", max=10, ack_deadline_s=2 * DEADLINE_S)) == 10
+                await r.ack("a", *await taken(r, 10))
             await trim(r, 2)
+            if not is_counted:  # A later note becomes one with that of before.
+                await taken(r, 1)
+                await r.gateway.deliveries.save_progress()
             assert not (await shown(r))[1]
             assert await counted(r, ["a"]) == await pending(r) == {"a": 20}
 

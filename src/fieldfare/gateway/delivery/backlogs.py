@@ -168,6 +168,7 @@ class Backlogs:
         before = self._saved.get(delivery.number)
         if before is not None:
             done, is_sure = done + before.done, is_sure and before.is_sure
+        forgotten = self._table.forgotten if before is None else before.forgotten
         partitions = delivery.partitions
         is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions.values())
         is_unused = is_plain or delivery.deleted
@@ -183,7 +184,7 @@ class Backlogs:
             delivery.tries.listed,
             _owed(delivery) if read_to == self._tail.tips else 0,
             read_to,
-            self._table.forgotten,
+            forgotten,
         )
 
     def forget_before(self, partition: int, offset: int) -> None:
