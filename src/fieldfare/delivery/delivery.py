@@ -71,7 +71,7 @@ class Delivery:
         self.settings = DeliverySettings()
         self.tries = Attempts() if tries is None else tries
         self._counts = self.tries.counts
-        self._version = self._saved_version = self._urgent_version = 0
+        self.version = self._saved_version = self._urgent_version = 0  # `version` counts all changes
         runs: dict[int, list[Run]] = {}
         for run in acked:
             runs.setdefault(run[0] >> PARTITION_SHIFT, []).append(run)
@@ -111,7 +111,7 @@ class Delivery:
         runs = tuple(run for partition in self.partitions.values() for run in partition.runs())
         tries = self.tries
         return CursorSnapshot(
-            self._version,
+            self.version,
             self.cursor_keys,
             runs,
             tuple(partition.given_to for partition in self.partitions.values()),
@@ -142,7 +142,7 @@ class Delivery:
     @property
     def is_saved(self) -> bool:
         """Whether the durable state is up to date."""
-        return self._saved_version == self._version
+        return self._saved_version == self.version
 
     @property
     def is_urgent(self) -> bool:
@@ -204,7 +204,7 @@ class Delivery:
 
     def feed(self, keys: NDArray[np.int64], read_to: int) -> None:
         """Add the matches of a partition up to ``read_to``: ascending keys."""
-        self._version += self.partitions[read_to >> PARTITION_SHIFT].feed(keys, read_to)
+        self.version += self.partitions[read_to >> PARTITION_SHIFT].feed(keys, read_to)
 
     def take(self, session: Session, limit: int, now_s: float, lease_s: float) -> list[int]:
         """Return at most ``limit`` messages, each leased to a session for ``lease_s`` seconds.
@@ -225,15 +225,15 @@ class Delivery:
                 self._recall(keys, before, room)
         if keys:
             self._leases.give(session, keys, now_s + lease_s)
-            self._version += 1
+            self.version += 1
             if before or self._is_bounded:
-                self._urgent_version = self._version
+                self._urgent_version = self.version
         return keys
 
     def _draw(self, keys: list[int], room: int) -> None:
         """Append new matches to ``keys``, up to ``room`` in all, from another partition first each time."""
         for partition in self._turns:
-            self._version += partition.give(keys, room)
+            self.version += partition.give(keys, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
 
@@ -332,11 +332,11 @@ class Delivery:
             if first == room or passed >= EXPIRED_BATCH_SIZE:
                 break
             for partition in self._turns:
-                self._version += partition.give(keys, room)
+                self.version += partition.give(keys, room)
             if len(keys) == first:
                 break
         self._advance()
-        self._urgent_version = self._version + bool(keys)
+        self._urgent_version = self.version + bool(keys)
 
     def _recalls(self) -> bool:
         return any(partition.next_key < partition.known_to for partition in self._turns)
@@ -357,8 +357,8 @@ class Delivery:
             self._order.settle(key)
         self.tries.give_up(key, reason, is_kept=self.settings.dead_letter)
         self._is_held_back |= len(self.tries.letters) >= LETTERS_MAX
-        self._version += 1
-        self._urgent_version = self._version
+        self.version += 1
+        self._urgent_version = self.version
 
     def ack(self, keys: Sequence[int]) -> int:
         """Settle messages and remove their dead letters; return how many were not settled before.
@@ -386,19 +386,19 @@ class Delivery:
         if settled:
             count = len(settled)
             self._end_leases(settled)
-            self._version += 1
+            self.version += 1
             for partition in self._turns:
                 partition.advance()
         for partition, early in others.items() if others else ():
             fresh = partition.ack_early(early)
             self.tries.is_done_exact &= max(early) < partition.read_to
-            self._version += (fresh > 0) + partition.advance()
+            self.version += (fresh > 0) + partition.advance()
             count += fresh
         if self._counts:
             self.tries.settle([key for key in keys if key not in self.tries.retried])
         self._settle_ordered(keys)
         if self.tries.listed or self.tries.letters:
-            self._version += self.tries.drop_letters(set(keys).difference(settled))
+            self.version += self.tries.drop_letters(set(keys).difference(settled))
         return self.tries.count_done(count)
 
     def _settle_ordered(self, keys: Iterable[int]) -> None:
@@ -413,7 +413,7 @@ class Delivery:
         """
         if key >> PARTITION_SHIFT not in self.partitions:
             return 0
-        self._version += self.tries.drop_letters(self.tries.unheard_up_to(key))
+        self.version += self.tries.drop_letters(self.tries.unheard_up_to(key))
         self.tries.is_done_exact &= key < self.partitions[key >> PARTITION_SHIFT].read_to
         return self.tries.count_done(self._settle_up_to(key))
 
@@ -424,7 +424,7 @@ class Delivery:
         open_keys, passed = partition.ack_up_to(key)
         self._end_leases(open_keys)
         self._settle_ordered(open_keys)
-        self._version += 1
+        self.version += 1
         self._advance()
         return len(open_keys) + passed + self._settle_tries(key)
 
@@ -436,7 +436,7 @@ class Delivery:
         for key in done:
             tries.settle_retried(key)
         self._settle_ordered(done)
-        self._version += bool(done)
+        self.version += bool(done)
         tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
         return len(done)
 
@@ -493,7 +493,7 @@ class Delivery:
                 self._leases.end((key,))
                 self.tries.add(key, -1)
                 self._redeliver(key)
-                self._version += 1
+                self.version += 1
 
     def extend(self, keys: Iterable[int], now_s: float, lease_s: float) -> int:
         """Extend the leases of messages to ``lease_s`` seconds from now; return how many were extended."""
@@ -521,8 +521,8 @@ class Delivery:
             partition = self.partitions.get(key >> PARTITION_SHIFT)
             if partition is None or partition.owes(key):
                 self.tries.drop_letter(key)
-                self._version += 1
-                self._urgent_version = self._version
+                self.version += 1
+                self._urgent_version = self.version
                 continue
             if is_again:
                 self.tries.retry(key)
@@ -548,7 +548,7 @@ class Delivery:
         self._turns = list(self.partitions.values())
         self._is_recalling = self._recalls()
         self._owe(list(self.tries.retried))
-        self._version += 1
+        self.version += 1
 
     def release(self, session: Session) -> None:
         """End a session: redeliver its unacked messages.
@@ -597,4 +597,4 @@ class Delivery:
     def _advance(self) -> None:
         for partition in self._turns:
             if partition.advance():
-                self._version += 1
+                self.version += 1

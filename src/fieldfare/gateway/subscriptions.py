@@ -39,7 +39,7 @@ from fieldfare.gateway.subscription_store import (
 )
 from fieldfare.gateway.text import nearest
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import DEFAULT_SPACE, DeliverySettings, Offsets, Subscription, space_name
+from fieldfare.model import DEFAULT_SPACE, INTEREST, DeliverySettings, Offsets, Subscription, space_name
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import Criteria, Put, Registry, Remove, SpaceEncryption
 
@@ -113,7 +113,8 @@ class Subscriptions:
         self._waiting_requests = SharedCapacity(QUEUED_REQUESTS)
         self._waiting_bytes = SharedCapacity(QUEUED_BYTES)
         self._compiler = FairExecutor(2, 1, "fieldfare-compile")
-        held = registry.held()
+        # Without the filters of other brokers, which are no subscriptions here.
+        held = {key: has for key, has in registry.held().items() if not key.startswith(INTEREST)}
         for space, has in held.items():
             used = quotas.used(space)
             used.subscriptions, used.filter_cost = has.subscriptions, has.filter_cost

@@ -193,7 +193,10 @@ def test_a_move_back_that_is_cancelled_still_sends_readers_on(
         assert b.take("mine", 1) == [2]
 
 
-def test_dead_letters_stay_where_they_are_when_their_subscription_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_dead_letters_stay_where_they_are_when_their_subscription_comes_back(
+    tmp_path: Path, is_restarted: bool
+) -> None:
     """The offer removed them."""
     with sites(tmp_path, "ab", "ab") as (a, b):
         a.subscribe("mine", "data.n >= 0")
@@ -207,7 +210,13 @@ def test_dead_letters_stay_where_they_are_when_their_subscription_comes_back(tmp
         until(lambda: "dead letters" in b.client.get(f"{OF_ONE}/move").text)
         assert a.client.get(f"{OF_ONE}/dead-letters").json()["total"] == 1
         assert a.client.delete(f"{OF_ONE}/dead-letters").json() == {"removed": 1}
+        if is_restarted:
+            a.stop()
+            a.start()
+            assert a.gateway.subscriptions.count == 0
+            until(lambda: b.brokers()["links"][0]["is_up"])
         moved(b, a)
+        assert (a.gateway.subscriptions.count, b.gateway.subscriptions.count) == (1, 0)
 
 
 def test_a_subscription_that_expires_while_it_leaves_keeps_its_settings(tmp_path: Path) -> None:

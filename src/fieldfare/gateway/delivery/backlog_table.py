@@ -68,6 +68,8 @@ class Progress:
         The number of dead letters.
     owed, read_to
         The number of messages owed, as far as the match log was read, and the offsets up to which it was.
+    forgotten
+        `BacklogTable.forgotten` at that time.
     """
 
     number: int
@@ -77,6 +79,27 @@ class Progress:
     letters: int
     owed: int
     read_to: Offsets
+    forgotten: int = 0
+
+
+class Count(NamedTuple):
+    """A count of one subscription in the match log.
+
+    Attributes
+    ----------
+    number, pending, first_ms
+        The subscription, its pending messages, and when the first of them was published.
+    read_to
+        The offsets up to which the match log was read; empty for an estimate.
+    forgotten
+        `BacklogTable.forgotten` before the count.
+    """
+
+    number: int
+    pending: int
+    first_ms: int | None
+    read_to: Offsets
+    forgotten: int
 
 
 class Standing(NamedTuple):
@@ -155,6 +178,8 @@ class BacklogTable:
         The offset up to which the match log is counted, by partition; None until the rows are complete.
     is_complete
         Whether the match log is counted from all cursors on.
+    forgotten
+        Incremented whenever matches are taken away because retention removes their records.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -178,6 +203,9 @@ class BacklogTable:
         self._past_times = [_Times() for _ in range(partitions)]
         self.counted_to: list[int] | None = None
         self.is_complete = False
+        self.forgotten = 0
+        self._begins = [0] * partitions
+        """The keys before which matches were taken away."""
 
     def __len__(self) -> int:
         return self._size - self._gone
@@ -351,17 +379,26 @@ class BacklogTable:
 
     def forget_block(self, partition: int, block: MatchBlock, start: int, end: int) -> None:
         """Take away the matches of a block in the records ``start <= offset < end``; see `forget_before`."""
-        if self.is_complete:
+        if self.is_complete and self.counted_to is not None:
+            end = min(end, self.counted_to[partition])  # later ones are not counted yet, and never will be
             cursor = self._cursors[partition][: self._size]
             rows, counts = self._matches(partition, block, start, end, cursor)
             self._column("pending")[rows] -= counts
 
-    def forget_before(self, partition: int, end: int) -> None:
-        """Note that retention removes the records before an offset; their matches were taken away."""
+    def forget_before(self, partition: int, end: int, in_use: Sequence[int] = ()) -> None:
+        """Note that retention removes the records before an offset; their matches were taken away.
+
+        Where some of these were delivered, as to the subscriptions `in_use`, acks take them away, too: the
+        rest is an estimate from now on.
+        """
         cursor, begin = self._cursors[partition][: self._size], key_at(partition, end)
+        self._begins[partition] = begin
+        self.forgotten += 1
         if not self.is_complete:
             self._column("is_sure")[cursor < begin] = False
             return
+        rows, is_known = self._find(np.array(in_use, np.uint32))
+        self._column("is_sure")[rows[is_known]] &= cursor[rows[is_known]] >= begin
         np.maximum(cursor, begin, out=cursor)
         first_ms = self._column("first_ms")
         time_ms = self._times[partition].at(np.array([end], np.int64))
@@ -414,14 +451,15 @@ class BacklogTable:
         if self.counted_to is None:
             self._saved.update((each.number, each) for each in saved)
             return
+        is_overtaken = self._are_overtaken(saved)
         rows, saved, keys = self._set_cursors(saved)
         if not saved:
             return
         pending, first_ms = self._column("pending"), self._column("first_ms")
         pending[rows] -= np.array([each.done for each in saved], np.int64)
-        self._column("is_sure")[rows] &= np.array([each.is_sure for each in saved])
+        self._column("is_sure")[rows] &= ~is_overtaken & np.array([each.is_sure for each in saved])
         read_to = tuple(self.counted_to)
-        is_read = np.array([each.read_to == read_to for each in saved])
+        is_read = ~is_overtaken & np.array([each.read_to == read_to for each in saved])
         self._replace(rows[is_read], [each.owed for each in compress(saved, is_read.tolist())], is_exact=True)
         earliest_ms = np.full(rows.size, NO_TIME)
         for partition, times in enumerate(self._times):
@@ -440,20 +478,32 @@ class BacklogTable:
         rows, saved = rows[is_known], list(compress(saved, is_known.tolist()))
         keys = np.array([each.cursor for each in saved], np.int64).reshape(len(saved), len(self._cursors))
         self._column("letters")[rows] = np.array([each.letters for each in saved], np.int32)
-        for partition, cursor in enumerate(self._cursors):
-            cursor[rows] = keys[:, partition]
+        for partition, (cursor, begin) in enumerate(zip(self._cursors, self._begins, strict=True)):
+            cursor[rows] = np.maximum(keys[:, partition], begin)
         return rows, saved, keys
 
-    def correct(self, number: int, pending: int, *, is_exact: bool, first_ms: int | None) -> None:
+    def _are_overtaken(self, saved: Sequence[Progress | Count]) -> NDArray[np.bool_]:
+        """Return for each known subscription whether some of its messages were taken away since."""
+        rows, is_known = self._find(np.array([each.number for each in saved], np.uint32))
+        forgotten = np.array([each.forgotten for each in saved], np.int64)[is_known]
+        was_before = np.zeros(int(is_known.sum()), np.bool_)
+        for cursor, begin in zip(self._cursors, self._begins, strict=True):
+            was_before |= cursor[rows[is_known]] <= begin
+        was_before &= forgotten != self.forgotten
+        return was_before
+
+    def correct(self, count: Count) -> None:
         """Replace a count by one that was made in the match log, unless only the present one is exact."""
         if self.counted_to is None:
             return
-        rows, is_known = self._find(np.array([number], np.uint32))
-        rows = rows[is_known]
+        rows, is_known = self._find(np.array([count.number], np.uint32))
+        rows, is_exact = rows[is_known], count.read_to == tuple(self.counted_to)
+        if is_exact and self._are_overtaken([count]).any():
+            is_exact = self._column("is_sure")[rows] = False
         if not is_exact:
             rows = rows[~self._column("is_sure")[rows]]
-        self._replace(rows, pending, is_exact=is_exact)
-        self._column("first_ms")[rows] = NO_TIME if first_ms is None else first_ms
+        self._replace(rows, count.pending, is_exact=is_exact)
+        self._column("first_ms")[rows] = NO_TIME if count.first_ms is None else count.first_ms
 
     def _replace(self, rows: NDArray[np.int64], pending: int | Sequence[int], *, is_exact: bool) -> None:
         self._column("pending")[rows] = pending

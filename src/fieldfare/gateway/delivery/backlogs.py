@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.keys import key_at, key_of, offset_of
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.backlog import BacklogCounter
-from fieldfare.gateway.delivery.backlog_table import BacklogTable, Progress, Row, Standing, Sums
+from fieldfare.gateway.delivery.backlog_table import BacklogTable, Count, Progress, Row, Standing, Sums
 from fieldfare.gateway.delivery.match_log_follower import MatchLogFollower, ReadResult
 from fieldfare.gateway.delivery.service import DeliveryService
 from fieldfare.gateway.problems import HttpProblem
@@ -93,15 +93,6 @@ class Page:
     after: tuple[int, int] | None
 
 
-class _Count(NamedTuple):
-    """A count of one subscription; `read_to` is empty if it is an estimate, or missed a part of a block."""
-
-    number: int
-    pending: int
-    first_ms: int | None
-    read_to: Offsets
-
-
 class Backlogs:
     """The backlogs of all subscriptions, for lists and sums.
 
@@ -137,11 +128,13 @@ class Backlogs:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-backlogs")
         self._lock = threading.Lock()
         """Held by what uses the table: its thread, and that of maintenance."""
-        self._blocks: list[ReadResult | _Count] = []
+        self._blocks: list[ReadResult | Count] = []
         """New blocks and counts, in the order in which the table gets them."""
         self._added: list[Subscription] = []
         self._removed: list[int] = []
         self._saved: dict[int, Progress] = {}
+        self._in_use: set[int] = set()
+        """Subscriptions with messages beyond their cursors that were delivered, or acked."""
         self._has_rows, self._counted = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._sums: tuple[float, asyncio.Task[dict[str, SpaceBacklog]]] | None = None
@@ -165,6 +158,7 @@ class Backlogs:
     def _changed(self, number: int, subscription: Subscription | None) -> None:
         if subscription is None:
             self._removed.append(number)
+            self._in_use.discard(number)
         else:
             self._added.append(subscription)
 
@@ -174,8 +168,14 @@ class Backlogs:
         before = self._saved.get(delivery.number)
         if before is not None:
             done, is_sure = done + before.done, is_sure and before.is_sure
-        partitions = delivery.partitions.values()
-        read_to = tuple(offset_of(each.read_to) for each in partitions)
+        forgotten = self._table.forgotten if before is None else before.forgotten
+        partitions = delivery.partitions
+        is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions.values())
+        is_unused = is_plain or delivery.deleted
+        (self._in_use.discard if is_unused else self._in_use.add)(delivery.number)
+        read_to = tuple(offset_of(each.read_to) for each in partitions.values())
+        if any(offset_of(each.cursor_key) < self._tail.begins[number] for number, each in partitions.items()):
+            read_to = ()  # it still owes messages that retention has removed
         self._saved[delivery.number] = Progress(
             delivery.number,
             delivery.cursor_keys,
@@ -184,6 +184,7 @@ class Backlogs:
             delivery.tries.listed,
             _owed(delivery) if read_to == self._tail.tips else 0,
             read_to,
+            forgotten,
         )
 
     def forget_before(self, partition: int, offset: int) -> None:
@@ -193,20 +194,22 @@ class Backlogs:
             with self._lock, self._reported():
                 self._table.forget_block(partition, block, start, offset)
         with self._lock:
-            self._table.forget_before(partition, offset)
+            self._table.forget_before(partition, offset, list(self._in_use))
 
     async def count(self, delivery: Delivery) -> Backlog:
         """Count the backlog of one subscription in the match log, and correct the table by it."""
         for _ in range(COUNTED_TIMES):
-            seeks = delivery.round
+            version, forgotten = delivery.version, self._table.forgotten
             found, read_to = await self._counter.count(delivery)
-            if not found.is_exact or (read_to == self._tail.tips and delivery.round == seeks):
-                break  # else a block was matched meanwhile, of which the count may have a part, or it was moved
-        if not found.is_exact or read_to != self._tail.tips or delivery.round != seeks:
+            # The count may have a part of a block that was matched meanwhile, and of other calls' changes.
+            is_of_one_time = read_to == self._tail.tips and delivery.version == version
+            if is_of_one_time or not found.is_exact:
+                break
+        if not (is_of_one_time and found.is_exact):
             read_to = ()
         if read_to or delivery.number not in self._saved:
             first_ms = None if found.oldest_s is None else round((time.time() - found.oldest_s) * 1000)
-            self._blocks.append(_Count(delivery.number, found.pending, first_ms, read_to))
+            self._blocks.append(Count(delivery.number, found.pending, first_ms, read_to, forgotten))
             if read_to:
                 delivery.tries.take_done()  # the count includes it
                 self._saved.pop(delivery.number, None)
@@ -262,7 +265,7 @@ class Backlogs:
 
     def _apply(
         self,
-        found: Sequence[ReadResult | _Count],
+        found: Sequence[ReadResult | Count],
         added: Sequence[Subscription],
         removed: Sequence[int],
         saved: Sequence[Progress],
@@ -272,9 +275,8 @@ class Backlogs:
         if added:
             table.add(map(self._row_of_new, added))
         for each in found:
-            if isinstance(each, _Count):
-                is_exact = each.read_to == tuple(table.counted_to or ())
-                table.correct(each.number, each.pending, is_exact=is_exact, first_ms=each.first_ms)
+            if isinstance(each, Count):
+                table.correct(each)
                 continue
             time_ms = 0 if each.block is None else self._time_ms(each.partition, each.block)
             with self._reported():

@@ -344,8 +344,8 @@ class DeliveryService:
             self._metrics.over.inc(delivery.ack(over))
             self.wake(delivery)
         if gone:
+            await self.skip_removed(delivery)  # First: backlogs do not count removed messages as settled.
             delivery.ack(gone)
-            await self.skip_removed(delivery)
         return done
 
     async def skip_removed(self, delivery: Delivery) -> None:

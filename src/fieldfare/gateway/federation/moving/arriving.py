@@ -91,9 +91,10 @@ class Arriving:
         if before is not None and before.state == "moved":
             move = replace(move, earlier=before)
         # The barrier first: a reader between the two would begin before what is settled here.
-        arrived = await self._book.run(key, partial(self._create_in, move, put), barrier_of(move))
+        replaced: list[Subscription] = []
+        arrived = await self._book.run(key, partial(self._create_in, move, put, replaced), barrier_of(move))
         assert arrived is not None
-        self._parts.subscriptions.count += 1
+        self._parts.subscriptions.count += 1 - len(replaced)
 
     def _checked(self, offer: Offer) -> Put:
         """Return the subscription, checked as a client's would be; it compiles the filter."""
@@ -132,8 +133,13 @@ class Arriving:
         except BadSetting as bad:
             raise Unacceptable(f"its setting {bad.pointer} is refused: {bad}") from None
 
-    def _create_in(self, move: Move, put: Put, ends: Offsets, now_ms: int) -> Move | None:
-        """Create the subscription; runs on the thread of changes."""
+    def _create_in(
+        self, move: Move, put: Put, replaced: list[Subscription], ends: Offsets, now_ms: int
+    ) -> Move | None:
+        """Create the subscription; runs on the thread of changes.
+
+        The rest of an earlier one, which was kept for its dead letters, is removed, and added to `replaced`.
+        """
         key = put.space, put.id
         standing = self._parts.registry.get(*key)
         left = self._book.moves.get(key)
@@ -151,6 +157,7 @@ class Arriving:
             created = results[-1]
             assert isinstance(created, Subscription)
             self._book.count(put.space, standing, created)
+            replaced.extend([] if standing is None else [standing])
             return replace(move, number=created.number, revision=created.revision, begins=created.valid_from)
 
         return self._parts.store.step(key, complete, changes, ends, now_ms)

@@ -109,6 +109,7 @@ class Leaving:
         standing = registry.get(*key)
         if standing is not None and not registry.count_letters([standing.number]).get(standing.number):
             self._book.run_now(key, partial(self._leave_in, move, False))
+            self._parts.subscriptions.count -= 1
 
     # The session, step by step
 
