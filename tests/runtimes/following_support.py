@@ -16,7 +16,7 @@ from test_match_loop import Service
 
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.following import Follower, FollowerLane
+from fieldfare.runtimes.spark.following import Follower, FollowerLane, TakenStripes
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_match_log
 
@@ -27,7 +27,9 @@ LANE = FollowerLane((0,), 4 * DEADLINE_S)
 class Running:
     """A follower in a thread."""
 
-    def __init__(self, service: Service, lane: FollowerLane = LANE) -> None:
+    def __init__(
+        self, service: Service, lane: FollowerLane = LANE, taken: TakenStripes | None = None
+    ) -> None:
         self._ends = threading.Event()
         self.matcher = RangeMatcher(service.folder)
         self.is_behind: bool | None = None
@@ -37,7 +39,8 @@ class Running:
 
         def run() -> None:
             try:
-                self.is_behind = follower.follow(lane, lambda: not self._ends.is_set())
+                take = None if taken is None else taken.take
+                self.is_behind = follower.follow(lane, lambda: not self._ends.is_set(), take).is_behind
             except BaseException as error:
                 self.error = error
 

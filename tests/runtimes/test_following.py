@@ -33,7 +33,7 @@ from fieldfare.runtimes.spark import following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.follower_hub import FollowerHub
-from fieldfare.runtimes.spark.following import Follower, FollowerLane
+from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import CarryOut, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
@@ -174,7 +174,7 @@ def test_a_task_with_slow_filters_is_behind_when_seconds_of_work_wait(
     for _ in range(2):
         before = matched.end()
         follower = Follower(matcher, MicroBatchSettings(), lambda _: None)
-        assert follower.follow(LANE, partial(_goes_on, count())), "it ends by itself"
+        assert follower.follow(LANE, partial(_goes_on, count())).is_behind, "it ends by itself"
         assert 1 <= sum(counts[before : matched.end()]) <= 4, "in a second"
     assert sum(counts[matched.end() :]) > 4
 
@@ -209,12 +209,15 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
         records = [NewRecord("default", line, 1, appended_ms=1, stamp=service.stamp) for _ in range(100)]
         service.log.append(records)
         behind = CarryOut(service.folder, MicroBatchSettings(split_bytes=2_000))
-        assert list(behind(0, [])) == [True]
-        assert ends.result(DEADLINE_S) == [False]
-    assert list(keeps_up(1, [])) == [False], "it was started before, and comes late"
+        assert [each.is_behind for each in behind(0, [])] == [True]
+        assert [each.is_behind for each in ends.result(DEADLINE_S)] == [False]
+    (late,) = keeps_up(1, [])
+    assert (late.is_behind, late.has_reached) == (False, True), "it was started before, and comes late"
     hub.close()
-    monkeypatch.setattr(range_jobs, "Follower", lambda *_: SimpleNamespace(follow=lambda *_: False))
-    assert list(keeps_up(1, [])) == [None], "it does not reach its driver"
+    monkeypatch.setattr(
+        range_jobs, "Follower", lambda *_: SimpleNamespace(follow=lambda *_: FollowEnd(is_behind=False))
+    )
+    assert [each.has_reached for each in keeps_up(1, [])] == [False]
 
 
 @pytest.mark.parametrize("every_s", [0.0, 4 * DEADLINE_S])
@@ -232,10 +235,11 @@ def test_the_load_of_a_task_is_the_time_of_matching(
     orders = msgspec.json.encode([order]).decode()
     context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
     monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    ended: list[FollowEnd] = []
     for _ in range(2):  # the second task reports nothing of the first one again
         service.live_a_little(10)
         bring_index_up_to_date(service.folder)
-        assert list(CarryOut(service.folder, MicroBatchSettings())(0, [])) == [False]
+        ended += CarryOut(service.folder, MicroBatchSettings())(0, [])
     wait_for(lambda: not hub._connections)
     hub.close()
     matched, spent_ms, at = open_match_log(service.folder.matches_url).partition(0), 0.0, 0
@@ -244,6 +248,9 @@ def test_the_load_of_a_task_is_the_time_of_matching(
         spent_ms += sum(float(each) for name, each in block.extra.items() if name.startswith(SPENT_MS))
     assert spent_ms > 0
     assert sum(took) == pytest.approx(spent_ms / 1000, abs=1e-4)
+    assert sum(each.matching_s for each in ended) == pytest.approx(spent_ms / 1000, abs=1e-4)
+    assert not any(each.is_behind for each in ended)
+    assert all(0.2 <= each.seconds < DEADLINE_S for each in ended)
 
 
 def test_a_task_ends_when_its_time_is_over(service: Service) -> None:
@@ -390,7 +397,7 @@ class HangingJobs:
         self.lanes_max, self.overlaps = 1, True
         self.calls = self.ends = 0
 
-    def follow(self, lanes: list[FollowerLane]) -> bool:
+    def follow(self, lanes: list[FollowerLane]) -> FollowEnd:
         self.calls += 1
         if self.calls == 1:
             group = self._context.cancelled.get(timeout=DEADLINE_S)
@@ -460,9 +467,9 @@ class StuckJobs:
         self.follower = self
         self.batches = 0
 
-    def follow(self, lanes: list[FollowerLane]) -> bool:
+    def follow(self, lanes: list[FollowerLane]) -> FollowEnd:
         assert self._ends.wait(DEADLINE_S)
-        return False
+        return FollowEnd(is_behind=False)
 
     def end(self) -> None:
         self._ends.set()
@@ -504,7 +511,7 @@ def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
 def test_a_batch_matches_the_little_for_which_a_task_is_behind(service: Service) -> None:
     """The task knows how slow the filters are, the driver counts bytes: it would start the next task."""
     jobs: Any = StuckJobs(service)
-    jobs.follow = lambda _: True
+    jobs.follow = lambda _: FollowEnd(is_behind=True)
     match_a_little(service, jobs)
     service.check()
 

@@ -20,7 +20,7 @@ from test_match_loop import Service
 
 from fieldfare.runtimes.spark import match_loop, replays
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.following import FollowerLane
+from fieldfare.runtimes.spark.following import FollowEnd, FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import Place
 from fieldfare.runtimes.spark.replays import ReplayRunner
@@ -68,7 +68,7 @@ class VirtualSlot:
             and all(self.now_s < end_s for end_s in self.running)
         )
 
-    def follow(self, lanes: list[FollowerLane]) -> bool:
+    def follow(self, lanes: list[FollowerLane]) -> FollowEnd:
         with self._changed:
             number, ends = self.started, self.ends
             self.started += 1
@@ -78,7 +78,7 @@ class VirtualSlot:
             self.running.clear()
             self.ended += 1
             self._changed.notify_all()
-        return False
+        return FollowEnd(is_behind=False)
 
     def end(self) -> None:
         with self._changed:

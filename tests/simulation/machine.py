@@ -38,7 +38,6 @@ from fieldfare.planning.cuts import Cut, CutRequest, CutSettings
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_snapshots
-from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark import (
     batch_planner,
     heartbeat,
@@ -47,14 +46,11 @@ from fieldfare.runtimes.spark import (
     replay_planner,
     replay_task,
 )
-from fieldfare.runtimes.spark import (
-    following as spark_following,
-)
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
-from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.storage.errors import StorageError
 
 from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile, link_file
+from .following_tasks import SHARED_BY, followers
 from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
 
 BATCHES = MicroBatchSettings(
@@ -515,7 +511,7 @@ def _run_loop(machine: Machine, process: Process, recovers: recovery.Recovery) -
     random, folder = machine.steps.random, machine.disk.folder
     planner = batch_planner.BatchPlanner(folder, BATCHES)
     start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
-    workers = [range_task.RangeMatcher(folder, lambda: 0.0) for _ in range(BATCHES_MAX)]
+    workers = [range_task.RangeMatcher(folder, lambda: 0.0) for _ in range(2 * max(SHARED_BY))]
     follows = random.random() < 0.5  # on a cluster no task does
     batches_max = random.choice((1, BATCHES_MAX))
     under_way: deque[list[Task]] = deque()
@@ -544,28 +540,9 @@ def _run_loop(machine: Machine, process: Process, recovers: recovery.Recovery) -
         else:
             while under_way:
                 finish_first()
-            run_tasks(machine, process, _followers(machine, workers))
+            run_tasks(machine, process, followers(random, machine.disk.folder, workers, BATCHES))
             recovers.works()
             start = {"ends": planner.first(), "manifest": 0}
-
-
-def _followers(machine: Machine, workers: Sequence[range_task.RangeMatcher]) -> list[Callable[[], object]]:
-    """A following task, and the next one, which stands by while the first follows, and stays longer."""
-    random = machine.steps.random
-    partitions = tuple(range(len(workers[0].log.partitions)))
-    lanes = (
-        FollowerLane(partitions, random.uniform(0.5, 4.0)),
-        FollowerLane(partitions, random.uniform(2.0, 8.0), random.uniform(0.0, 4.0)),
-    )
-    ends: list[bool] = []
-
-    def follow(worker: range_task.RangeMatcher, lane: FollowerLane) -> None:
-        wanted = partial(request_index, machine.disk.folder.wanted)
-        follower = spark_following.Follower(worker, BATCHES, wanted)
-        if follower.follow(lane, lambda: not ends):
-            ends.append(True)  # the other one is told to end
-
-    return [partial(follow, *each) for each in zip(workers, lanes, strict=True)]
 
 
 def _run_replays(machine: Machine, process: Process) -> None:

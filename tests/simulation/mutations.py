@@ -10,6 +10,7 @@ from unittest import mock
 
 from fieldfare.delivery.cursor_snapshot import CursorSnapshot
 from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.partition_delivery import PartitionDelivery
 from fieldfare.delivery.read_scheduler import _ReadGroups
 from fieldfare.gateway.delivery import replays
 from fieldfare.gateway.delivery.records import RecordCache
@@ -169,9 +170,9 @@ def _newest_covers(self: IndexCache, stamp: int) -> int | None:
     return self._number if self._number >= 0 else None
 
 
-def _skips_a_record(self: Follower, each: Any, upto: int, now_s: float) -> bool:
+def _skips_a_record(self: Follower, each: Any, upto: int, now_s: float, take: Any) -> bool:
     """A task that follows the log takes some records for matched."""
-    has_matched = real_match(self, each, upto, now_s)
+    has_matched = real_match(self, each, upto, now_s, take)
     if has_matched and each.position % 5 == 0:
         each.matched.fill(each.position, each.position + 1)
         each.position += 1
@@ -184,6 +185,25 @@ real_match = Follower._match
 def _looks_at_no_blocks(self: Any) -> bool:
     """A task that follows the log matches again what others have matched, with whatever index there is."""
     return False
+
+
+def _fills_stripes(self: _Followed, position: int) -> None:
+    """A task that goes on behind what others have taken takes that for records without events."""
+    self.matched.fill(self.position, position)
+    real_move(self, position)
+
+
+real_move = _Followed.move
+
+
+def _reads_whole_blocks(self: PartitionDelivery, keys: Any, read_to: int) -> bool:
+    """Of a block that begins before the place of a reader, all matches are delivered."""
+    if len(keys):
+        self.read_to = min(self.read_to, int(keys[0]))
+    return real_feed(self, keys, read_to)
+
+
+real_feed = PartitionDelivery.feed
 
 
 def _any_manifest(self: Any, number: int, stamp: int) -> Any:
@@ -211,6 +231,8 @@ MUTATIONS: dict[str, list[Patch]] = {
     ],
     "a follower skips records": [(Follower, "_match", _skips_a_record)],
     "a late follower writes what is matched": [(_Followed, "skip_matched", _looks_at_no_blocks)],
+    "a task takes the stripes of others for empty": [(_Followed, "move", _fills_stripes)],
+    "a block with another end is read whole": [(PartitionDelivery, "feed", _reads_whole_blocks)],
     "keys are not kept in order": [(RecordCache, "_names", _no_names)],
     "letters are not saved": [(CursorSnapshot, "cursor", _letters_are_not_saved)],
     "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],

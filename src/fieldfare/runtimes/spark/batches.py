@@ -81,10 +81,11 @@ def is_behind(
     start: int,
     settings: MicroBatchSettings,
     events_max: int = FOLLOWED_EVENTS_MAX,
+    tasks: int = 1,
 ) -> bool:
-    """Return whether more waits in a partition from an offset on than a task that follows it soon matches."""
+    """Return whether more waits in a partition from an offset on than the tasks that follow it soon match."""
     end = partition.end()
-    for _ in range(2):
+    for _ in range(2 * tasks):
         if start < end:
             start = followed_to(partition, start, end, settings, events_max)
     return start < end

@@ -3,6 +3,8 @@
     task                         driver
     token, lane     ─────▶       known: the task may follow
     "want STAMP"    ─────▶       the indexer is asked for an index that covers it
+    "take P A B"    ─────▶       records A to B of partition P are taken for this task of its job, or not:
+                    ◀─────       "A", or where those begin that no task has taken, see `TakenStripes`
     "took CPU_S S"  ─────▶       counted: CPU time of matching in the last seconds, if the driver asks for it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
     "over"          ─────▶       ends the other tasks of this lane: copies that Spark has started
@@ -24,11 +26,17 @@ from math import inf
 
 import msgspec
 
+from fieldfare.runtimes.spark.following import TakenStripes
+
 CONNECT_S = 5.0
 """Maximum seconds until a task has reached the driver; until a connection has named its token."""
 ACCEPT_PAUSE_S = 0.05
 """Seconds from a connection that could not be accepted to the next look at the connections."""
 LINE_BYTES_MAX = 128
+TAKE_S = 5.0
+"""Maximum seconds for which a task waits for the answer whether it may take records; then it ends."""
+TAKEN_JOBS_MAX = 16
+"""Number of jobs whose taken records are known, the newest; a task of an older one that hung takes any."""
 STRANGERS_MAX = 64
 """Maximum connections that have not named their token; the oldest beyond it are closed."""
 
@@ -54,6 +62,10 @@ class _Connection:
     def shut_down(self) -> None:
         with suppress(OSError):  # the other side has gone
             self.socket.shutdown(socket.SHUT_RDWR)
+
+    def answer(self, number: int) -> None:
+        with suppress(OSError):  # the other side has gone
+            self.socket.send(b"%d\n" % number)
 
     def lines(self) -> list[bytes] | None:
         """Return the lines that have arrived; None if the connection was closed or says too much."""
@@ -101,6 +113,7 @@ class FollowerHub:
         self._host, self._port = host.strip("[]"), int(self._listener.getsockname()[1])
         self._want_index, self._took = want_index, took
         self._token = secrets.token_hex(16)
+        self._taken: dict[bytes, TakenStripes] = {}
         self._lock = threading.Lock()
         self._connections: dict[int, _Connection] = {}
         self._selector = selectors.DefaultSelector()
@@ -178,10 +191,21 @@ class FollowerHub:
             elif line.startswith(b"want "):
                 with suppress(ValueError):
                     self._want_index(int(line[5:]))
+            elif line.startswith(b"take "):
+                with suppress(ValueError):
+                    partition, start, end = map(int, line[5:].split())
+                    connection.answer(self._taken_by(connection).take(partition, start, end))
             elif line.startswith(b"took "):
                 cpu_s, _, seconds = line[5:].partition(b" ")
                 with suppress(ValueError):
                     self._count(float(cpu_s), float(seconds))
+
+    def _taken_by(self, connection: _Connection) -> TakenStripes:
+        """Return the records that tasks of a connection's job have taken."""
+        job = connection.lane.partition(b".")[0]
+        while job not in self._taken and len(self._taken) >= TAKEN_JOBS_MAX:
+            del self._taken[next(iter(self._taken))]
+        return self._taken.setdefault(job, TakenStripes())
 
     def _count(self, cpu_s: float, seconds: float) -> None:
         """Count the CPU time of a task's thread, if it is possible: others would add or release hosts."""
@@ -237,6 +261,24 @@ class DriverLink:
         except OSError:
             return False
 
+    def take(self, partition: int, start: int, end: int) -> int:
+        """Take records for this task; see `TakenStripes.take`. Without an answer they are taken.
+
+        Then the task matches them, and ends: a later answer would be taken for that of another question.
+        """
+        if self._socket is None:
+            return start
+        self.say(f"take {partition} {start} {end}")
+        try:
+            self._socket.settimeout(TAKE_S)
+            answer = self._socket.makefile("rb").readline(LINE_BYTES_MAX)
+            self._socket.setblocking(False)
+            return int(answer)
+        except (OSError, ValueError):
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            return start
+
     def want_index(self, stamp: int) -> None:
         """Ask for an index that covers a stamp."""
         self.say(f"want {stamp}")
@@ -271,7 +313,7 @@ def link_to(address: DriverAddress, lane: str = "") -> DriverLink:
     ----------
     address : DriverAddress
     lane : str
-        Name of the lane, which copies of the task share; without spaces, short.
+        Name of the task, which its copies share: its job's, a dot, and its number. Without spaces, short.
     """
     try:
         connection = socket.create_connection((address.host, address.port), CONNECT_S)

@@ -8,6 +8,12 @@ faster; the driver then plans batches (see `match_loop`).
 Two of them overlap, so that there is always one: the next one stands by until the present one has ended, and
 takes only records that have waited for `STANDBY_WAIT_S`. If both match a record, they write the same block.
 So nothing depends on their agreement, and either may be killed or stopped at any moment.
+
+While matching takes long, several tasks share a partition: each takes a *stripe* of it, all that waits and no
+other has taken, and matches it. So stripes are as large as the load makes them. The driver says which task
+was first (see `TakenStripes`), and nothing depends on that either: a stripe that is not matched soon is
+matched by a task that stands by. Blocks of later records may be there before those of earlier ones; readers
+of the match log go by the end of what has no gap.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -53,6 +59,15 @@ RELEASE_S = 5.0
 STANDBY_WAIT_S = 0.025
 """Seconds for which a record waits before a task that stands by matches it."""
 
+SHARED_FROM, SHARED_LOOK_S = 0.4, 0.01
+"""Tasks begin to share a lane when matching takes this share of a core, and this CPU time in seconds for a
+look: where looks are short, more tasks gain little. They end it when all take less than this share."""
+LOAD_S, LOAD_MIN_S = 1.0, 0.25
+"""Seconds for which the load of a task is measured at a time; and at least, where it ends before that."""
+
+Take = Callable[[int, int, int], int]
+"""Takes records of a partition, by its number, from one offset up to another; see `TakenStripes.take`."""
+
 
 class FollowerLane(msgspec.Struct, frozen=True):
     """The work of one following task.
@@ -65,11 +80,62 @@ class FollowerLane(msgspec.Struct, frozen=True):
         Time after which it returns.
     standby_s
         Time during which another task is expected to follow these partitions too.
+    tasks
+        Number of tasks that share these partitions.
+    tasks_max
+        Number of tasks that could share them: a task that is alone returns when it should not be.
     """
 
     partitions: tuple[int, ...]
     seconds: float
     standby_s: float = 0.0
+    tasks: int = 1
+    tasks_max: int = 1
+
+
+class FollowEnd(NamedTuple):
+    """How tasks ended that followed the log: one, or all of a job.
+
+    Attributes
+    ----------
+    is_behind
+        Whether more waited than the tasks soon match.
+    seconds
+        Duration of the longest one.
+    matching_s
+        CPU time of matching of all, in seconds.
+    is_slow
+        Whether looks took long in the end, so that more tasks should share a lane.
+    has_reached
+        Whether each has reached the driver.
+    """
+
+    is_behind: bool
+    seconds: float = 0.0
+    matching_s: float = 0.0
+    is_slow: bool = False
+    has_reached: bool = True
+
+
+class TakenStripes:
+    """The records of each partition that the tasks of a job have taken."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+
+    def take(self, partition: int, start: int, end: int) -> int:
+        """Take records for a task, unless another has taken some of them.
+
+        Returns
+        -------
+        int
+            `start` if the records are the task's now, otherwise the first one that no task has taken.
+        """
+        taken = self._ends.get(partition, 0)
+        if start < taken:
+            return taken
+        self._ends[partition] = end
+        return start
 
 
 class FollowJobs(Protocol):
@@ -85,8 +151,8 @@ class FollowJobs(Protocol):
         """Whether the tasks of two jobs run at a time; else those of the second one wait."""
         ...
 
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
-        """Follow the log, a task for each lane; return whether one of them is behind. From any thread."""
+    def follow(self, lanes: Sequence[FollowerLane]) -> FollowEnd:
+        """Follow the log, a task for each lane, until one is behind or all have ended. From any thread."""
         ...
 
     def end(self) -> None:
@@ -129,6 +195,32 @@ class _Followed:
         """Go on at another record."""
         self.position = position
         self.waits_since_s = self.seen_ms = None
+
+
+class _Load:
+    """The load of a task in the last second or so: matching, and looks at the log that found records."""
+
+    def __init__(self, matcher: RangeMatcher, now_s: float) -> None:
+        self._matcher = matcher
+        self._begin(now_s)
+
+    def _begin(self, now_s: float) -> None:
+        self._since_s, self._matched_s = now_s, self._matcher.matching_s
+        self.looks = 0
+
+    def is_high(self, now_s: float, seconds_min: float = LOAD_MIN_S) -> bool:
+        """Return whether looks take long, and a good part of the time."""
+        seconds, matching_s = now_s - self._since_s, self._matcher.matching_s - self._matched_s
+        if seconds < seconds_min:
+            return False
+        return matching_s >= SHARED_FROM * seconds and matching_s >= SHARED_LOOK_S * self.looks
+
+    def becomes_high(self, now_s: float) -> bool:
+        """Return whether it is high at the end of each interval."""
+        is_high = self.is_high(now_s, LOAD_S)
+        if now_s - self._since_s >= LOAD_S and not is_high:
+            self._begin(now_s)
+        return is_high
 
 
 class _Wait:
@@ -183,20 +275,31 @@ class Follower:
         self._asked_s = self._open_next_s = float("-inf")
         self._soon = FOLLOWED_EVENTS_MAX
 
-    def follow(self, lane: FollowerLane, goes_on: Callable[[], bool]) -> bool:
-        """Match what arrives until the time is over; return early, with True, if too much waits.
+    def follow(self, lane: FollowerLane, goes_on: Callable[[], bool], take: Take | None = None) -> FollowEnd:
+        """Match what arrives until the time is over; return early if too much waits.
 
         Parameters
         ----------
         goes_on : callable
             Asked before each look at the log; the task returns when it answers False.
+        take : callable, optional
+            Takes records before they are matched, where tasks share the lane.
         """
+        began_s, matched_s = time.monotonic(), self._matcher.matching_s
+        self._load = _Load(self._matcher, began_s)
+        is_behind = self._follow(lane, goes_on, take if lane.tasks > 1 else None)
+        now_s, matching_s = time.monotonic(), self._matcher.matching_s - matched_s
+        return FollowEnd(is_behind, now_s - began_s, matching_s, self._load.is_high(now_s))
+
+    def _follow(self, lane: FollowerLane, goes_on: Callable[[], bool], take: Take | None) -> bool:
         began_s = last_s = time.monotonic()
         log = self._matcher.log
         followed = [_Followed(n, log.partitions[n], self._matcher.matched(n)) for n in lane.partitions]
         stands_by, has_released = lane.standby_s > 0, False
         with closing(_Wait(log, followed)) as wait:
             while (now_s := time.monotonic()) - began_s < lane.seconds and goes_on():
+                if lane.tasks < lane.tasks_max and self._load.becomes_high(now_s):
+                    return False
                 wait.begin()
                 if stands_by and now_s - began_s >= lane.standby_s:
                     stands_by = False
@@ -208,9 +311,9 @@ class Follower:
                     if stands_by and not self._is_left(each, now_s):
                         continue
                     try:
-                        if is_behind(each.log, each.position, self._settings, self._soon):
+                        if is_behind(each.log, each.position, self._settings, self._soon, lane.tasks):
                             return True
-                        has_matched |= self._match(each, end, now_s)
+                        has_matched |= self._match(each, end, now_s, None if stands_by else take)
                     except TrimmedError:
                         if not each.skip_matched():
                             raise
@@ -232,7 +335,7 @@ class Follower:
             return False
         return not each.skip_matched()
 
-    def _match(self, each: _Followed, end: int, now_s: float) -> bool:
+    def _match(self, each: _Followed, end: int, now_s: float, take: Take | None) -> bool:
         """Match what waits in a partition; return False if the index does not cover it yet."""
         each.seen_ms = each.seen_ms or time.time_ns() / 1e6
         stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
@@ -250,7 +353,12 @@ class Follower:
                 return True
         # Between two of these calls the task can be ended, and reports its load.
         upto = followed_to(each.log, each.position, end, self._settings, self._matcher.events_per_s)
-        self._matcher.match(RecordRange(each.number, each.position, upto, manifest), each.seen_ms)
+        start = each.position if take is None else take(each.number, each.position, upto)
+        if start != each.position:
+            each.move(start)  # another task matches the records before that
+            return True
+        self._load.looks += 1
+        self._matcher.match(RecordRange(each.number, start, upto, manifest), each.seen_ms)
         # Only now: one slow group, long ago, is no reason to end a task before it has matched another.
         self._soon = self._matcher.events_per_s
         each.move(upto)

@@ -1,6 +1,7 @@
 """The driver's loop: Spark jobs that keep a service's log matched.
 
-    keeps up      a following task, and every `FOLLOW_S` seconds the next one (see `following`)
+    keeps up      following tasks, and every `FOLLOW_S` seconds the next ones (see `following`): a task for
+                  each lane of partitions, or several while matching takes long
     is behind     batches, two at a time: as many tasks as there are cores match ranges of the log
 
 While no task can follow (see `range_jobs`) there are only batches. The match log alone says how far the
@@ -25,7 +26,13 @@ from fieldfare.model import Offsets
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings, Offset
-from fieldfare.runtimes.spark.following import FollowerLane, FollowJobs
+from fieldfare.runtimes.spark.following import (
+    LOAD_MIN_S,
+    SHARED_FROM,
+    FollowEnd,
+    FollowerLane,
+    FollowJobs,
+)
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
@@ -133,7 +140,7 @@ class MatchLoop:
         self._planner = BatchPlanner(folder, settings)
         self._error: BaseException | None = None
         self._started = 0
-        self._makes_room = False
+        self._makes_room = self._shares_lanes = False
         self._batches = ThreadPoolExecutor(BATCHES_MAX, thread_name_prefix="fieldfare-batch")
         self._stop, self._woken = threading.Event(), threading.Event()
         self._followers = ThreadPoolExecutor(FOLLOWING_JOBS_MAX, thread_name_prefix="fieldfare-follower")
@@ -255,7 +262,7 @@ class MatchLoop:
                 self._woken.clear()
                 ended = [each for each in running if each.future.done()]
                 running = [each for each in running if each not in ended]
-                are_behind = [each.result() for each in ended]
+                are_behind = [self._end_of(follower, each) for each in ended]
                 if any(are_behind):
                     return
                 now_s = time.monotonic()
@@ -267,7 +274,8 @@ class MatchLoop:
                     return
                 is_hung = len(running) == 1 and stopped_s > STOPPED_S
                 # Without a slot for them, the next ones would wait longer each time, and be cancelled for it.
-                is_due = now_s >= next_s and follower.overlaps
+                # Tasks that share lanes use a slot and a process for each core.
+                is_due = now_s >= next_s and follower.overlaps and not self._shares_lanes
                 if (not running and not self._makes_room) or is_due or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
@@ -276,23 +284,37 @@ class MatchLoop:
             self._end_following(follower, running)
 
     def _start_following(self, follower: FollowJobs, now_s: float, standby_s: float) -> _Following:
-        partitions = len(self._planner.log.partitions)
-        tasks = min(partitions, follower.lanes_max)
-        lanes = [
-            FollowerLane(tuple(range(first, partitions, tasks)), FOLLOW_S, standby_s)
-            for first in range(tasks)
+        partitions, each_max = len(self._planner.log.partitions), self._tasks_of_lane(follower)
+        lanes, each = min(partitions, follower.lanes_max), each_max if self._shares_lanes else 1
+        tasks = [
+            FollowerLane(tuple(range(first, partitions, lanes)), FOLLOW_S, standby_s, each, each_max)
+            for first in range(lanes)
+            for _ in range(each)
         ]
-        self.activity = Activity("follows", len(lanes))
+        self.activity = Activity("follows", len(tasks))
         self._started += 1
         group = f"{GROUP}-{self._started}"
 
-        def run() -> bool:
+        def run() -> FollowEnd:
             self._context.setJobGroup(group, "following", interruptOnCancel=False)
-            return follower.follow(lanes)
+            return follower.follow(tasks)
 
         future = self._followers.submit(run)
         future.add_done_callback(lambda _: self._woken.set())
-        return _Following(future, group, now_s)
+        return _Following(future, group, now_s, lanes)
+
+    def _tasks_of_lane(self, follower: FollowJobs) -> int:
+        """Return how many tasks there can be for each lane."""
+        return max(1, follower.lanes_max // len(self._planner.log.partitions))
+
+    def _end_of(self, follower: FollowJobs, job: _Following) -> bool:
+        """Note the load of a job that has ended; return whether its tasks were behind."""
+        end = job.result()
+        if not self._shares_lanes:
+            self._shares_lanes = end.is_slow and self._tasks_of_lane(follower) > 1
+        elif end.seconds >= LOAD_MIN_S:
+            self._shares_lanes = end.matching_s >= SHARED_FROM * end.seconds * job.lanes
+        return end.is_behind
 
     def _end_following(self, follower: FollowJobs, running: Sequence[_Following]) -> None:
         """End the tasks that follow the log, by force those that do not soon."""
@@ -305,12 +327,13 @@ class MatchLoop:
 
 
 class _Following:
-    """A job whose tasks follow the log."""
+    """A job whose tasks follow the log, in a number of lanes."""
 
-    def __init__(self, future: Future[bool], group: str, began_s: float) -> None:
+    def __init__(self, future: Future[FollowEnd], group: str, began_s: float, lanes: int) -> None:
         self.future = future
         self.group = group
         self.began_s = began_s
+        self.lanes = lanes
         self._is_cancelled = False
 
     def cancel_if_late(self, context: SparkContext, now_s: float) -> None:
@@ -319,14 +342,14 @@ class _Following:
             self._is_cancelled = True
             context.cancelJobGroup(self.group)
 
-    def result(self) -> bool:
-        """Return whether a task was behind; raise what made the job fail, unless it was cancelled."""
+    def result(self) -> FollowEnd:
+        """Return how the job ended; raise what made it fail, unless it was cancelled."""
         try:
             return self.future.result()
         except Exception:
             if not self._is_cancelled:
                 raise
-            return False
+            return FollowEnd(is_behind=False)
 
 
 class _Progress:

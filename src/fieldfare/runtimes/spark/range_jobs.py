@@ -22,7 +22,7 @@ from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, link_to
-from fieldfare.runtimes.spark.following import Follower, FollowerLane, FollowJobs
+from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
 from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import OpenIndex, RangeMatcher, RecordRange, matcher_of
@@ -89,15 +89,12 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class CarryOut:
-    """The function of a task: yields a row of ``SUMMARY`` for each range, or how following ended.
-
-    That is whether the lane is behind; None if not, and the task did not reach the driver.
-    """
+    """The function of a task: yields a row of ``SUMMARY`` for each range, or how following ended."""
 
     folder: DataFolder
     settings: MicroBatchSettings
 
-    def __call__(self, number: int, rows: Iterable[str]) -> Iterator[dict[str, Any] | bool | None]:
+    def __call__(self, number: int, rows: Iterable[str]) -> Iterator[dict[str, Any] | FollowEnd]:
         for _ in rows:  # Spark ends a worker that has not read all rows of its task.
             pass
         context = TaskContext.get()
@@ -114,18 +111,18 @@ class CarryOut:
 
     def _follow(
         self, matcher: RangeMatcher, order: TaskOrder, lane: FollowerLane, link: DriverLink, *, is_copy: bool
-    ) -> bool | None:
+    ) -> FollowEnd:
         if is_copy:  # Spark has started it while the first one still runs, or after that has failed
             lane = msgspec.structs.replace(lane, standby_s=lane.seconds)
         report = _LoadReport(link, matcher)
         goes_on = report.goes_on if order.says_took else link.goes_on
-        is_behind = Follower(matcher, self.settings, link.want_index).follow(lane, goes_on)
+        end = Follower(matcher, self.settings, link.want_index).follow(lane, goes_on, link.take)
         if order.says_took:
             report.send()
         # The job waits for its other lanes, and Spark would kill copies of this task.
-        say = link.say_behind if is_behind else link.say_over
+        say = link.say_behind if end.is_behind else link.say_over
         say()
-        return is_behind or (False if link.is_open else None)
+        return end._replace(has_reached=end.is_behind or link.is_open)
 
 
 class _LoadReport:
@@ -242,20 +239,27 @@ class RangeJobs:
         """Match ranges, those of each task one after the other; return rows of ``SUMMARY``."""
         return self._run([TaskOrder(tuple(ranges)) for ranges in tasks])
 
-    def follow(self, lanes: Sequence[FollowerLane]) -> bool:
-        """Follow the log, a task for each lane; return whether one of them is behind."""
+    def follow(self, lanes: Sequence[FollowerLane]) -> FollowEnd:
+        """Follow the log, a task for each lane, until one is behind or all have ended."""
         assert self._hub is not None
         address, job = self._hub.address, next(self._numbers)
         place = self._place()  # after the address: if it changes from now on, `end` ends these tasks, too
         if place is None:
-            return True
+            return FollowEnd(is_behind=True)
         orders = [
             TaskOrder((), lane, address, f"{job}.{number}", self._says_took)
             for number, lane in enumerate(lanes)
         ]
-        ended = self._run(orders, place.location)
-        self._count_unreached(address, is_reached=None not in ended)
-        return any(ended) or self.follower is None
+        ended: list[FollowEnd] = self._run(orders, place.location)
+        has_reached = all(each.has_reached for each in ended)
+        self._count_unreached(address, is_reached=has_reached)
+        return FollowEnd(
+            any(each.is_behind for each in ended) or self.follower is None,
+            max(each.seconds for each in ended),
+            sum(each.matching_s for each in ended),
+            any(each.is_slow for each in ended),
+            has_reached,
+        )
 
     def _count_unreached(self, address: DriverAddress, *, is_reached: bool) -> None:
         self._unreached = 0 if is_reached else self._unreached + 1
