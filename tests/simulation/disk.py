@@ -114,7 +114,8 @@ class TornMatches(MemoryMatchPartition):
 
     def write(self, block: NewMatchBlock, *, synced: bool = True) -> int:
         at = BlockRange(block.start, block.end)
-        self.unsynced.add(at)  # also a synced one: its name may be lost
+        if at not in self.blocks or at in self.torn:  # what takes a name that there is is synced first
+            self.unsynced.add(at)
         self.torn.discard(at)
         return super().write(block)
 
