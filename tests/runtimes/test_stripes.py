@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
@@ -22,7 +26,7 @@ from test_following import FakeContext
 from test_match_loop import Service
 
 from fieldfare.runtimes.process.wanted import request_index
-from fieldfare.runtimes.spark import follower_hub, following, match_loop
+from fieldfare.runtimes.spark import follower_hub, following, match_loop, range_jobs
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, is_behind
 from fieldfare.runtimes.spark.follower_hub import FollowerHub, link_to
 from fieldfare.runtimes.spark.following import (
@@ -33,8 +37,10 @@ from fieldfare.runtimes.spark.following import (
     TakenStripes,
 )
 from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_jobs import CarryOut, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_match_log
+from fieldfare.storage.event_log import Record
 
 TASKS = 3
 SHARED = FollowerLane((0,), 4 * DEADLINE_S, tasks=TASKS)
@@ -131,6 +137,30 @@ def test_a_task_that_stands_by_matches_what_a_lost_one_had_taken(service: Servic
     for each in runs:
         each.end()
     service.check()
+
+
+def test_a_task_matches_the_rest_of_its_stripe_when_retention_removed_the_first_records(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked for the rest, which it had taken itself, and went on behind it: no task matched these."""
+    real, kept_from = RangeMatcher._read, 2
+
+    def late(self: RangeMatcher, *arguments: Any) -> Iterator[Record]:
+        if service.log.start() < kept_from:
+            service.log.trim(kept_from)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(RangeMatcher, "_read", late)
+    assert len(service.records) > kept_from
+    runs = [Running(service, SHARED, TakenStripes())]
+    wait_for(lambda: service.log.start() == kept_from)
+    end = len(service.records)
+    service._publish()
+    bring_index_up_to_date(service.folder)
+    matched = open_match_log(service.folder.matches_url).partition(0)
+    wait_for(lambda: matched.end(end) == end + 1)
+    assert matched.end(kept_from) == end + 1
+    runs[0].end()
 
 
 def test_more_may_wait_for_several_tasks_before_they_are_behind(service: Service) -> None:
@@ -264,7 +294,6 @@ def test_a_task_returns_when_looks_take_long_and_others_could_share_its_lane(
     real = RangeMatcher.match
 
     def match(self: RangeMatcher, *arguments: Any) -> Any:
-        time.sleep(0.02)
         self.matching_s += 0.02
         return real(self, *arguments)
 
@@ -278,7 +307,13 @@ def test_a_task_returns_when_looks_take_long_and_others_could_share_its_lane(
         return next(looks, None) is not None
 
     bring_index_up_to_date(service.folder)
-    found = Follower(RangeMatcher(service.folder), MicroBatchSettings(), wanted).follow(lane, goes_on)
+    matcher, ticks = RangeMatcher(service.folder), itertools.count()
+    # A clock on which nothing but matching takes long, however busy the machine is.
+    clock = SimpleNamespace(
+        monotonic=lambda: matcher.matching_s + next(ticks) / 1000, time_ns=time.time_ns, sleep=time.sleep
+    )
+    monkeypatch.setattr(following, "time", clock)
+    found = Follower(matcher, MicroBatchSettings(), wanted).follow(lane, goes_on)
     assert (found.is_behind, found.is_slow) == (False, True)
     assert found.matching_s >= SHARED_FROM * 0.3
     assert (next(looks, None) is None) == (tasks_max == 1)
@@ -298,3 +333,80 @@ def test_a_load_is_high_if_looks_take_long_and_much_of_the_time() -> None:
     assert not load.becomes_high(9.0)
     matcher.matching_s += 0.5
     assert load.becomes_high(10.0), "the quiet time before is over"
+
+
+def test_a_task_whose_looks_take_long_ends_those_of_the_other_partitions(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits for all of them: for half a minute no task matched that partition."""
+    hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda _: None)
+    lane = FollowerLane((0,), DEADLINE_S / 6, tasks_max=2)
+    orders = [TaskOrder(lane=lane, driver=hub.address, name=f"1.{number}") for number in range(2)]
+    properties = {range_jobs.ORDERS: msgspec.json.encode(orders).decode()}
+    context = SimpleNamespace(getLocalProperty=properties.get, attemptNumber=lambda: 0)
+    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    work = CarryOut(service.folder, MicroBatchSettings())
+    with ThreadPoolExecutor(1) as other:
+        ends = other.submit(lambda: list(work(1, [])))
+        wait_for(lambda: any(each.is_known for each in list(hub._connections.values())))
+        slow = FollowEnd(is_behind=False, seconds=1.0, matching_s=0.9, is_slow=True)
+        monkeypatch.setattr(range_jobs, "Follower", lambda *_: SimpleNamespace(follow=lambda *_: slow))
+        assert [each.is_slow for each in work(0, [])] == [True]
+        (ended,) = ends.result(DEADLINE_S)
+    assert ended.seconds < lane.seconds
+    hub.close()
+
+
+def test_a_job_is_as_loaded_as_its_most_loaded_lane() -> None:
+    """All lanes together had to take 0.4 of a core each, so a single one that needed more lost its tasks."""
+    lanes = [FollowerLane((number,), 30.0, tasks=2) for number in (0, 0, 1, 1)]
+    ended = [FollowEnd(is_behind=False, seconds=1.0, matching_s=part) for part in (0.5, 0.4, 0.0, 0.1)]
+    assert FollowEnd.of_job(lanes, ended) == (False, 1.0, 0.9, False, True)
+    others = [FollowEnd(is_behind=True), FollowEnd(False, 2.0, 0.0, is_slow=True, has_reached=False)]
+    assert FollowEnd.of_job(lanes[1:3], others) == (True, 2.0, 0.0, True, False)
+
+
+class OverlappingJobs:
+    """Two jobs that overlap, then others: the first one's looks took long, and the second one stood by."""
+
+    batches_max, lanes_max, overlaps = 1, 2, True
+
+    def __init__(self) -> None:
+        self.follower = self
+        self.jobs: list[list[FollowerLane]] = []
+        self.is_noted, self._ends = threading.Event(), threading.Event()
+
+    def follow(self, lanes: list[FollowerLane]) -> FollowEnd:
+        self.jobs.append(lanes)
+        if len(self.jobs) == 1:
+            wait_for(lambda: len(self.jobs) > 1)
+            return FollowEnd(False, 1.0, 0.9, is_slow=True)
+        if len(self.jobs) == 2:
+            assert self.is_noted.wait(DEADLINE_S)
+            return FollowEnd(False, 1.0, 0.1)
+        assert self._ends.wait(DEADLINE_S)
+        return FollowEnd(is_behind=False)
+
+    def end(self) -> None:
+        self._ends.set()
+
+    def close(self) -> None: ...
+
+
+def test_the_little_load_of_a_task_that_stood_by_ends_no_sharing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FOLLOW_S": 1.1, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(match_loop, name, value)
+    jobs: Any = OverlappingJobs()
+    context: Any = FakeContext()
+    run = Running(service)
+    wait_until_matched(service, [run])
+    run.end()
+    loop = MatchLoop(context, service.folder, MicroBatchSettings(split_bytes=1 << 20), jobs)
+    wait_for(lambda: loop._shares_lanes or not loop.is_active)
+    jobs.is_noted.set()
+    wait_for(lambda: len(jobs.jobs) > 2 or not loop.is_active)
+    loop.stop()
+    assert loop.exception() is None
+    assert [len(lanes) for lanes in jobs.jobs[:3]] == [1, 1, 2]

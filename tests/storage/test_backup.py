@@ -133,6 +133,22 @@ def test_blocks_that_compaction_and_retention_remove_meanwhile_are_no_gap(
         assert even[-1] >= known - 2
 
 
+def test_a_block_that_is_not_written_yet_is_no_gap_though_later_ones_are(tmp_path: Path) -> None:
+    """Tasks that share the log write later blocks first: the first records were never matched."""
+    folder = DataFolder(tmp_path / "data")
+    with LocalService(folder.root) as service, service.client() as client:
+        client.create_subscription("data.n >= 0", "all")
+        for n in range(2):
+            client.publish_many(numbered(range(n, n + 1)))
+            service.wait_until_matched()
+    first, *_ = sorted(folder.matches.rglob("*.arrow"))
+    first.unlink()
+    make_backup(folder, tmp_path / "backup")
+    with restored(tmp_path / "backup", tmp_path / "restored") as service, service.client() as client:
+        service.wait_until_matched()
+        assert pulled(client, "all") == [0, 1]
+
+
 def test_a_backup_shares_unchanged_files_with_an_earlier_one(tmp_path: Path) -> None:
     with LocalService(tmp_path / "data") as service, service.client() as client:
         client.create_subscription("data.n >= 0", "all")

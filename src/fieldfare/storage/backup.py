@@ -268,7 +268,8 @@ class _Backup:
         if log is not None:
             start, end = log
             self._copy_folder(folder.matches, lambda path: _begins_before(path, end))
-            self._fill_removed(start)
+            now = _log_bounds(folder.log_path)
+            self._fill_removed(start, start if now is None else now[0])
         for path in (folder.addresses, folder.elastic, folder.audit_log):
             with suppress(FileNotFoundError):
                 self._copy_file(path)
@@ -342,12 +343,15 @@ class _Backup:
             return
         self._files[name] = CopiedFile(*_copy(path, copy), about.st_mtime_ns)
 
-    def _fill_removed(self, start: int) -> None:
-        """Mark records as matched whose blocks retention removed after the log was copied."""
+    def _fill_removed(self, start: int, removed_to: int) -> None:
+        """Mark records as matched whose blocks retention removed after the log was copied.
+
+        Others without a block, from `removed_to` on, are not matched yet, though later ones may be.
+        """
         copy = self._to / self._folder.matches.name
         matches = FileMatchLog(copy)
         first = matches.next_start(start) if matches.end(start) == start else None
-        for block in [] if first is None else matches.fill(start, first):
+        for block in [] if first is None else matches.fill(start, min(first, removed_to)):
             path = block.path(copy)
             self._files[path.relative_to(self._to).as_posix()] = CopiedFile(*_measured(path), 0)
 

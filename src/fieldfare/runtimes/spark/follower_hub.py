@@ -288,7 +288,7 @@ class DriverLink:
         self.say(f"took {cpu_s:.6f} {seconds:.6f}")
 
     def say_behind(self) -> None:
-        """Say that this task returns because too much waits; the driver then ends the others."""
+        """Say that this task returns because it is too slow; the driver then ends the others."""
         self.say("behind")
 
     def say_over(self) -> None:

@@ -19,6 +19,7 @@ of the match log go by the end of what has no gap.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple, Protocol
@@ -94,7 +95,7 @@ class FollowerLane(msgspec.Struct, frozen=True):
 
 
 class FollowEnd(NamedTuple):
-    """How tasks ended that followed the log: one, or all of a job.
+    """How a task ended that followed the log, or a job of tasks.
 
     Attributes
     ----------
@@ -103,7 +104,7 @@ class FollowEnd(NamedTuple):
     seconds
         Duration of the longest one.
     matching_s
-        CPU time of matching of all, in seconds.
+        CPU time of matching, in seconds: of the task, or of all tasks of the job's most loaded lane.
     is_slow
         Whether looks took long in the end, so that more tasks should share a lane.
     has_reached
@@ -115,6 +116,20 @@ class FollowEnd(NamedTuple):
     matching_s: float = 0.0
     is_slow: bool = False
     has_reached: bool = True
+
+    @classmethod
+    def of_job(cls, lanes: Sequence[FollowerLane], ended: Sequence[FollowEnd]) -> FollowEnd:
+        """Return how a job ended, given the lane of each of its tasks, and how each ended."""
+        matching_s: defaultdict[tuple[int, ...], float] = defaultdict(float)
+        for lane, each in zip(lanes, ended, strict=True):
+            matching_s[lane.partitions] += each.matching_s
+        return cls(
+            any(each.is_behind for each in ended),
+            max(each.seconds for each in ended),
+            max(matching_s.values()),
+            any(each.is_slow for each in ended),
+            all(each.has_reached for each in ended),
+        )
 
 
 class TakenStripes:
@@ -167,6 +182,8 @@ class _Followed:
     ----------
     position
         The offset of the next record to match.
+    taken_to
+        The end of the records that this task took last, where tasks share the partition.
     manifest
         Number of the manifest for which `position` was last compared with the match log; -1 for none.
     waits_since_s
@@ -179,7 +196,7 @@ class _Followed:
         self.number = number
         self.log = log
         self.matched = matched
-        self.manifest = -1
+        self.taken_to, self.manifest = 0, -1
         self.waits_since_s: float | None = None
         self.seen_ms: float | None = None
         self.position = matched.end(log.start())
@@ -353,12 +370,15 @@ class Follower:
                 return True
         # Between two of these calls the task can be ended, and reports its load.
         upto = followed_to(each.log, each.position, end, self._settings, self._matcher.events_per_s)
-        start = each.position if take is None else take(each.number, each.position, upto)
-        if start != each.position:
-            each.move(start)  # another task matches the records before that
-            return True
+        # Retention may have removed the first records of a stripe: no other task matches the rest.
+        if take is not None and each.position >= each.taken_to:
+            start = take(each.number, each.position, upto)
+            if start != each.position:
+                each.move(start)  # another task matches the records before that
+                return True
+            each.taken_to = upto
         self._load.looks += 1
-        self._matcher.match(RecordRange(each.number, start, upto, manifest), each.seen_ms)
+        self._matcher.match(RecordRange(each.number, each.position, upto, manifest), each.seen_ms)
         # Only now: one slow group, long ago, is no reason to end a task before it has matched another.
         self._soon = self._matcher.events_per_s
         each.move(upto)

@@ -285,6 +285,7 @@ class MatchLoop:
 
     def _start_following(self, follower: FollowJobs, now_s: float, standby_s: float) -> _Following:
         partitions, each_max = len(self._planner.log.partitions), self._tasks_of_lane(follower)
+        self._shares_lanes = self._shares_lanes and each_max > 1  # there may be fewer slots than before
         lanes, each = min(partitions, follower.lanes_max), each_max if self._shares_lanes else 1
         tasks = [
             FollowerLane(tuple(range(first, partitions, lanes)), FOLLOW_S, standby_s, each, each_max)
@@ -301,19 +302,22 @@ class MatchLoop:
 
         future = self._followers.submit(run)
         future.add_done_callback(lambda _: self._woken.set())
-        return _Following(future, group, now_s, lanes)
+        return _Following(future, group, now_s, shares_lanes=self._shares_lanes)
 
     def _tasks_of_lane(self, follower: FollowJobs) -> int:
         """Return how many tasks there can be for each lane."""
         return max(1, follower.lanes_max // len(self._planner.log.partitions))
 
     def _end_of(self, follower: FollowJobs, job: _Following) -> bool:
-        """Note the load of a job that has ended; return whether its tasks were behind."""
+        """Note the load of a job that has ended; return whether its tasks were behind.
+
+        Of two jobs that overlap, the second one's load says little: its tasks stood by.
+        """
         end = job.result()
-        if not self._shares_lanes:
-            self._shares_lanes = end.is_slow and self._tasks_of_lane(follower) > 1
+        if not job.shares_lanes:
+            self._shares_lanes |= end.is_slow and self._tasks_of_lane(follower) > 1
         elif end.seconds >= LOAD_MIN_S:
-            self._shares_lanes = end.matching_s >= SHARED_FROM * end.seconds * job.lanes
+            self._shares_lanes = end.matching_s >= SHARED_FROM * end.seconds
         return end.is_behind
 
     def _end_following(self, follower: FollowJobs, running: Sequence[_Following]) -> None:
@@ -327,13 +331,13 @@ class MatchLoop:
 
 
 class _Following:
-    """A job whose tasks follow the log, in a number of lanes."""
+    """A job whose tasks follow the log, each alone, or several that share a lane."""
 
-    def __init__(self, future: Future[FollowEnd], group: str, began_s: float, lanes: int) -> None:
+    def __init__(self, future: Future[FollowEnd], group: str, began_s: float, *, shares_lanes: bool) -> None:
         self.future = future
         self.group = group
         self.began_s = began_s
-        self.lanes = lanes
+        self.shares_lanes = shares_lanes
         self._is_cancelled = False
 
     def cancel_if_late(self, context: SparkContext, now_s: float) -> None:

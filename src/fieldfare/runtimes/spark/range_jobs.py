@@ -120,7 +120,8 @@ class CarryOut:
         if order.says_took:
             report.send()
         # The job waits for its other lanes, and Spark would kill copies of this task.
-        say = link.say_behind if end.is_behind else link.say_over
+        is_too_slow = end.is_behind or (end.is_slow and lane.tasks < lane.tasks_max)
+        say = link.say_behind if is_too_slow else link.say_over
         say()
         return end._replace(has_reached=end.is_behind or link.is_open)
 
@@ -251,15 +252,9 @@ class RangeJobs:
             for number, lane in enumerate(lanes)
         ]
         ended: list[FollowEnd] = self._run(orders, place.location)
-        has_reached = all(each.has_reached for each in ended)
-        self._count_unreached(address, is_reached=has_reached)
-        return FollowEnd(
-            any(each.is_behind for each in ended) or self.follower is None,
-            max(each.seconds for each in ended),
-            sum(each.matching_s for each in ended),
-            any(each.is_slow for each in ended),
-            has_reached,
-        )
+        end = FollowEnd.of_job(lanes, ended)
+        self._count_unreached(address, is_reached=end.has_reached)
+        return end._replace(is_behind=end.is_behind or self.follower is None)
 
     def _count_unreached(self, address: DriverAddress, *, is_reached: bool) -> None:
         self._unreached = 0 if is_reached else self._unreached + 1
