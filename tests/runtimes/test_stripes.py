@@ -261,12 +261,16 @@ def test_a_task_returns_when_looks_take_long_and_others_could_share_its_lane(
 ) -> None:
     """More did not wait than it soon matched, so it went on, with events half a second late."""
     monkeypatch.setattr(following, "LOAD_S", 0.3)
-    real = RangeMatcher.match
+    real, now_s = RangeMatcher.match, 0.0
 
     def match(self: RangeMatcher, *arguments: Any) -> Any:
-        time.sleep(0.02)
+        nonlocal now_s
+        now_s += 0.02
         self.matching_s += 0.02
         return real(self, *arguments)
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, time_ns=time.time_ns, sleep=time.sleep)
+    monkeypatch.setattr(following, "time", clock)
 
     monkeypatch.setattr(RangeMatcher, "match", match)
     lane = FollowerLane((0,), 4 * DEADLINE_S, tasks_max=tasks_max)
@@ -274,6 +278,8 @@ def test_a_task_returns_when_looks_take_long_and_others_could_share_its_lane(
     looks = iter(range(40))
 
     def goes_on() -> bool:
+        nonlocal now_s
+        now_s += 0.005
         service._publish()
         return next(looks, None) is not None
 
