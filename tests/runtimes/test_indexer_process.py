@@ -227,7 +227,9 @@ def test_work_of_a_process_killed_at_any_time_is_resumed(service: Service) -> No
 def test_two_indexers_cannot_have_one_data_directory(service: Service) -> None:
     command = [sys.executable, "-m", "fieldfare.runtimes.indexer", "--data", str(service.folder.root)]
     with FileLock(service.folder.lock_of("indexer"), 0):
-        ended = subprocess.run([*command, "--lock-wait", "0"], capture_output=True, text=True, timeout=DEADLINE_S)
+        ended = subprocess.run(
+            [*command, "--lock-wait", "0"], capture_output=True, text=True, timeout=DEADLINE_S
+        )
     assert ended.returncode == 1
     assert "another indexer runs on this data directory" in ended.stderr
     assert not service.folder.heartbeat_of("indexer").exists()

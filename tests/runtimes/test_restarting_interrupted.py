@@ -40,6 +40,7 @@ pytestmark = pytest.mark.long
 
 NAMES = ("gateway", "indexer", "pipeline")
 
+
 @contextlib.contextmanager
 def running_service(tmp_path, serve=READS_PROGRAMS, **programs):
     data = tmp_path / "data"

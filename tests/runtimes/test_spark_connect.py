@@ -16,7 +16,7 @@ from fieldfare_lab.ports import find_free_port
 
 pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 HOME = Path(pyspark.__file__).parent
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -390,7 +390,7 @@ def test_no_file_is_repaired_while_a_child_of_a_killed_supervisor_still_writes(t
             f"def mend_databases(*given):\n    {note}\n    mend(*given)\n"
             f"module.mend_databases = mend_databases\n"
             f"end = module._end_predecessors\n"
-            f"def end_predecessors(folder):\n    Path({str(running.data)!r}, 'awaited').touch()\n    end(folder)\n"
+            f"def end_predecessors(folder):\n    (folder.root / 'awaited').touch()\n    end(folder)\n"
             f"module._end_predecessors = end_predecessors\ncommands =", 1)  # fmt: skip
         with service(running.data, serve=watched) as again:
             again.ready()
