@@ -58,7 +58,7 @@ def run_bare(folder: Path, available: str) -> tuple[int, str, list[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     asked = [line.split()[-1] for line in calls.read_text().splitlines() if line.startswith("install")]
     return done.returncode, done.stdout, asked

@@ -29,7 +29,7 @@ from fieldfare_lab.maven import fetched
 from fieldfare_lab.ports import find_free_port
 
 VERSION = "4.3.1"
-READY_S = 60.0
+READY_S = 180.0
 
 _SETTINGS = """
 process.roles=broker,controller

@@ -31,7 +31,7 @@ from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare_lab.cpu_group import CpuGroup, why_no_groups
 from fieldfare_lab.ports import find_free_port
 
-READY_S = 60.0
+READY_S = 180.0
 _SPARK_HOME = Path(pyspark.__file__).parent
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 

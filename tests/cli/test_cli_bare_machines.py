@@ -130,7 +130,7 @@ def test_a_closed_standard_input_is_an_error_in_words(service: FaultyService, ar
     found = subprocess.run(
         ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, *arguments],
         capture_output=True,
-        timeout=60,
+        timeout=180,
         env={**os.environ, "FIELDFARE_URL": service.url},
     )
     assert found.returncode in (1, 2) and found.stdout == b""

@@ -34,7 +34,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     plain = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
     command = [sys.executable, "-m", "fieldfare", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=plain | environment, capture_output=True, text=True, timeout=60
+        command, cwd=folder, env=plain | environment, capture_output=True, text=True, timeout=180
     )
 
 

@@ -78,7 +78,7 @@ def test_expiry_counts_from_the_delayed_publication(fieldfare: Fieldfare, tmp_pa
             said = fieldfare("publish", str(tmp_path / name), "--expires-after", lasts_s, *rest, *told)
             assert said.exit_code == 0, said.stderr
         log = open_event_log(DataFolder(tmp_path / "data").log_url)
-        give_up_s = time.time() + 30
+        give_up_s = time.time() + 180
         # A client that is held up sends a file in several requests, each of which is a record.
         while (
             len(found := [line for each in log.read(0, log.end()) for line in all_lines(each.payload)]) < 12

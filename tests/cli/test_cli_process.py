@@ -38,7 +38,7 @@ def start(service: FaultyService, *arguments: str, alone: bool = False) -> subpr
 
 def appears(path: Path) -> None:
     """Wait until a command has written a file."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 180
     while not path.exists():
         assert time.monotonic() < until_s, f"{path} was not written"
         time.sleep(0.01)

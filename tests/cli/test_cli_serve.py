@@ -151,7 +151,7 @@ def test_a_limit_of_open_files_that_is_too_low_for_java_is_named(tmp_path: Path)
     """Java ended again and again before it could say why, and nothing was ever matched."""
     command = [sys.executable, "-m", "fieldfare", "serve", "--data", str(tmp_path / "data")]
     limited = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=180)
     assert done.returncode == 1
     assert "A process may open at most 256 files here, and Spark needs 512" in done.stderr
     assert not (tmp_path / "data").exists()
@@ -180,7 +180,7 @@ def starting(tmp_path: Path, *before: str) -> Iterator[tuple[subprocess.Popen[st
         start_new_session=True,
     )
     try:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + 180
         while not java.with_name("java.asked").exists():
             assert process.poll() is None and time.monotonic() < until_s
             time.sleep(0.02)
@@ -197,7 +197,7 @@ def test_a_start_that_is_stopped_ends_as_a_service_that_is_stopped(
     """It was killed by the signal: exit code 143 or 130, and a supervisor of services counts a failure."""
     with starting(tmp_path) as (process, _):
         process.send_signal(number)
-        assert process.communicate(timeout=60)[1] == "fieldfare: stopped\n"
+        assert process.communicate(timeout=180)[1] == "fieldfare: stopped\n"
         assert process.returncode == 0
 
 
@@ -210,7 +210,7 @@ def test_sighup_during_a_start_does_not_end_it(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("fieldfare: starting on ")
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         assert process.returncode == 0
 
 

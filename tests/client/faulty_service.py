@@ -92,7 +92,7 @@ class FaultyService:
         with self.changed:
             return [json.loads(line) for record in self.records for line in record]
 
-    def wait_for(self, condition: Any, timeout_s: float = 60.0) -> None:
+    def wait_for(self, condition: Any, timeout_s: float = 120.0) -> None:
         """Wait until something is true of the service."""
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
@@ -267,7 +267,7 @@ class Handler(BaseHTTPRequestHandler):
             self.service.most_events_at_once = max(
                 self.service.most_events_at_once, self.service.events_at_once
             )
-        self.service.answers_events.wait(30)
+        self.service.answers_events.wait(120)
         if self.service.events_delay_s:
             time.sleep(self.service.events_delay_s)
         with self.service.changed:  # Before the answer: the client may send the next request at once.
@@ -428,7 +428,7 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
     return type("ServiceHandler", (Handler,), {"service": service})
 
 
-def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
+def wait_until(condition: Any, timeout_s: float = 120.0) -> None:
     """Wait until something is true of the client's side."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

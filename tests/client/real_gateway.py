@@ -62,12 +62,12 @@ class RealGateway:
         """End it as a power failure would."""
         assert self._process is not None
         self._process.kill()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=180)
 
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=180)
 
 
 class NaivePipeline:
@@ -89,7 +89,7 @@ class NaivePipeline:
     def __exit__(self, *exception: object) -> None:
         self._stopping.set()
         self._waiter.set()
-        self._thread.join(30)
+        self._thread.join(60)
         self._waiter.close()
         self._log.close()
         self._registry.close()

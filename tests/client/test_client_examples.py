@@ -33,9 +33,9 @@ def test_the_subscribe_example_receives_from_the_publish_example(tmp_path: Path)
             text=True,
             env=environment,
             check=True,
-            timeout=60,
+            timeout=180,
         ).stdout.splitlines()
-        received, _ = subscriber.communicate(timeout=60)
+        received, _ = subscriber.communicate(timeout=180)
     assert published[0].startswith("the first is durable at 0-0-0, the last at 0-")
     assert published[1] == "900 more are durable"
     lines = received.splitlines()
@@ -78,7 +78,7 @@ def test_readings_wait_on_disk_while_the_service_is_away(tmp_path: Path) -> None
             env=environment,
             cwd=EXAMPLES,
             check=True,
-            timeout=60,
+            timeout=180,
         ).stdout.splitlines()
 
     first = run(0.1)

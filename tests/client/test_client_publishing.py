@@ -25,7 +25,7 @@ def numbers(service: FaultyService) -> list[int]:
 
 def test_futures_resolve_to_the_positions_of_their_events(service: FaultyService, client: Client) -> None:
     futures = [client.publish(event(n)) for n in range(2500)]
-    found = [future.result(10) for future in futures]
+    found = [future.result(60) for future in futures]
     assert len(set(found)) == 2500 and found == sorted(found)
     assert numbers(service) == list(range(2500))
     assert len(service.records) < 100, "events must travel together"
@@ -55,7 +55,7 @@ def test_a_service_in_trouble_is_asked_again(service: FaultyService, client: Cli
         Fault("status", 429, {"retry-after": "0.01"}),
         Fault("status", 503, body=b"<html>proxy</html>"),
     )
-    client.publish(event(1)).result(10)
+    client.publish(event(1)).result(60)
     assert numbers(service) == [1]
 
 
@@ -106,11 +106,11 @@ def test_a_partial_batch_fails_only_the_futures_of_its_bad_events(
     service: FaultyService, client: Client
 ) -> None:
     good, broken, poor = client.publish(event(1)), client.publish(b"{oops"), client.publish(b'{"id": "7"}')
-    assert isinstance(good.result(10), Position)
+    assert isinstance(good.result(60), Position)
     with pytest.raises(PublishError, match="the service refused the event: not JSON"):
-        broken.result(10)
+        broken.result(60)
     with pytest.raises(PublishError, match="the attribute specversion is missing"):
-        poor.result(10)
+        poor.result(60)
     assert numbers(service) == [1]
 
 
@@ -143,18 +143,18 @@ def test_retries_end_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        with Client(url, retry=RetrySettings(0.01, 0.05, deadline_s=0.2)) as client:
-            with pytest.raises(DeliveryTimeout, match=r"not acknowledged within 0\.2 s") as caught:
-                client.publish(event(1)).result(10)
+        with Client(url, retry=RetrySettings(0.01, 0.05, deadline_s=1.5)) as client:
+            with pytest.raises(DeliveryTimeout, match=r"not acknowledged within 1\.5 s") as caught:
+                client.publish(event(1)).result(60)
             assert isinstance(caught.value.__cause__, ConnectionFailed)
             assert "fieldfare serve" in str(caught.value)
             assert client.publisher().stats().trouble is None
-    assert "publishing 1 event failed: not acknowledged within 0.2 s" in caplog.text
+    assert "publishing 1 event failed: not acknowledged within 1.5 s" in caplog.text
 
 
 def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Client) -> None:
     """Memory stays bounded when the service is slower than the program."""
-    service.fail_next("events", Fault("status", 429, {"retry-after": "0.3"}))
+    service.fail_next("events", Fault("status", 429, {"retry-after": "1"}))
     publisher = client.publisher(BatchSettings(max_events=1, linger_ms=0), SOON)
     publisher._queue.max_bytes = 500
     line = b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":{"n":1}}'
@@ -173,7 +173,7 @@ def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Clie
 
 
 def test_a_flush_that_is_too_slow_says_so_and_goes_on(service: FaultyService, client: Client) -> None:
-    service.fail_next("events", Fault("status", 429, {"retry-after": "0.3"}))
+    service.fail_next("events", Fault("status", 429, {"retry-after": "1"}))
     future = client.publish(event(1))
     with pytest.raises(FlushTimeout, match=r"1 events were not acknowledged within 0\.05 s"):
         client.flush(0.05)
@@ -199,7 +199,7 @@ def test_close_with_a_bound_fails_what_could_not_be_sent(service: FaultyService,
     futures = [publisher.publish(event(n)) for n in range(3)]
     publisher.close(timeout_s=0.1)
     for future in futures:
-        assert future.exception(10) is not None
+        assert future.exception(60) is not None
     assert publisher.stats().failed_events == 3
 
 
@@ -210,7 +210,7 @@ def test_a_program_that_forgets_to_close_loses_nothing(service: FaultyService) -
         f"client = Client({service.url!r}, batch=BatchSettings(linger_ms=60000))\n"
         "for n in range(100): client.publish({'source': 's', 'type': 't', 'data': {'n': n}})\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=180)
     assert numbers(service) == list(range(100))
 
 
@@ -219,10 +219,10 @@ def test_an_event_that_was_refused_earlier_is_not_reported_as_lost_at_the_end(se
         "import sys\n"
         "from fieldfare import Client\n"
         f"client = Client({service.url!r})\n"
-        "assert client.publish(b'{oops').exception(10) is not None\n"
+        "assert client.publish(b'{oops').exception(60) is not None\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", program], check=True, timeout=180, capture_output=True, text=True
     )
     assert (ended.stdout, ended.stderr) == ("", "")
 
@@ -244,7 +244,7 @@ def test_importing_fieldfare_is_light() -> None:
         "heavy = {'numpy', 'pyspark', 'pyarrow', 'typer'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=180)
 
 
 @pytest.mark.parametrize("url", ["localhost:7737", "ftp://x", "http://", "127.0.0.1"])

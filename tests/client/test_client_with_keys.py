@@ -50,14 +50,14 @@ def test_keys_are_made_used_and_revoked(gateway: RealGateway) -> None:
             reader.subscribe("all", "TRUE") as messages,
         ):
             with Client(gateway.url, "trading", key=made.key, retry=SOON) as publisher:
-                publisher.publish(quote(1)).result(10)
+                publisher.publish(quote(1)).result(60)
                 assert next(messages).event["data"] == {"price": 1}
                 with pytest.raises(ApiError, match="subscribe") as refused:
                     publisher.create_subscription("TRUE")
                 assert refused.value.status == 403
                 admin.revoke_key(made.info.id)
                 with pytest.raises(ApiError) as gone:
-                    publisher.publish(quote(2)).result(10)
+                    publisher.publish(quote(2)).result(60)
                 assert gone.value.status == 401 and made.key not in str(gone.value)
             admin.revoke_key(reads.info.id)
             with pytest.raises(ApiError) as ended:

@@ -225,7 +225,7 @@ class TlsPort:
     def __exit__(self, *exception: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while True:

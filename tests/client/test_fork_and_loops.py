@@ -196,7 +196,7 @@ def test_a_child_that_ends_does_not_send_what_its_parent_has_queued(service: Fau
                 signal.alarm(5)
                 sys.exit(7)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-            future.result(30)
+            future.result(60)
     """
     service.events_delay_s = 0.2
     done = subprocess.run([sys.executable, "-c", program, service.url], timeout=2 * DEADLINE_S, check=False)

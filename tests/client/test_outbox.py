@@ -130,7 +130,7 @@ def test_only_one_may_have_it_open(path: Path) -> None:
             Outbox(path, URL, SPACE)
         program = f"from fieldfare.client import Outbox; Outbox({str(path)!r})"
         other = subprocess.run(
-            [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=180, check=False
         )
         assert "OutboxInUse" in other.stderr
         add(outbox, b"still ours")

@@ -224,7 +224,7 @@ def test_order_is_kept_through_drops_and_refusals(
     service.fail_next("events", *[Fault("drop_before"), Fault("drop_after"), Fault("status", 503)] * 3)
     with client.publisher(policy(), retry=SOON) as publisher:
         futures = [publisher.publish(event(n)) for n in range(40)]
-        futures[0].result(20)
+        futures[0].result(60)
         publisher.publish_many([event(n) for n in range(40, 2000)])
     assert numbers(service) == list(range(2000))
     assert publisher.stats().estimates is not None
@@ -237,7 +237,7 @@ def test_a_batch_that_is_too_large_is_split(
     service.most_events = 30
     with client.publisher(policy(), retry=SOON) as publisher:
         publisher.publish_many([event(n) for n in range(100)])
-        publisher.publish(event(100)).result(10)
+        publisher.publish(event(100)).result(60)
     assert numbers(service) == list(range(101))
 
 
@@ -248,7 +248,7 @@ def test_events_in_an_outbox_are_polled_too(
     with client.publisher(policy(), outbox=tmp_path / "outbox") as publisher:
         for n in range(20):
             publisher.publish(event(n))
-        publisher.publish(event(20)).result(10)  # Without a flush: polls send it.
+        publisher.publish(event(20)).result(60)  # Without a flush: polls send it.
     assert numbers(service) == list(range(21))
 
 
@@ -258,7 +258,7 @@ def test_over_a_real_gateway_polls_send_all_events_in_order(
 ) -> None:
     with Client(gateway.url) as client, client.publisher(policy()) as publisher:
         futures = [publisher.publish(event(n)) for n in range(60)]
-        places = [(place.offset, place.index) for place in (future.result(20) for future in futures)]
+        places = [(place.offset, place.index) for place in (future.result(60) for future in futures)]
         stats = publisher.stats()
     assert places == sorted(set(places))
     assert stats.acknowledged_events == 60

@@ -115,7 +115,7 @@ def test_asyncio_gives_the_same_results(gateway: RealGateway, client: Client, id
 
 
 def test_concurrency_bounds_the_messages_handled_at_a_time(client: Client, id: str) -> None:
-    meeting = threading.Barrier(3, timeout=30)
+    meeting = threading.Barrier(3, timeout=180)
     inside: list[int] = []
     most = 0
     seen: list[int] = []
@@ -181,7 +181,7 @@ def test_a_message_stays_with_a_handler_that_takes_longer_than_the_deadline(clie
 
         robber = threading.Thread(target=rob)
         messages.process(handle)
-        robber.join(30)
+        robber.join(60)
     assert not taken
     assert seen == list(range(COUNT)) and set(attempts) == {1}
 
@@ -389,7 +389,7 @@ def test_sigterm_lets_what_is_being_handled_come_to_its_end(
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
-    out, _ = process.communicate("go on\n", timeout=30)
+    out, _ = process.communicate("go on\n", timeout=180)
     assert out.splitlines() == ["done 0", "ended"]
     assert process.returncode == 0
     assert left(client, id) == [(n, 2) for n in range(1, COUNT)]
@@ -404,7 +404,7 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_heard(client: Clien
         handled.append(number(message))
 
     with client.subscribe(id) as messages:
-        rescue = threading.Timer(10, messages.close)  # otherwise a failure would wait for ever
+        rescue = threading.Timer(60, messages.close)  # otherwise a failure would wait for ever
         rescue.start()
         messages.process(handle)
         assert rescue.is_alive(), "the signal was not heard"

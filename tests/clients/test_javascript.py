@@ -33,7 +33,7 @@ def node_version() -> int:
 
 
 @pytest.mark.skipif(node_version() < NODE_MIN, reason=f"Node {NODE_MIN} or newer is not installed")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_the_javascript_client_keeps_its_promises(tmp_path: Path) -> None:
     with served(tmp_path) as (gateway, client):
         stop = threading.Event()

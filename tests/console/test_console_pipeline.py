@@ -185,14 +185,14 @@ def test_a_trace_shows_the_steps_as_bars_and_as_a_table(tmp_path: Path) -> None:
         with opened(tmp_path, s) as page:
             page.click("Pipeline", "nav a")
             page.see("Where the time goes")
-            page.choose("For", "2")
+            page.choose("For", "5")
             page.click("Start trace")
-            page.see("Tracing for 2 s")
+            page.see("Tracing for 5 s")
             assert page.run("document.querySelector('form.toolbar button').disabled")
             for _ in range(10):
                 s.publish({"origin": "JFK", "dep_delay": 40})
                 time.sleep(0.05)
-            page.see("10 records published in 2 s and traced, 0 delivered.")
+            page.see("10 records published in 5 s and traced, 0 delivered.")
             steps = "[...document.querySelectorAll('tbody th')].map((each) => each.innerText.split('\\n')[0])"
             assert set(page.run(steps)) >= {"decoded", "appended", "noticed"}
             begins = page.run(

@@ -26,7 +26,7 @@ def test_the_examples_run(gateway_url: str, tmp_path: Path) -> None:
     assert len(examples) == 7
     run = [sys.executable, "-c", "\n".join(examples).replace(DEFAULT_URL, gateway_url)]
     environment = ENVIRONMENT | {"FIELDFARE_URL": gateway_url}
-    result = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert result.returncode == 0, result.stderr
     orders = "".join(f"order {number}\n" for number in range(8))
     assert result.stdout == "0-0-0\n2 no such thermometer {'celsius': 35}\n" + orders

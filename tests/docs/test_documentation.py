@@ -185,7 +185,7 @@ def test_the_client_example_of_the_readme_runs(gateway_url: str, tmp_path: Path)
     script = tmp_path / "example.py"
     script.write_text(example.replace(DEFAULT_URL, gateway_url))
     run = [sys.executable, script]
-    result = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, timeout=180)
     assert result.returncode == 0, result.stderr
     assert [line.split(" ", 1)[1] for line in result.stdout.splitlines()] == [
         "{'origin': 'JFK', 'dep_delay': 45}",

@@ -25,7 +25,7 @@ PROGRAMS = ("publish", "pull", "receive")
 PORT = "9000"
 EXPECTED = ['10 {"delay":45}', '11 {"delay":46}']
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def programs(page: str, language: str, port: int) -> dict[str, str]:
@@ -122,12 +122,14 @@ def output(command: Sequence[str], url: str) -> list[str]:
 @pytest.mark.parametrize("prepared", [go_commands, java_commands], ids=["go", "java"])
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_programs_of_a_page_publish_pull_and_receive(tmp_path: Path, prepared, mode: str) -> None:
+    from faulty_service import wait_until
     from real_gateway import running_gateway
+    from test_webhook_example import is_listening
 
     port = find_free_port()
     commands = prepared(tmp_path, port)
     with running_gateway(tmp_path / "data", webhook_allow="127.0.0.1") as gateway:
-        client = httpx.Client(base_url=gateway.url, timeout=30)
+        client = httpx.Client(base_url=gateway.url, timeout=180)
         client.put(SUBSCRIPTION, json={"filter": "data.delay > 30"}).raise_for_status()
         with lossy(gateway.url) if prepared is go_commands else nullcontext(gateway.url) as url:
             assert output(commands["publish"], url) == []
@@ -136,6 +138,7 @@ def test_the_programs_of_a_page_publish_pull_and_receive(tmp_path: Path, prepare
         push = {"url": f"http://127.0.0.1:{port}/", "mode": mode}
         with program(commands["receive"], gateway.url) as receiver:
             assert receiver.stdout is not None
+            wait_until(lambda: is_listening(port))
             client.patch(SUBSCRIPTION, json={"delivery": {"push": push}}).raise_for_status()
             client.post(f"{SUBSCRIPTION}/seek", json={"to": "earliest"}).raise_for_status()
             assert [receiver.stdout.readline().rstrip("\n") for _ in EXPECTED] == EXPECTED

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
 
 
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
 def test_the_receiver_hears_of_each_match_once(tmp_path: Path) -> None:
+    from faulty_service import wait_until
     from real_gateway import running_gateway
 
     secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
@@ -31,9 +40,10 @@ def test_the_receiver_hears_of_each_match_once(tmp_path: Path) -> None:
     )
     assert receiver.stdout is not None
     try:
+        wait_until(lambda: is_listening(port))  # a message that is sent before comes after the next one
         with running_gateway(tmp_path / "data", webhook_allow="127.0.0.1") as gateway:
             url = f"http://127.0.0.1:{port}/hooks/late"
-            client = httpx.Client(base_url=f"{gateway.url}/v1/spaces/default", timeout=30)
+            client = httpx.Client(base_url=f"{gateway.url}/v1/spaces/default", timeout=180)
             push = {"url": url, "secrets": [secret]}
             wanted = {"filter": "data.delay > 30", "delivery": {"push": push}}
             client.put("/subscriptions/late", json=wanted).raise_for_status()

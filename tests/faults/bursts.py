@@ -31,7 +31,7 @@ SPARES = 0.6
 """The share of bursts that leave Spark itself alone: its tasks and its source are then struck all along."""
 
 SPARK_ITSELF = ("driver", "java")
-ORPHANS_S = 60.0
+ORPHANS_S = 180.0
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from fieldfare.model import Position
 PACE_S = 0.01
 SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
-DELIVERED_S = 150.0
+DELIVERED_S = 400.0
 PRODUCER = "p"
 """The name of every space's publisher."""
 UNDER_WAY_MAX = 5

@@ -31,7 +31,7 @@ CHANGED = "changed"
 """What stands in every space under filters that change, and is read all the time too."""
 REPLAY_BYTES = 300_000
 """About so far back goes who begins in the past: retention must not overtake him."""
-REPLAY_S = 120.0
+REPLAY_S = 300.0
 REPLAY_FILTER = "data.word LIKE 'a%' OR data.bulk < 2"
 
 

@@ -80,7 +80,7 @@ class Scene:
             kill([self.service.process.pid])
             self.service.process.wait()
             self.restart()
-            until(lambda: not any(map(is_running, children)), 60)
+            until(lambda: not any(map(is_running, children)), 180)
         else:
             kill(victims_of(self.service, kind))
             self.service.wait_ready()

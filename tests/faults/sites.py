@@ -249,7 +249,7 @@ class Sites:
             kill([service.process.pid])
             service.process.wait()
             self.services[place] = service = self._service(place)
-            until(lambda: not any(map(is_running, children)), 60)
+            until(lambda: not any(map(is_running, children)), 180)
         else:
             kill(victims_of(service, kind))
         service.wait_ready(READY_S)

@@ -15,7 +15,7 @@ from fieldfare.storage.doctor import examine
 from fieldfare.storage.folder import DataFolder
 from fieldfare.testing import LocalService
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 ALL = ("gateway", "driver", "indexer", "task")
 

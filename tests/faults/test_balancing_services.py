@@ -23,7 +23,7 @@ from fieldfare_lab.link_proxy import LinkProxy
 from fieldfare_lab.ports import find_free_port
 from fieldfare_lab.skewed_load import SkewedLoad
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BANDWIDTHS = {"one": 1e4, "two": 1e4, "three": 2e4}
 INTERVAL_S = 2.0
@@ -82,7 +82,7 @@ class Triangle:
             children = service.processes("")
             kill([service.process.pid])
             service.process.wait()
-            until(lambda: not any(map(is_running, children)), 60)
+            until(lambda: not any(map(is_running, children)), 180)
             self.services[name] = service = self._start(name)
         else:
             kill(victims_of(service, kind))

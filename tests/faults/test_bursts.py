@@ -67,7 +67,7 @@ def test_who_is_not_there_is_not_counted_and_the_next_one_is_struck(
 
 @pytest.mark.service
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [156, 157])
 def test_bursts_of_kills_break_no_promise(tmp_path: Path, seed: int) -> None:
     report = Report(seed)

@@ -10,7 +10,7 @@ from scene import BUSY, BUSY_LOAD, Scene, scene
 
 from fieldfare.storage import open_event_log
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KINDS = [
     *("gateway", "driver", "task", "java", "indexer", "snapshot", "both", "starting", "supervisor"),

@@ -11,7 +11,7 @@ from service_support import until
 
 from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 DISK_BYTES = 192 * MIB
 
@@ -22,16 +22,18 @@ def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0, killed:
     ballast = fill(played.data, leave_bytes=leave_bytes)
     try:
         until(
-            lambda: readiness(played.service) or played.load.check() < 0, 60, "(it says that it is not ready)"
+            lambda: readiness(played.service) or played.load.check() < 0,
+            180,
+            "(it says that it is not ready)",
         )
-        until(lambda: sum(played.load.ledger.refusals.values()) > known, 60, "(publishers are told)")
+        until(lambda: sum(played.load.ledger.refusals.values()) > known, 180, "(publishers are told)")
         if killed is not None:
             kill(victims_of(played.service, killed))
         played.linger(full_s)
         assert played.service.process.poll() is None, "the service gave up"
     finally:
         ballast.unlink()
-    until(lambda: readiness(played.service) == {}, 120, "(ready again)")
+    until(lambda: readiness(played.service) == {}, 300, "(ready again)")
     played.load.flow(100)
 
 
@@ -47,7 +49,7 @@ def test_a_full_disk_stops_nobody_for_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_disk_that_is_full_again_and_again_stops_nobody_for_good(tmp_path: Path) -> None:
     """Also for longer than any patience with deaths, with processes killed, and the console on it."""
     options = {**BUSY, "disk_free_min_bytes": 0}
@@ -85,13 +87,13 @@ def test_a_full_disk_of_the_brokers_stops_nobody_for_good(tmp_path: Path) -> Non
         for full_s in (1, 20):
             known = sum(refusals.values())
             ballast = fill(disk)
-            until(lambda: not broker.is_running, 60, "(the broker ends)")
-            until(lambda n=known: sum(refusals.values()) > n, 60, "(publishers are told)")
-            until(lambda: readiness(played.service) or played.load.check() < 0, 60, "(it is not ready)")
+            until(lambda: not broker.is_running, 180, "(the broker ends)")
+            until(lambda n=known: sum(refusals.values()) > n, 180, "(publishers are told)")
+            until(lambda: readiness(played.service) or played.load.check() < 0, 180, "(it is not ready)")
             played.linger(full_s)
             assert played.service.process.poll() is None, "the service gave up"
             ballast.unlink()
             broker.start_again()
-            until(lambda: readiness(played.service) == {}, 120, "(ready again)")
+            until(lambda: readiness(played.service) == {}, 300, "(ready again)")
             played.load.flow(100, 120)
         assert (503, "storage") in refusals, refusals

@@ -45,8 +45,8 @@ def check_that_it_was_given_up(played: Scene, offset: int) -> None:
             re.search(rf"record {offset} .* is set aside", log.read_text(errors="replace")) for log in logs
         )
 
-    until(is_named, 240, f"(record {offset} is named)", every_s=0.5)
-    until(lambda: readiness(played.service) == {}, 120, "(ready although one record was given up)")
+    until(is_named, 400, f"(record {offset} is named)", every_s=0.5)
+    until(lambda: readiness(played.service) == {}, 300, "(ready although one record was given up)")
     assert played.service.process.poll() is None
 
 
@@ -71,7 +71,7 @@ def test_a_record_that_makes_matching_raise_and_a_clock_that_jumps_hold_nobody_u
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("how", "matchers", "keeper"),
     [

@@ -12,7 +12,7 @@ from scene import BUSY, CALM_LOAD, Scene, scene
 
 from fieldfare.storage.folder import DataFolder
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -46,7 +46,7 @@ def test_it_starts_after_a_power_failure_that_emptied_the_newest_unsynced_files(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_it_goes_on_when(tmp_path: Path, name: str) -> None:
     """One kind of damage at a time, twice: the second hits what the first mend has left."""
@@ -56,7 +56,7 @@ def test_it_goes_on_when(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [113, 114, 115])
 def test_the_power_fails_at_any_moment(tmp_path: Path, seed: int) -> None:
     """A real file system loses all that nobody has synced: three times, at random moments of the load."""

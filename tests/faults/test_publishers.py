@@ -44,7 +44,7 @@ def test_a_gateway_killed_in_the_middle_of_chains_leaves_each_request_once_and_i
     publisher.start()
     try:
         for kill in range(1, 4):
-            until(lambda: publisher.check() or len(ledger.records) >= kill * RECORDS // 3, 60)  # noqa: B023
+            until(lambda: publisher.check() or len(ledger.records) >= kill * RECORDS // 3, 180)  # noqa: B023
             gateway.kill()
             gateway.start()
         publisher.stop()

@@ -13,7 +13,7 @@ from service_support import until
 
 from fieldfare.model import Position
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 KEPT = {**BUSY, "retention_bytes": 32 << 30}
 """Retention removes nothing: what an old copy of one file lacks must still be in the others."""
@@ -48,7 +48,7 @@ def starts_or_explains(played: Scene) -> bool:
     """Start the service; whether it does. If not, its console must name what is wrong."""
     played.restart(ready=False)
     process = played.service.process
-    until(lambda: process.poll() is not None or readiness(played.service) == {}, 120, played.service.console)
+    until(lambda: process.poll() is not None or readiness(played.service) == {}, 400, played.service.console)
     if process.poll() is None:
         return True
     print(played.service.console)
@@ -73,7 +73,7 @@ def test_an_older_log_put_back_gives_new_events_no_old_matches(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("what", ["registry.db", "matches", "index"])
 def test_an_older_copy_of_one_part_delivers_nothing_wrong(tmp_path: Path, what: str) -> None:
     """One part alone is from before, all others are of now."""

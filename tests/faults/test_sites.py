@@ -14,7 +14,7 @@ CALM_PACE_S = 0.2
 SOME = ["cut 0", "kill gateway 1", "freeze 1", "kill java 0", "cut 1", "kill supervisor 2"]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "routing",
     [pytest.param("ddbr", marks=pytest.mark.slow), pytest.param("fbr", marks=pytest.mark.slow), "merc"],

@@ -20,7 +20,7 @@ from scene import CALM_LOAD
 from side_by_side import shares
 from trials import ACCIDENTS, DECK, KINDS, LOAD, Report, find_compiler, only, run_trial
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 SMALL = ("kill gateway", "kill starting", "cut", "failing", "nonsense", "flood nested")
 

@@ -36,18 +36,18 @@ class Wire:
         listening = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._connected, "127.0.0.1", 0), self._loop
         )
-        self._server = listening.result(10)
+        self._server = listening.result(60)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
         """Reset every connection, wherever its bytes are."""
         done = asyncio.run_coroutine_threadsafe(self._cut(), self._loop)
-        self.cuts += done.result(10)
+        self.cuts += done.result(60)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
 
     async def _close(self) -> None:
         # In its loop: a server that is closed while a connection ends elsewhere wakes who waits for it twice.

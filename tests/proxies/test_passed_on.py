@@ -74,7 +74,7 @@ def both(
     try:
         with (
             proxy_of(request.param, folder, f"127.0.0.1:{server.server_address[1]}") as (port, _),
-            httpx.Client(base_url=f"https://localhost:{port}", verify=False, timeout=30) as client,
+            httpx.Client(base_url=f"https://localhost:{port}", verify=False, timeout=180) as client,
         ):
             yield server, client
     finally:

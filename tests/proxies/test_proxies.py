@@ -171,11 +171,11 @@ def test_messages_are_settled_on_a_websocket(proxy: Proxied) -> None:
     url = f"wss://localhost:{proxy.port}{SPACE}/subscriptions/socket/websocket"
     with connect(url, ssl=trusted, subprotocols=["cloudevents.json"]) as socket:  # type: ignore[list-item]
         publish(proxy, event(1, kind="socket"))
-        message = json.loads(socket.recv(timeout=30))
+        message = json.loads(socket.recv(timeout=180))
         assert message["data"] == {"kind": "socket"}
         ack = event(1, positions=[message["fieldfareposition"]]) | {"type": "fieldfare.ack"}
         socket.send(json.dumps(ack))
-        answer = json.loads(socket.recv(timeout=30))
+        answer = json.loads(socket.recv(timeout=180))
         assert answer["type"] == "fieldfare.done", answer
 
 
@@ -234,7 +234,7 @@ def test_the_gateway_gets_the_path_the_name_and_the_request_id_as_they_were_sent
 
 def test_a_client_publishes_and_reads_over_a_restart_of_the_gateway(proxy: Proxied) -> None:
     with client_of(proxy) as client, client.subscribe("over", "data.kind = 'over'") as messages:
-        client.publish(event(1, kind="over")).result(30)
+        client.publish(event(1, kind="over")).result(60)
         first = next(messages)
         first.ack()
         proxy.gateway.stop()
@@ -246,7 +246,7 @@ def test_a_client_publishes_and_reads_over_a_restart_of_the_gateway(proxy: Proxi
             assert not waiting.done()
         finally:
             proxy.gateway.start()
-        waiting.result(30)
+        waiting.result(60)
         found = [next(messages)]
         while found[-1].event["id"] != "2":
             found.append(next(messages))

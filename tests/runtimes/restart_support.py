@@ -33,6 +33,13 @@ PROGRAMS = {
     "indexer": taking_turns("indexer", INDEXER),
     "pipeline": taking_turns("pipeline", PIPELINE),
 }
+PREPARES_LONG = """
+import time
+from pathlib import Path
+while is_successor() and not Path(sys.argv[2], "go").exists():
+    time.sleep(0.02)
+"""
+"""A program that is prepared when there is a file."""
 READS_PROGRAMS = SERVE.replace(
     "commands = {",
     "import json\nprograms = json.loads(Path(sys.argv[1], 'programs.json').read_text())\ncommands = {",

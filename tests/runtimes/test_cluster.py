@@ -17,7 +17,7 @@ from service_support import until
 
 from fieldfare_lab.cpu_group import why_no_groups
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 WORKER_GAP_S = 5.0
 CPU_LIMIT = 0.5

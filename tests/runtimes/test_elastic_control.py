@@ -233,7 +233,7 @@ def test_a_slice_that_a_user_moves_is_placed_at_its_new_host(folder: DataFolder,
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

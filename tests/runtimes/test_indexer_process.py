@@ -42,7 +42,7 @@ from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.long
 
-DEADLINE_S = 120.0
+DEADLINE_S = 180.0
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -227,7 +227,9 @@ def test_work_of_a_process_killed_at_any_time_is_resumed(service: Service) -> No
 def test_two_indexers_cannot_have_one_data_directory(service: Service) -> None:
     command = [sys.executable, "-m", "fieldfare.runtimes.indexer", "--data", str(service.folder.root)]
     with FileLock(service.folder.lock_of("indexer"), 0):
-        ended = subprocess.run([*command, "--lock-wait", "0"], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(
+            [*command, "--lock-wait", "0"], capture_output=True, text=True, timeout=DEADLINE_S
+        )
     assert ended.returncode == 1
     assert "another indexer runs on this data directory" in ended.stderr
     assert not service.folder.heartbeat_of("indexer").exists()
@@ -237,7 +239,7 @@ def test_a_registry_that_is_none_ends_it_for_good(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     folder.registry_path.write_bytes(b"this is no database, and was never one" * 100)
     command = [sys.executable, "-m", "fieldfare.runtimes.indexer", "--data", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode == 4
     assert "Traceback" not in ended.stderr
     assert read_beat(folder.heartbeat_of("indexer"))["state"] == "failed"

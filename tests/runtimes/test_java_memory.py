@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 JOBS = 60
 KEPT_MAX = 30
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 def test_of_jobs_that_have_ended_few_are_kept(session: SparkSession) -> None:

@@ -83,7 +83,7 @@ class Service:
         bring_index_up_to_date(self.folder)
         batches = MicroBatchSettings(tasks=2, **settings)
         jobs = RangeJobs(session.sparkContext, self.folder, batches)
-        assert MatchLoop(session.sparkContext, self.folder, batches, jobs, until_end=True).wait(120)
+        assert MatchLoop(session.sparkContext, self.folder, batches, jobs, until_end=True).wait(300)
 
     def check(self) -> None:
         """Everything in the match log is what a naive replay finds, and nothing is missing."""

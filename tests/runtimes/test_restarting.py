@@ -13,8 +13,17 @@ import time
 import urllib.request
 
 import pytest
-from restart_support import PROGRAMS, READS_PROGRAMS, children, install, restarted, state, taking_turns
-from stand_ins import PIPELINE, alive, service, until
+from restart_support import (
+    PREPARES_LONG,
+    PROGRAMS,
+    READS_PROGRAMS,
+    children,
+    install,
+    restarted,
+    state,
+    taking_turns,
+)
+from stand_ins import DEADLINE_S, PIPELINE, alive, service, until
 
 from fieldfare.runtimes.process.locks import FileLock
 
@@ -37,7 +46,7 @@ def test_all_processes_are_replaced_in_the_same_supervisor_and_every_request_is_
         while not ends.is_set():
             # The stand-in ends amid a request; but nobody is refused.
             with contextlib.suppress(http.client.HTTPException, ConnectionResetError):
-                answers.append(urllib.request.urlopen(running.url, timeout=20).read())
+                answers.append(urllib.request.urlopen(running.url, timeout=DEADLINE_S).read())
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -62,7 +71,7 @@ def test_all_processes_are_replaced_in_the_same_supervisor_and_every_request_is_
 def test_a_new_version_is_used_for_children_and_supervisor(running):
     install(running.data, gateway=PROGRAMS["gateway"].replace('b"alive"', 'b"newer"'))
     assert restarted(running) is None
-    assert urllib.request.urlopen(running.url, timeout=20).read() == b"newer"
+    assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"newer"
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
@@ -89,26 +98,24 @@ def test_a_program_that_cannot_start_changes_nothing(running):
     assert restarted(running) is None
 
 
-SLOW = "import time\nif is_successor(): time.sleep(3)"
-
-
 @pytest.mark.parametrize("name", ["gateway", "indexer"])
 def test_a_child_that_dies_while_its_successor_prepares_is_replaced_by_it(running, name):
     (first,) = running.pids(name)
-    install(running.data, pipeline=taking_turns("pipeline", PIPELINE, SLOW))
+    install(running.data, pipeline=taking_turns("pipeline", PIPELINE, PREPARES_LONG))
     running.process.send_signal(signal.SIGUSR2)
     until(lambda: state(running).get("state") == "preparing" and len(children(running)) >= 6)
     os.kill(first, signal.SIGKILL)
+    until(lambda: f"{name} was killed by SIGKILL" in running.console)
+    (running.data / "go").touch()
     until(lambda: state(running)["restarts"] == 1)
     assert state(running)["error"] is None
-    assert f"{name} was killed by SIGKILL" in running.console
     assert len(running.pids(name)) == 2, "no third one was started"
-    assert urllib.request.urlopen(running.url, timeout=20).read() == b"alive"
+    assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_service_ends_while_successors_prepare(running, end):
-    install(running.data, pipeline=taking_turns("pipeline", PIPELINE, SLOW))
+    install(running.data, pipeline=taking_turns("pipeline", PIPELINE, PREPARES_LONG))
     running.process.send_signal(signal.SIGUSR2)
     until(lambda: state(running).get("state") == "preparing" and len(children(running)) >= 6)
     family = children(running)
@@ -122,7 +129,7 @@ def test_nothing_is_left_when_the_service_ends_while_successors_prepare(running,
 
 def test_signals_of_all_kinds_while_the_program_is_replaced_end_nothing(running):
     """SIGUSR2 and SIGHUP would end a program that does not handle them yet."""
-    until_s, sent = time.monotonic() + 60, 0
+    until_s, sent = time.monotonic() + DEADLINE_S / 3, 0
     while state(running).get("restarts", 0) < 2 and time.monotonic() < until_s:
         running.process.send_signal((signal.SIGUSR2, signal.SIGHUP)[sent % 2])
         sent += 1
@@ -130,7 +137,7 @@ def test_signals_of_all_kinds_while_the_program_is_replaced_end_nothing(running)
         assert running.process.poll() is None, running.console
     until(lambda: state(running)["state"] == "running")
     assert state(running)["error"] is None
-    assert urllib.request.urlopen(running.url, timeout=20).read() == b"alive"
+    assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
 
 
 def test_a_predecessor_that_does_not_end_is_killed_and_its_successor_takes_over(running):

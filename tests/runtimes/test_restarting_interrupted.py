@@ -15,8 +15,17 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from restart_support import PROGRAMS, READS_PROGRAMS, children, install, restarted, state, taking_turns
-from stand_ins import GATEWAY, INDEXER, PIPELINE, Service, alive, service, until
+from restart_support import (
+    PREPARES_LONG,
+    PROGRAMS,
+    READS_PROGRAMS,
+    children,
+    install,
+    restarted,
+    state,
+    taking_turns,
+)
+from stand_ins import DEADLINE_S, GATEWAY, INDEXER, PIPELINE, Service, alive, service, until
 
 from fieldfare.runtimes.process import reexec
 from fieldfare.runtimes.process.heartbeat import read_beat
@@ -30,13 +39,6 @@ from fieldfare_lab.ports import find_free_port
 pytestmark = pytest.mark.long
 
 NAMES = ("gateway", "indexer", "pipeline")
-PREPARES_LONG = """
-import time
-from pathlib import Path
-while is_successor() and not Path(sys.argv[2], "go").exists():
-    time.sleep(0.02)
-"""
-"""A program that is prepared when there is a file."""
 
 
 @contextlib.contextmanager
@@ -121,7 +123,7 @@ def test_a_child_that_dies_is_not_missing_until_all_successors_are_prepared(runn
     os.kill(first, signal.SIGKILL)
     until(lambda: len(running.pids(name)) == 2)
     assert state(running)["state"] == "preparing"
-    assert urllib.request.urlopen(running.url, timeout=20).read() == b"alive"
+    assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
     assert end_restart(running) is None
     assert [len(running.pids(each)) for each in NAMES] == [2, 2, 2], "each was replaced once"
 
@@ -186,15 +188,22 @@ def test_a_service_starts_at_once_after_a_supervisor_was_killed_while_a_program_
             os.kill(check, signal.SIGKILL)
 
 
+WAITS_LONG = f"""
+import fieldfare.runtimes.service.serve as module
+module.STOP_S = dict.fromkeys(module.STOP_S, {4 * DEADLINE_S})
+"""
+
+
 def test_a_second_signal_stops_at_once_though_predecessors_do_not_end(tmp_path) -> None:
     stubborn = PROGRAMS["indexer"].replace("def stop(*_):", "def stop(*_):\n    return", 1)
-    with running_service(tmp_path, indexer=stubborn) as running:
+    patient = READS_PROGRAMS.replace("commands = {", f"{WAITS_LONG}commands = {{", 1)
+    with running_service(tmp_path, patient, indexer=stubborn) as running:
         running.process.send_signal(signal.SIGUSR2)
         until(lambda: state(running).get("state") == "replacing")
         running.process.terminate()
         until(lambda: "fieldfare: stopping\n" in running.console)
         running.process.terminate()
-        assert running.process.wait(5) == 0, "a predecessor has 10 s"
+        assert running.wait() == 0, "a predecessor has longer than that"
 
 
 COMPILES = """
@@ -224,7 +233,7 @@ READS_HOST = READS_PROGRAMS.replace('"127.0.0.1", int', 'Path(sys.argv[1], "host
 
 
 def fetch(url: str) -> bytes:
-    return urllib.request.urlopen(url, timeout=20).read()
+    return urllib.request.urlopen(url, timeout=DEADLINE_S).read()
 
 
 @pytest.fixture

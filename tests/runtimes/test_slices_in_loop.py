@@ -63,7 +63,7 @@ def test_matches_are_exact_while_spaces_are_cut_again(session: SparkSession, tmp
             for _ in range(3):
                 service.live_a_little(25)
                 bring_index_up_to_date(service.folder, settings)
-                until_s = time.monotonic() + 120
+                until_s = time.monotonic() + 240
                 while matches.end() < len(service.records):
                     assert loop.is_active, loop.exception()
                     assert time.monotonic() < until_s

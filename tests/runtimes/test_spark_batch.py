@@ -162,6 +162,6 @@ def test_a_program_matches_files_twice_and_then_starts_a_session_of_its_own(tmp_
     (tmp_path / "events.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     write_csv(tmp_path / "s.csv", {"a": "x > 1"})
     command = [sys.executable, "-c", TWICE, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert (ran.stdout, ran.returncode) == ("[1, 1] 3 3\n", 0), ran.stderr
     assert (tmp_path / "1.jsonl").read_text() == (tmp_path / "2.jsonl").read_text() != ""

@@ -26,7 +26,7 @@ from fieldfare.storage.registry import Put
 pytestmark = pytest.mark.spark
 
 
-def wait_for(condition: Callable[[], Any], wait_s: float = 120) -> Any:
+def wait_for(condition: Callable[[], Any], wait_s: float = 300) -> Any:
     """The first true value of a condition."""
     until_s = time.monotonic() + wait_s
     while not (value := condition()):
@@ -108,10 +108,10 @@ def test_a_killed_pipeline_leaves_no_process_and_the_next_one_resumes(tmp_path: 
                 driver.kill()
                 driver.wait()
                 driver = start(tmp_path)
-                wait_for(partial(all_ended, started), 30)
+                wait_for(partial(all_ended, started))
         wait_for(lambda: heartbeat(folder).get("offset") == log.end())
         driver.send_signal(signal.SIGTERM)
-        assert driver.wait(60) == 0
+        assert driver.wait(180) == 0
     finally:
         if driver.poll() is None:
             driver.kill()
@@ -135,7 +135,7 @@ def test_two_pipelines_cannot_have_one_data_directory(tmp_path: Path) -> None:
         "0",
     ]
     with FileLock(folder.lock_of("pipeline"), 0):
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=180)
         with pytest.raises(LockTimeoutError):
             FileLock(folder.lock_of("pipeline"), 0).acquire()
     assert ended.returncode == 1

@@ -58,7 +58,7 @@ class Service:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 120
+    deadline_s = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline_s, "it did not come true in time"
         time.sleep(0.01)

@@ -65,7 +65,7 @@ builtins.__import__ = watch
 """Loaded by every Python process that finds it on its path: a kernel that crashes on some event."""
 
 
-def until(condition: Callable[[], Any], wait_s: float = 240) -> Any:
+def until(condition: Callable[[], Any], wait_s: float = 400) -> Any:
     until_s = time.monotonic() + wait_s
     while not (value := condition()):
         assert time.monotonic() < until_s, "it did not come about"
@@ -409,7 +409,7 @@ def test_a_stranger_with_the_id_of_a_process_that_ended_is_left_alone(tmp_path: 
             assert stranger.poll() is None
         write_pid(pid_file, stranger.pid)
         end_process_of(pid_file, 0.0)
-        assert stranger.wait(20) == -signal.SIGKILL
+        assert stranger.wait(60) == -signal.SIGKILL
     finally:
         stranger.kill()
         stranger.wait()
@@ -428,7 +428,7 @@ def test_a_holder_that_hangs_does_not_keep_its_lock_for_ever(tmp_path: Path) -> 
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         holder.send_signal(signal.SIGSTOP)
         FileLock(lock, 0.1, end_holder=True).acquire()
-        assert holder.wait(20) == -signal.SIGKILL
+        assert holder.wait(60) == -signal.SIGKILL
     finally:
         holder.kill()
         holder.wait()

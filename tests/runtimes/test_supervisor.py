@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from stand_ins import DEADLINE_S, GATEWAY, INDEXER, PIPELINE, SERVE, alive, service, until
+from stand_ins import DEADLINE_S, GATEWAY, INDEXER, PIPELINE, SERVE, SOON_HANGS, alive, service, until
 
 from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.long
 def test_all_are_started_and_stopped_in_order_and_nothing_is_left(tmp_path):
     with service(tmp_path / "data") as running:
         running.ready()
-        assert urllib.request.urlopen(running.url, timeout=5).read() == b"alive"
+        assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
         assert "gateway stands in" in (running.data / "logs" / "gateway.log").read_text()
         helper = int((running.data / "helper").read_text())
         running.process.send_signal(signal.SIGTERM)
@@ -95,7 +95,7 @@ while True:
 @pytest.mark.parametrize("kind", ["silent", "busy"])
 def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
     """It was stopped with SIGSTOP, or one of its tasks waits for ever while it says that all is well."""
-    with service(tmp_path / kind, pipeline=HANGS_ONCE) as running:
+    with service(tmp_path / kind, pipeline=HANGS_ONCE, serve=SOON_HANGS) as running:
         running.ready()
         until(lambda: len(running.pids("pipeline")) == 2)
         why = "sent no heartbeat" if kind == "silent" else "matched nothing"
@@ -108,7 +108,7 @@ def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
 @pytest.mark.parametrize("name", ["gateway", "indexer"])
 def test_a_process_that_hangs_is_ended_and_started_again(tmp_path, name):
     """It waits for a dead network disk: clients, or events, wait without an answer."""
-    with service(tmp_path / "data") as running:
+    with service(tmp_path / "data", serve=SOON_HANGS) as running:
         running.ready()
         (first,) = running.pids(name)
         os.kill(first, signal.SIGSTOP)
@@ -363,7 +363,13 @@ def test_the_children_end_when_the_supervisor_is_killed(tmp_path):
 
 def test_no_file_is_repaired_while_a_child_of_a_killed_supervisor_still_writes(tmp_path):
     """What the child acknowledges would be lost in the files that the repair replaces."""
-    slow = PIPELINE.replace("def stop(*_):", "def stop(*_):\n    time.sleep(1)").replace(
+    stops_late = (
+        "def stop(*_):\n"
+        "    while not os.path.exists(data + '/awaited'):\n"
+        "        time.sleep(0.05)\n"
+        "    time.sleep(0.5)"
+    )
+    slow = PIPELINE.replace("def stop(*_):", stops_late).replace(
         "while True:",
         "from pathlib import Path\n"
         "from fieldfare.runtimes.process.locks import FileLock\n"
@@ -382,7 +388,10 @@ def test_no_file_is_repaired_while_a_child_of_a_killed_supervisor_still_writes(t
         watched = SERVE.replace("commands =", f"import fieldfare.runtimes.service.serve as module\n"
             f"mend = module.mend_databases\n"
             f"def mend_databases(*given):\n    {note}\n    mend(*given)\n"
-            f"module.mend_databases = mend_databases\ncommands =", 1)  # fmt: skip
+            f"module.mend_databases = mend_databases\n"
+            f"end = module._end_predecessors\n"
+            f"def end_predecessors(folder):\n    (folder.root / 'awaited').touch()\n    end(folder)\n"
+            f"module._end_predecessors = end_predecessors\ncommands =", 1)  # fmt: skip
         with service(running.data, serve=watched) as again:
             again.ready()
             assert "while it runs False" in again.console

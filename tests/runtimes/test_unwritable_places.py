@@ -188,7 +188,7 @@ def run_as_nobody(program: str, data: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

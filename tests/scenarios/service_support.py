@@ -20,7 +20,7 @@ import pyarrow as pa
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.storage.folder import DataFolder
 
-DEADLINE_S = 180.0
+DEADLINE_S = 400.0
 SERVE = "from fieldfare.cli import main; main()"
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 LINES = {"content-type": "application/x-ndjson"}
@@ -159,7 +159,7 @@ class RunningService:
 
     def wait_ready(self, deadline_s: float = DEADLINE_S) -> RunningService:
         """Wait until the gateway answers and says that the pipeline of now works."""
-        with httpx.Client(base_url=self.url, timeout=10) as client:
+        with httpx.Client(base_url=self.url, timeout=60) as client:
 
             def ready() -> bool:
                 self._ended()
@@ -226,7 +226,7 @@ class Api:
     """The HTTP API as directly as can be: one connection pool, no repeats."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=60, limits=httpx.Limits(max_keepalive_connections=8))
+        self.http = httpx.Client(base_url=url, timeout=180, limits=httpx.Limits(max_keepalive_connections=8))
 
     def create_space(self, name: str) -> None:
         self.http.post("/v1/spaces", json={"name": name}).raise_for_status()

@@ -26,7 +26,7 @@ def test_the_demo_matches_flights_and_finds_everything_equal(tmp_path: Path) -> 
         (*FIELDFARE, "demo", *SMALL, "--data", str(tmp_path / "data")),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stderr == ""
@@ -47,7 +47,7 @@ def test_the_encrypted_demo_finds_everything_equal_and_nothing_plain(tmp_path: P
         (*FIELDFARE, "demo", "--encrypted", *SMALL, "--data", str(tmp_path / "data")),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stderr == ""
@@ -80,7 +80,7 @@ def test_ctrl_c_stops_the_demo_and_its_service(tmp_path: Path) -> None:
         service = _children(demo.pid)
         demo.send_signal(signal.SIGINT)
         rest = demo.stdout.read()
-        assert demo.wait(timeout=60) == 130
+        assert demo.wait(timeout=180) == 130
     assert rest.splitlines()[-1] == "stopped"
     assert service and not any(map(_is_alive, service))
 
@@ -88,7 +88,7 @@ def test_ctrl_c_stops_the_demo_and_its_service(tmp_path: Path) -> None:
 def test_the_demo_does_not_touch_a_directory_with_something_in_it(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     demo = subprocess.run(
-        (*FIELDFARE, "demo", "--data", str(tmp_path)), capture_output=True, text=True, timeout=60
+        (*FIELDFARE, "demo", "--data", str(tmp_path)), capture_output=True, text=True, timeout=180
     )
     assert demo.returncode == 2
     assert "the demo needs a new one" in " ".join(re.sub(r"[│╭╮╰╯─]", " ", demo.stderr).split())

@@ -22,7 +22,7 @@ from fieldfare import Client
 from fieldfare.client import NewSubscription
 from fieldfare.client.encryption import SpaceKey
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 PLANTED = ("PLANTED-SYMBOL", "PLANTED-NOTE", "417.23", "417.24", "plantedname")
 
@@ -81,7 +81,7 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(service: R
             assert pulled == [417.23, 417.24]
             assert len(client.pull("c", wait_s=60)) == 3
             assert client.get_subscription("a").filter == filter
-            body = bodies.get(timeout=60)
+            body = bodies.get(timeout=180)
             assert b"other" not in body and json.loads(key.open_line(body))["data"]["symbol"] == "other"
             both = key.rotated()
         with Client(service.url, "secret", encryption=both) as client:

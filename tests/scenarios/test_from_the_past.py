@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from service_support import Api, cloud_event, running_service, until
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 RECORDS, EVENTS = 300, 400
 

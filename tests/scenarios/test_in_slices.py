@@ -21,7 +21,7 @@ from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.storage import open_index_store
 from fieldfare.storage.folder import DataFolder
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 KILL_EVERY_S = 4.0
 HASH = {"partitioning": "hash", "matchers": 3, "slices": "beta=replicated"}

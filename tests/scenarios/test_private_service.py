@@ -9,7 +9,7 @@ import httpx
 import pytest
 from service_support import command_line, descendants, running_service, until
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ADMIN = "an-admin-key-of-forty-characters-0123456789"
 LISTENS = "0A"
@@ -46,7 +46,7 @@ def test_other_users_of_the_machine_read_and_reach_nothing(tmp_path: Path) -> No
     settings = {"admin_key_file": tmp_path / "admin.key", "maintenance_s": 0.2}
     with (
         running_service(data, console=console, **settings) as service,
-        httpx.Client(base_url=f"{service.url}/v1/spaces/default", headers=headers, timeout=60) as client,
+        httpx.Client(base_url=f"{service.url}/v1/spaces/default", headers=headers, timeout=180) as client,
     ):
         assert client.put("subscriptions/a", json={"filter": "data.x = 1"}).status_code == 201
         event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"x": 1}}

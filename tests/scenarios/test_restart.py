@@ -13,7 +13,7 @@ from service_support import SERVE, Api, running_service
 
 from fieldfare.client import Client
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def restart(data: Path) -> subprocess.CompletedProcess[str]:

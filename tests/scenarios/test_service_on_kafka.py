@@ -37,7 +37,7 @@ class Publisher(threading.Thread):
         self.refused = 0
 
     def run(self) -> None:
-        with httpx.Client(base_url=self._url, timeout=30) as http:
+        with httpx.Client(base_url=self._url, timeout=180) as http:
             sequence = 0
             while not self._enough.wait(PAUSE_S):
                 sequence += 1
@@ -69,7 +69,7 @@ class Publisher(threading.Thread):
 
 def read_on(url: str, id: str, found: dict[str, list[int]], expected: int) -> None:
     """Pull and acknowledge until so many different places came."""
-    with httpx.Client(base_url=f"{url}/v1/spaces/default/subscriptions/{id}", timeout=30) as http:
+    with httpx.Client(base_url=f"{url}/v1/spaces/default/subscriptions/{id}", timeout=180) as http:
 
         def enough() -> bool:
             answer = http.post("/pull", json={"wait_s": 0.2, "max": 500})

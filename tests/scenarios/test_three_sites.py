@@ -14,7 +14,7 @@ from service_support import Api, RunningService, cloud_event, descendants, until
 
 from fieldfare_lab.ports import find_free_port
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1800)]
 
 LINE = ("west", "middle", "east")
 

@@ -17,7 +17,7 @@ from service_support import Api, running_service
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 OWED = {

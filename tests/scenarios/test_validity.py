@@ -20,7 +20,7 @@ from fieldfare.storage import open_registry
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.folder import DataFolder
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
 SPACES = ("default", "alpha", "beta")
 THREADS = 6
@@ -195,7 +195,7 @@ def test_every_event_meets_exactly_the_subscriptions_of_its_moment(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_thousands_of_changes_later_every_event_still_does(tmp_path: Path) -> None:
     """So many changes that snapshots are built in the background, and old history is purged, under way."""
     folder = scenario(tmp_path / "data", calls=5000, seed=19937)

@@ -56,7 +56,7 @@ def remove_before(url: str, partition: int, offset: int) -> None:
     address = KafkaAddress.parse(url, "log")
     admin = AdminClient({"bootstrap.servers": address.brokers})
     for future in admin.delete_records([TopicPartition(address.topic, partition, offset)]).values():
-        future.result(30)
+        future.result(60)
 
 
 def stop() -> None:

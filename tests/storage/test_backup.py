@@ -64,7 +64,7 @@ def publishing(service: LocalService) -> Iterator[list[int]]:
         yield done
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(60)
 
 
 def restored(backup: Path, to: Path) -> LocalService:

@@ -84,7 +84,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     port = find_free_port()
     with subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as server:
         try:
-            give_up_s = time.monotonic() + 60
+            give_up_s = time.monotonic() + 180
             while True:
                 try:
                     httpx.put(f"http://127.0.0.1:{port}/bucket").raise_for_status()

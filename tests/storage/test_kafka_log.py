@@ -244,11 +244,11 @@ def test_nothing_is_acknowledged_in_a_recreated_topic(url: str) -> None:
         log.append([record(number)])
     address = KafkaAddress.parse(url, "log")
     admin = AdminClient({"bootstrap.servers": address.brokers})
-    admin.delete_topics([address.topic])[address.topic].result(30)
-    give_up_s = time.monotonic() + 30
+    admin.delete_topics([address.topic])[address.topic].result(60)
+    give_up_s = time.monotonic() + 180
     while time.monotonic() < give_up_s:
         try:
-            admin.create_topics([NewTopic(address.topic, 3, 1)])[address.topic].result(30)
+            admin.create_topics([NewTopic(address.topic, 3, 1)])[address.topic].result(60)
             break
         except KafkaException:
             time.sleep(0.1)
@@ -265,7 +265,7 @@ def test_a_topic_that_forgets_by_keys_is_no_log() -> None:
     address = KafkaAddress.parse(url, "log")
     admin = AdminClient({"bootstrap.servers": address.brokers})
     topic = NewTopic(address.topic, 1, 1, config={"cleanup.policy": "compact"})
-    admin.create_topics([topic])[address.topic].result(30)
+    admin.create_topics([topic])[address.topic].result(60)
     with pytest.raises(EventLogError, match=r"its cleanup\.policy is compact, and must be delete"):
         open_event_log(url).append([record(1)])
 
@@ -500,7 +500,7 @@ def test_names_of_records_are_of_one_process_also_where_it_was_forked() -> None:
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:
     """Append like a client that repeats an unanswered request until it is answered."""
     for number in sequences:
-        give_up_s = time.monotonic() + 90
+        give_up_s = time.monotonic() + 180
         while True:
             try:
                 log.append([record(number)])
@@ -534,7 +534,7 @@ def test_a_broker_that_dies_in_mid_append_loses_and_doubles_nothing(
             own_broker.stop_answering()
             time.sleep(3)
             own_broker.answer_again()
-    appending.join(200)
+    appending.join(400)
     assert not appending.is_alive()
     assert met, "no append met the broker's death"
     found = sorted(

@@ -243,10 +243,10 @@ def test_a_topic_that_became_shorter_is_read_from_its_beginning(url: str) -> Non
     assert log.end() == 60
     address = KafkaAddress.parse(url, "log")
     admin = AdminClient({"bootstrap.servers": address.brokers})
-    admin.delete_topics([address.topic])[address.topic].result(30)
+    admin.delete_topics([address.topic])[address.topic].result(60)
 
     def until_done(step: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + 180
         while True:
             try:
                 if step():
@@ -257,7 +257,7 @@ def test_a_topic_that_became_shorter_is_read_from_its_beginning(url: str) -> Non
             time.sleep(0.1)
 
     def made() -> bool:
-        admin.create_topics([NewTopic(address.topic, 2, 1)])[address.topic].result(30)
+        admin.create_topics([NewTopic(address.topic, 2, 1)])[address.topic].result(60)
         return True
 
     until_done(made)

@@ -351,7 +351,7 @@ def test_a_forked_process_opens_its_own_connections(log: SqliteEventLog) -> None
     log.append([record(3)])
     child = multiprocessing.get_context("fork").Process(target=log.append, args=([record(2)],))
     child.start()
-    child.join(30)
+    child.join(60)
     assert child.exitcode == 0
     assert log.append([record(1)]) == [Appended(2, 1, 0, False)]
     assert log.backlog_events(0) == 6

@@ -40,7 +40,7 @@ def test_subscribers_get_the_events_that_match() -> None:
         assert client.backlog("cheap").pending == 0
         with pytest.raises(ApiError, match="no-such"):
             client.pull("no-such")
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + 90
         while (ready := httpx.get(f"{service.url}/readyz")).status_code != 200:
             assert time.monotonic() < until_s, ready.text
 
@@ -48,7 +48,7 @@ def test_subscribers_get_the_events_that_match() -> None:
 def test_the_example_of_the_page_prints_what_is_shown() -> None:
     text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     program, shown = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
     assert (result.stdout, result.returncode) == (shown, 0), result.stderr
 
 
@@ -146,7 +146,7 @@ with LocalService() as service, service.client() as client:
     service.wait_until_matched()
     print(len(client.pull("cheap")), "pyspark" in sys.modules)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
     assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
 
 

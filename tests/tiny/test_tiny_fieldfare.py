@@ -36,7 +36,7 @@ def test_it_stays_small() -> None:
 
 def test_the_example_runs() -> None:
     command = [sys.executable, ROOT / "examples" / "tiny_fieldfare.py"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     assert printed.splitlines()[1:] == [
         "delivered 0-0-1 {'delay': 45} attempt 1",
         "delivered 0-0-1 {'delay': 45} attempt 2",

@@ -234,7 +234,7 @@ def test_many_chunks_in_small_writes_are_no_large_head(tmp_path):
 
 def test_a_client_sending_one_byte_at_a_time_is_disconnected(tmp_path):
     """Slowloris: a few thousand connections, each sending a header now and then, held a server for ever."""
-    with served(tmp_path, head_timeout_s=0.3, body_timeout_s=0.3) as (gateway, client):
+    with served(tmp_path, head_timeout_s=1.0, body_timeout_s=1.0) as (gateway, client):
         with connect(client) as silent, connect(client) as head, connect(client) as body:
             head.sendall(b"GET /healthz HTTP/1.1\r\nX-a: b\r\n")
             body.sendall(POST + BINARY + b"Content-Length: 1000\r\n\r\n{")

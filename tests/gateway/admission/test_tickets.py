@@ -9,7 +9,18 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, Running, encode, event, run, served
+from gateway_support import (
+    BATCH,
+    EVENTS,
+    SUBSCRIPTIONS,
+    NaivePipeline,
+    Running,
+    encode,
+    event,
+    run,
+    served,
+    until_async,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from test_keys import ADMIN, admin_file, bearer, locked, make
@@ -35,11 +46,14 @@ async def status_of(r: Running, path: str, method: str = "GET", **query: str) ->
     """Return the status of a request without a key; of a stream, its beginning only."""
     request = r.client.build_request(method, path, params=query)
     del request.headers["authorization"]
+    deliveries = r.gateway.deliveries
+    assert not deliveries.connected
     sending = asyncio.create_task(r.client.send(request))
-    done, _ = await asyncio.wait((sending,), timeout=0.3)
-    if not done:  # the stream is open: this client returns an answer at its end only
+    await until_async(lambda: sending.done() or deliveries.connected)
+    if not sending.done():  # the stream is open: this client returns an answer at its end only
         sending.cancel()
         await asyncio.wait((sending,))
+        await until_async(lambda: not deliveries.connected)
         return 200
     return sending.result().status_code
 

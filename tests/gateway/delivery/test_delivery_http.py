@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway_support import EVENTS, SUBSCRIPTIONS, event, run, running, until_async
+from gateway_support import DEADLINE_S, EVENTS, SUBSCRIPTIONS, event, run, running, until_async
 from test_publish_http import problem
 
 from fieldfare.model import Cursor
@@ -87,17 +87,18 @@ def test_after_a_restart_unacked_messages_come_again_and_acked_ones_never(tmp_pa
 
 def test_nack_and_the_deadline_bring_a_message_again(tmp_path):
     async def work() -> None:
-        async with running(tmp_path) as r:
+        async with running(tmp_path, wait_max_s=2 * DEADLINE_S) as r:
             await r.subscribe("a", "data.x = 1")
             await r.publish(event(1, {"x": 1}), event(2, {"x": 1}))
             r.pipeline.step()
-            first, second = positions(await r.pull("a", ack_deadline_s=1))  # the nack must not come after it
-            nacked = await r.client.post(f"{SUBSCRIPTIONS}/a/nack", json={"positions": [second]})
-            assert nacked.json() == {"returned": 1}
-            assert positions(await r.pull("a", max=1)) == [second]
-            start_s = time.monotonic()
-            assert positions(await r.pull("a", wait_s=20)) == [first], "its deadline has passed"
-            assert time.monotonic() - start_s < 10
+            first, second = positions(await r.pull("a", ack_deadline_s=2 * DEADLINE_S))
+            for position, deadline_s in ((second, 2 * DEADLINE_S), (first, 0.5)):
+                nacked = await r.client.post(f"{SUBSCRIPTIONS}/a/nack", json={"positions": [position]})
+                assert nacked.json() == {"returned": 1}
+                assert positions(await r.pull("a", max=1, ack_deadline_s=deadline_s)) == [position]
+            # A pull that came back only at the end of its wait would be too late for this test.
+            again = await r.pull("a", wait_s=2 * DEADLINE_S)
+            assert positions(again) == [first], "its deadline has passed"
 
     run(work)
 

@@ -56,7 +56,7 @@ class RelayProcess:
     def is_alive(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}/healthz").status_code == 200
+            return httpx.get(f"{self.url}/healthz", timeout=DEADLINE_S).status_code == 200
         return False
 
     def stop(self, how: signal.Signals) -> int:
@@ -64,7 +64,7 @@ class RelayProcess:
         return self._process.wait(DEADLINE_S)
 
     def state(self) -> Any:
-        return httpx.get(f"{self.url}/v1/brokers").json()
+        return httpx.get(f"{self.url}/v1/brokers", timeout=DEADLINE_S).json()
 
 
 @contextlib.contextmanager
@@ -134,10 +134,10 @@ def test_a_relay_has_no_spaces_and_says_so(tmp_path: Path) -> None:
             ("GET", "/v1/spaces"),
             ("GET", "/console"),
         ):
-            answer = httpx.request(method, f"{hub.url}{path}")
+            answer = httpx.request(method, f"{hub.url}{path}", timeout=DEADLINE_S)
             assert answer.status_code == 501 and answer.json()["type"] == "urn:fieldfare:problem:relay"
-        until(lambda: httpx.get(f"{hub.url}/readyz").status_code == 200)
-        assert 'fieldfare_link_up{peer="b"}' in httpx.get(f"{hub.url}/metrics").text
+        until(lambda: httpx.get(f"{hub.url}/readyz", timeout=DEADLINE_S).status_code == 200)
+        assert 'fieldfare_link_up{peer="b"}' in httpx.get(f"{hub.url}/metrics", timeout=DEADLINE_S).text
         assert hub.stop(signal.SIGTERM) == 0
         hub.start()
 
@@ -148,16 +148,17 @@ def test_a_relay_makes_keys_for_its_neighbours(tmp_path: Path) -> None:
     hub = RelayProcess(tmp_path, Site(tmp_path / "a", "a", 9), FIELDFARE_ADMIN_KEY_FILE=str(admin))
     hub.start()
     try:
-        assert httpx.get(f"{hub.url}/v1/brokers").status_code == 401
+        assert httpx.get(f"{hub.url}/v1/brokers", timeout=DEADLINE_S).status_code == 401
         by_admin = {"Authorization": f"Bearer {'a' * 40}"}
-        made = httpx.post(f"{hub.url}/v1/keys", headers=by_admin, json={"rights": ["broker"]})
+        keys, more = f"{hub.url}/v1/keys", {"headers": by_admin, "timeout": DEADLINE_S}
+        made = httpx.post(keys, json={"rights": ["broker"]}, **more)
         assert made.status_code == 201
         by_peer = {"Authorization": f"Bearer {made.json()['key']}"}
         entries = f"{hub.url}/v1/brokers/a/entries"
-        assert httpx.post(entries, headers=by_peer).status_code == 415
-        assert httpx.post(entries).status_code == 401
+        assert httpx.post(entries, headers=by_peer, timeout=DEADLINE_S).status_code == 415
+        assert httpx.post(entries, timeout=DEADLINE_S).status_code == 401
         body = {"rights": ["publish"], "space": "default"}
-        assert httpx.post(f"{hub.url}/v1/keys", headers=by_admin, json=body).status_code == 501
+        assert httpx.post(keys, json=body, **more).status_code == 501
     finally:
         hub.stop(signal.SIGKILL)
 

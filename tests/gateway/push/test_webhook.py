@@ -309,7 +309,7 @@ def test_a_slow_receiver_is_not_waited_for_and_its_message_comes_again(tmp_path)
 
                 receiver.answers.put(hang)
                 async with running(tmp_path, **LOOPBACK) as r:
-                    await pushed(r, receiver.url, ack_deadline_s=0.3, **QUICK)
+                    await pushed(r, receiver.url, ack_deadline_s=1.0, **QUICK)
                     await some(r, 1)
                     await until_async(lambda: len(receiver.got) == 2)
                     await settled(r)
@@ -350,7 +350,7 @@ def test_an_address_that_did_not_allow_it_gets_nothing(tmp_path):
 def test_no_more_requests_a_minute_than_an_address_allows(tmp_path):
     async def work() -> None:
         with receiving() as receiver:
-            rate = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "300"}
+            rate = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "100"}
             receiver.handshake = lambda got: (200, rate, b"")
             async with running(tmp_path, webhook_requests_per_min=3000, **LOOPBACK) as r:
                 await pushed(r, receiver.url)
@@ -358,9 +358,8 @@ def test_no_more_requests_a_minute_than_an_address_allows(tmp_path):
                 await until_async(lambda: len(receiver.got) == 4)
                 assert receiver.asked[0].headers["webhook-request-rate"] == "3000"
                 times = [got.at_s for got in receiver.got]
-                assert times[3] - times[1] >= 2 * 0.2 - 0.05, (
-                    "the first was admitted before the rate was known"
-                )
+                # The first was admitted before the rate was known. The receiver's threads may note one late.
+                assert times[3] - times[1] >= 2 * 0.6 - 0.4
 
     run(work)
 

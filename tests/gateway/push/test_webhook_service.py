@@ -29,7 +29,7 @@ def test_killed_again_and_again_it_loses_nothing_and_repeats_only_what_was_under
     with receiving() as receiver:
         gateway = RealGateway(tmp_path, webhook_allow="127.0.0.1")
         gateway.start()
-        client = httpx.Client(base_url=gateway.url)
+        client = httpx.Client(base_url=gateway.url, timeout=60)
         push = {"url": receiver.url, "mode": "batch", "batch_max": 3, "requests_max": 2}
         made = {"filter": "data.x = 1", "delivery": {"push": push}}
         client.put(f"{SUBSCRIPTIONS}/a", json=made).raise_for_status()

@@ -408,12 +408,12 @@ class Process:
         )
         line = self.process.stdout.readline()
         assert "ready on" in line, self.process.stderr.read()
-        self.client = httpx.Client(base_url=re.search(r"http://[\d.:]+", line)[0], timeout=60)
+        self.client = httpx.Client(base_url=re.search(r"http://[\d.:]+", line)[0], timeout=180)
 
     def stop(self, number: int) -> int:
         self.client.close()
         self.process.send_signal(number)
-        code = self.process.wait(60)
+        code = self.process.wait(180)
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -451,7 +451,7 @@ def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
         arguments,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),

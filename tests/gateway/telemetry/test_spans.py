@@ -222,10 +222,10 @@ def test_acks_up_to_a_position_cost_nothing_for_events_of_other_subscriptions() 
         bench.append(context(), at_ms=number * LIFE_MS / 2 / RECORDS_MAX, place=place)
     keys = [place << INDEX_BITS for place in places]
     bench.spans.fetched(keys, 1, "all", RECEIVED_MS)
-    began_s = time.perf_counter()
+    began_s = time.thread_time()
     for _ in range(1_000):
         bench.spans.acked_up_to(keys[-1], 2, RECEIVED_MS, RECEIVED_MS)
-    assert time.perf_counter() - began_s < 0.1 * slowness()
+    assert time.thread_time() - began_s < 0.1 * slowness()
     bench.spans.acked_up_to(keys[-1], 1, RECEIVED_MS, RECEIVED_MS)
     acked = len(bench.named("ack all"))
     assert acked > RECORDS_MAX / 2

@@ -148,14 +148,15 @@ def test_a_slow_reader_gets_a_whole_backlog_in_order(tmp_path, tls, asking):
 def test_a_reader_that_keeps_reading_is_not_disconnected_during_a_long_event(tmp_path, tls, asking):
     """On a slow line an event of a mebibyte takes minutes: the reader was disconnected in the middle, each
     time."""
-    with served(tmp_path, send_timeout_s=0.5, heartbeat_s=0.2, **tls) as (gateway, client):
+    with served(tmp_path, send_timeout_s=3.0, heartbeat_s=0.2, **tls) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, *numbered(1, "y" * 900_000))
         NaivePipeline(gateway).step()
         with opened(client, asking, 16 << 10) as found:
             begun_s = time.monotonic()
-            data = read(found, 16 << 10, 0.03)
-            assert time.monotonic() - begun_s > 3 * 0.5
+            data = read(found, 16 << 10, 0.07)
+            # Longer than the limit; what the systems hold in the end, and a ping behind it, takes less.
+            assert time.monotonic() - begun_s > 1.2 * 3.0
         assert messages(asking, data) == [("0-0-0", 0)]
 
 
@@ -186,13 +187,13 @@ def test_a_reader_that_keeps_reading_is_not_disconnected_when_files_run_out(tmp_
             raise OSError(errno.EMFILE, "too many open files")
         return dup(descriptor)
 
-    with served(tmp_path, send_timeout_s=0.5, heartbeat_s=0.2) as (gateway, client):
+    with served(tmp_path, send_timeout_s=1.0, heartbeat_s=0.2) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         publish(client, *numbered(1, "y" * 900_000))
         NaivePipeline(gateway).step()
         monkeypatch.setattr(unread.os, "dup", dup_or_not)
         with opened(client, STREAM, 16 << 10) as found:
-            data = read(found, 16 << 10, 0.03)
+            data = read(found, 16 << 10, 0.07)
         assert messages(STREAM, data) == [("0-0-0", 0)] and next(looks) > 2
 
 
@@ -208,7 +209,7 @@ def test_an_unread_end_of_an_answer_does_not_keep_a_connection_open(tmp_path, mo
         connection_made(self, transport)
 
     monkeypatch.setattr(Connection, "connection_made", noted)
-    with served(tmp_path, keep_alive_s=0.5, send_timeout_s=1.0) as (_, client), socket.socket() as plain:
+    with served(tmp_path, keep_alive_s=2.0, send_timeout_s=3.0) as (_, client), socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         plain.connect((client.base_url.host, client.base_url.port))
         until(lambda: made)
