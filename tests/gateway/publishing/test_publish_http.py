@@ -5,9 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 
 import pytest
-from gateway_support import BATCH, EVENTS, LINES, STRUCTURED, encode, event, run, running
+from gateway_support import (
+    BATCH,
+    DEADLINE_S,
+    EVENTS,
+    LINES,
+    STRUCTURED,
+    encode,
+    event,
+    run,
+    running,
+    until_async,
+)
 
 from fieldfare.gateway.maintenance import figures
 
@@ -236,12 +248,21 @@ def test_publishers_wait_when_the_pipeline_is_behind_the_disk_full_or_the_queue_
             r.pipeline.step()
             await r.gateway.figures.observe()
             await r.publish(event(4))
-            body = encode([event(1, "x" * 900_000)])
-            answers = await asyncio.gather(
-                *(r.client.post(EVENTS, content=body, headers=BATCH) for _ in range(3))
-            )
-            refused = [answer for answer in answers if answer.status_code != 200]
-            assert refused and all(problem(each, 429)["why"] == "queue" for each in refused)
+            body, goes_on, append = encode([event(1, "x" * 900_000)]), threading.Event(), r.gateway.log.append
+
+            def hold(records):
+                assert goes_on.wait(DEADLINE_S)
+                return append(records)
+
+            monkeypatch.setattr(r.gateway.log, "append", hold)
+            posts = [
+                asyncio.ensure_future(r.client.post(EVENTS, content=body, headers=BATCH)) for _ in range(3)
+            ]
+            await until_async(lambda: sum(post.done() for post in posts) == 2)
+            refused = [post.result() for post in posts if post.done()]
+            assert all(problem(each, 429)["why"] == "queue" for each in refused)
+            goes_on.set()
+            await asyncio.gather(*posts)
             r.pipeline.step()
             monkeypatch.setattr(figures, "disk_free_bytes", lambda path: 1000)
             await r.gateway.figures.observe()
