@@ -20,6 +20,7 @@ from test_match_loop import Service
 
 from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.following import TakenStripes
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.runtimes.spark.range_jobs import UNREACHED_REST_S, Place, RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
@@ -55,6 +56,40 @@ def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, ser
         service.live_a_little(200)
         bring_index_up_to_date(service.folder)
         wait_until_matched(service, [])
+    service.check()
+
+
+@pytest.mark.spark
+def test_several_tasks_share_the_log_and_a_backlog_is_matched_by_batches_between(
+    session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name, value in (
+        (match_loop, "SHARED_FROM", 0.0),  # they go on sharing it
+        (match_loop, "FOLLOW_S", 1.5),
+    ):
+        monkeypatch.setattr(owner, name, value)
+    settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
+    jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    taken: list[tuple[int, int, int]] = []
+    real = TakenStripes.take
+
+    def take(self: TakenStripes, *stripe: int) -> int:
+        taken.append(stripe)  # type: ignore[arg-type]
+        return real(self, *stripe)
+
+    monkeypatch.setattr(TakenStripes, "take", take)
+    loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
+    wait_for(lambda: loop.activity.kind == "follows" or not loop.is_active)
+    loop._shares_lanes = True
+    wait_for(lambda: loop.activity == match_loop.Activity("follows", 2) or not loop.is_active)
+    for events in (4, 4, 200, 4, 4):
+        service.live_a_little(events)
+        bring_index_up_to_date(service.folder)
+        wait_until_matched(service, [])
+        assert loop.is_active, loop.exception()
+    loop.stop()
+    assert loop.exception() is None
+    assert taken, "the driver was asked who may take records"
     service.check()
 
 
