@@ -118,8 +118,8 @@ def test_a_killed_pipeline_leaves_no_process_and_the_next_one_resumes(tmp_path: 
             driver.wait()
     assert heartbeat(folder)["state"] == "stopped"
     text = (tmp_path / "pipeline.txt").read_text()
-    assert "Traceback" not in text
-    assert text.rstrip().endswith("INFO pipeline: stopped")
+    assert "Traceback" not in text, text
+    assert text.rstrip().endswith("INFO fieldfare.pipeline: stopped")
 
 
 def test_two_pipelines_cannot_have_one_data_directory(tmp_path: Path) -> None:

@@ -353,6 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("pyspark").setLevel(logging.ERROR)
     # py4j logs tracebacks of calls that fail here too, where they are reported in one line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: record.module != "java_gateway")  # some without a name
     folder = DataFolder.at(options.data.resolve())
     batches = MicroBatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:
