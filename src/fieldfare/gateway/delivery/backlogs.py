@@ -170,9 +170,11 @@ class Backlogs:
             done, is_sure = done + before.done, is_sure and before.is_sure
         forgotten = self._table.forgotten if before is None else before.forgotten
         partitions = delivery.partitions
-        is_plain = not any(each.given_to > each.cursor_key or each.runs() for each in partitions.values())
-        is_unused = is_plain or delivery.deleted
-        (self._in_use.discard if is_unused else self._in_use.add)(delivery.number)
+        has_given = any(each.given_to > each.cursor_key or each.runs() for each in partitions.values())
+        if has_given and not delivery.deleted:
+            self._in_use.add(delivery.number)
+        else:
+            self._in_use.discard(delivery.number)
         read_to = tuple(offset_of(each.read_to) for each in partitions.values())
         if any(offset_of(each.cursor_key) < self._tail.begins[number] for number, each in partitions.items()):
             read_to = ()  # it still owes messages that retention has removed

@@ -1,13 +1,13 @@
 """The connections between the driver and the tasks that follow the log, on this machine or on others.
 
     task                         driver
-    token, lane     ─────▶       known: the task may follow
+    token, task     ─────▶       known: the task may follow
     "want STAMP"    ─────▶       the indexer is asked for an index that covers it
     "take P A B"    ─────▶       records A to B of partition P are taken for this task of its job, or not:
                     ◀─────       "A", or where those begin that no task has taken, see `TakenStripes`
     "took CPU_S S"  ─────▶       counted: CPU time of matching in the last seconds, if the driver asks for it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
-    "over"          ─────▶       ends the other tasks of this lane: copies that Spark has started
+    "over"          ─────▶       ends the copies of this task that Spark has started
                     ◀─────       the connection is closed, or the driver has died: the task ends
 
 Spark can only kill a task, and with it the Python process that has the index open.
@@ -56,7 +56,7 @@ class _Connection:
         self.socket = opened
         self.since_s = time.monotonic()
         self.is_known = False
-        self.lane = b""
+        self.task = b""
         self._read = b""
 
     def shut_down(self) -> None:
@@ -135,10 +135,10 @@ class FollowerHub:
             for each in self._connections.values():
                 each.shut_down()
 
-    def _end_lane(self, lane: bytes) -> None:
+    def _end_copies(self, task: bytes) -> None:
         with self._lock:
             for each in self._connections.values():
-                if each.lane == lane:
+                if each.task == task:
                     each.shut_down()
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class FollowerHub:
             return
         for line in lines:
             if not connection.is_known:
-                token, _, connection.lane = line.partition(b" ")
+                token, _, connection.task = line.partition(b" ")
                 with self._lock:
                     connection.is_known = secrets.compare_digest(token, self._token.encode())
                 if not connection.is_known:
@@ -187,7 +187,7 @@ class FollowerHub:
             elif line == b"behind":
                 self.end()
             elif line == b"over":
-                self._end_lane(connection.lane)
+                self._end_copies(connection.task)
             elif line.startswith(b"want "):
                 with suppress(ValueError):
                     self._want_index(int(line[5:]))
@@ -202,7 +202,7 @@ class FollowerHub:
 
     def _taken_by(self, connection: _Connection) -> TakenStripes:
         """Return the records that tasks of a connection's job have taken."""
-        job = connection.lane.partition(b".")[0]
+        job = connection.task.partition(b".")[0]
         while job not in self._taken and len(self._taken) >= TAKEN_JOBS_MAX:
             del self._taken[next(iter(self._taken))]
         return self._taken.setdefault(job, TakenStripes())
@@ -306,14 +306,14 @@ class DriverLink:
             self._socket.close()
 
 
-def link_to(address: DriverAddress, lane: str = "") -> DriverLink:
+def link_to(address: DriverAddress, task: str = "") -> DriverLink:
     """Return a connection to the driver, or a link without one if it cannot be reached.
 
     Parameters
     ----------
     address : DriverAddress
-    lane : str
-        Name of the task, which its copies share: its job's, a dot, and its number. Without spaces, short.
+    task : str
+        Its name, which its copies share: its job's, a dot, and its number. Without spaces, short.
     """
     try:
         connection = socket.create_connection((address.host, address.port), CONNECT_S)
@@ -322,5 +322,5 @@ def link_to(address: DriverAddress, lane: str = "") -> DriverLink:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setblocking(False)
     link = DriverLink(connection)
-    link.say(f"{address.token} {lane}")
+    link.say(f"{address.token} {task}")
     return link
