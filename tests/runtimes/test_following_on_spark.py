@@ -20,9 +20,10 @@ from test_match_loop import Service
 
 from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.follower_hub import UNREACHED_REST_S
 from fieldfare.runtimes.spark.following import TakenStripes
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_jobs import UNREACHED_REST_S, Place, RangeJobs
+from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage import open_index_store
 
@@ -102,8 +103,8 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
         monkeypatch.setattr(match_loop, name, value)
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
-    assert jobs._hub is not None
-    jobs._hub.close()
+    assert jobs.hub is not None
+    jobs.hub.close()
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
     until_s = time.monotonic() + DEADLINE_S
     while jobs.follower is not None:
@@ -117,8 +118,8 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
     bring_index_up_to_date(service.folder)
     wait_until_matched(service, [])
     assert loop.activity.kind != "follows"
-    assert 0 < jobs._follows_from_s - time.monotonic() <= UNREACHED_REST_S
-    jobs._follows_from_s = 0.0  # the rest is over
+    assert 0 < jobs._reach._rests_until_s - time.monotonic() <= UNREACHED_REST_S
+    jobs._reach._rests_until_s = 0.0  # the rest is over
     wait_for(lambda: loop.activity.kind == "follows")
     loop.stop()
     assert "did not reach this machine" in caplog.text

@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fieldfare.model import Offsets
-from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch, is_behind
-from fieldfare.runtimes.spark.distributed.loads import encode_routing, routing_of
+from fieldfare.runtimes.spark.distributed.loads import planned_routing
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -167,13 +166,7 @@ class BatchPlanner:
         """Return how a batch's events are routed to several matchers, encoded; None with one matcher."""
         if self._settings.matchers == 1:
             return None
-        try:
-            manifest: Manifest | None = self._store.manifest(number)
-        except IndexStoreError:
-            manifest = self._store.newest()  # as the tasks do
-        if manifest is None:
-            return None
-        return encode_routing(routing_of(manifest, self._measured, time.monotonic()))
+        return planned_routing(self._store, self._measured, number)
 
     def close(self) -> None:
         self.log.close()

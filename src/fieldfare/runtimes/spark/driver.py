@@ -50,7 +50,7 @@ from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, 
 from fieldfare.runtimes.process.successors import is_successor, wait_for_turn
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
-from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
+from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs, connected_jobs
 from fieldfare.runtimes.spark.distributed.learning import Learner
 from fieldfare.runtimes.spark.distributed.tasks import Spread
 from fieldfare.runtimes.spark.elastic.control import CALM_S, ElasticControl, ElasticSettings
@@ -239,8 +239,12 @@ class Pipeline:
             return RangeJobs(context, self.folder, batches)
         learner, spread = Learner(self.folder), Spread(batches.matchers, batches.tasks, self.forwarding)
         if self.elastic is None:
-            ranges = None if is_cluster(context.master) else RangeJobs(context, self.folder, batches)
-            return SpreadJobs(context, self.folder, spread, learner, ranges)
+            following = (
+                connected_jobs(context, self.folder, batches, spread, learner)
+                if is_cluster(context.master)
+                else RangeJobs(context, self.folder, batches)
+            )
+            return SpreadJobs(context, self.folder, spread, learner, following)
         control = ElasticControl(context, self.folder, self.elastic, batches.matchers)
         return PinnedJobs(context, self.folder, batches, spread, control, learner)
 

@@ -8,6 +8,7 @@
     "took CPU_S S"  ─────▶       counted: CPU time of matching in the last seconds, if the driver asks for it
     "behind"        ─────▶       ends all tasks, see `FollowerHub.end`
     "over"          ─────▶       ends the copies of this task that Spark has started
+    "serve"         ─────▶       the connection is handed over, see `distributed.connections`
                     ◀─────       the connection is closed, or the driver has died: the task ends
 
 Spark can only kill a task, and with it the Python process that has the index open.
@@ -15,18 +16,21 @@ Spark can only kill a task, and with it the Python process that has the index op
 
 from __future__ import annotations
 
+import logging
 import secrets
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 
 import msgspec
 
 from fieldfare.runtimes.spark.following import TakenStripes
+
+_log = logging.getLogger("fieldfare.pipeline")
 
 CONNECT_S = 5.0
 """Maximum seconds until a task has reached the driver; until a connection has named its token."""
@@ -37,8 +41,16 @@ TAKE_S = 5.0
 """Maximum seconds for which a task waits for the answer whether it may take records; then it ends."""
 TAKEN_JOBS_MAX = 16
 """Number of jobs whose taken records are known, the newest; a task of an older one that hung takes any."""
+UNREACHED_MAX = 3
+"""Following jobs with a task that did not reach the driver, one after the other, after which there are only
+batches for `UNREACHED_REST_S` seconds: such a task cannot be told to end."""
+UNREACHED_REST_S = 600.0
 STRANGERS_MAX = 64
 """Maximum connections that have not named their token; the oldest beyond it are closed."""
+
+
+Receiver = Callable[[str, socket.socket], bool]
+"""Takes a serving task's connection, by the task's name; returns False if the task is not one of its own."""
 
 
 class DriverAddress(msgspec.Struct, frozen=True):
@@ -114,6 +126,7 @@ class FollowerHub:
         self._want_index, self._took = want_index, took
         self._token = secrets.token_hex(16)
         self._taken: dict[bytes, TakenStripes] = {}
+        self._receivers: list[Receiver] = []
         self._lock = threading.Lock()
         self._connections: dict[int, _Connection] = {}
         self._selector = selectors.DefaultSelector()
@@ -134,6 +147,15 @@ class FollowerHub:
             self._token = secrets.token_hex(16)
             for each in self._connections.values():
                 each.shut_down()
+
+    @contextmanager
+    def receiving(self, receiver: Receiver) -> Iterator[None]:
+        """Hand connections of tasks that serve over to a receiver."""
+        self._receivers.append(receiver)
+        try:
+            yield
+        finally:
+            self._receivers.remove(receiver)
 
     def _end_copies(self, task: bytes) -> None:
         with self._lock:
@@ -186,6 +208,9 @@ class FollowerHub:
                     return
             elif line == b"behind":
                 self.end()
+            elif line == b"serve":
+                self._hand_over(connection)
+                return
             elif line == b"over":
                 self._end_copies(connection.task)
             elif line.startswith(b"want "):
@@ -206,6 +231,14 @@ class FollowerHub:
         while job not in self._taken and len(self._taken) >= TAKEN_JOBS_MAX:
             del self._taken[next(iter(self._taken))]
         return self._taken.setdefault(job, TakenStripes())
+
+    def _hand_over(self, connection: _Connection) -> None:
+        with self._lock:
+            del self._connections[connection.socket.fileno()]
+        self._selector.unregister(connection.socket)
+        name = connection.task.decode(errors="replace")
+        if not any(receiver(name, connection.socket) for receiver in list(self._receivers)):
+            connection.socket.close()
 
     def _count(self, cpu_s: float, seconds: float) -> None:
         """Count the CPU time of a task's thread, if it is possible: others would add or release hosts."""
@@ -295,6 +328,13 @@ class DriverLink:
         """Say that this task returns because its time is over."""
         self.say("over")
 
+    def serve(self) -> socket.socket | None:
+        """Say that this task serves; return its connection, which blocks, or None without one."""
+        self.say("serve")
+        if self._socket is not None:
+            self._socket.setblocking(True)
+        return self._socket
+
     def say(self, line: str) -> None:
         """Send a line to the driver."""
         if self._socket is not None:
@@ -324,3 +364,28 @@ def link_to(address: DriverAddress, task: str = "") -> DriverLink:
     link = DriverLink(connection)
     link.say(f"{address.token} {task}")
     return link
+
+
+class Reach:
+    """Whether following tasks reach the driver; if not, because of a firewall, there are only batches."""
+
+    def __init__(self) -> None:
+        self._unreached, self._rests_until_s = 0, 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether no task should follow now."""
+        return time.monotonic() < self._rests_until_s
+
+    def count(self, address: DriverAddress, *, is_reached: bool) -> None:
+        """Count a job: whether all of its tasks have reached the driver at an address."""
+        self._unreached = 0 if is_reached else self._unreached + 1
+        if self._unreached == 1:
+            _log.warning(
+                "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
+            )
+        elif self._unreached >= UNREACHED_MAX:
+            self._unreached, self._rests_until_s = 0, time.monotonic() + UNREACHED_REST_S
+            _log.warning(
+                "no task follows the log for %.0f s, as they do not reach this machine", UNREACHED_REST_S
+            )

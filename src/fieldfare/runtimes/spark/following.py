@@ -34,7 +34,7 @@ from fieldfare.runtimes.spark.batches import (
     followed_to,
     is_behind,
 )
-from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
+from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage import EventReader, LogPartition, MatchPartition
 from fieldfare.storage.errors import IndexStoreError, TrimmedError
 
@@ -175,6 +175,43 @@ class FollowJobs(Protocol):
         ...
 
 
+class FollowedIndex(Protocol):
+    """The index with which records are matched."""
+
+    def covering(self, stamp: int) -> int | None:
+        """Return the number of a manifest that covers a stamp; None if there is none yet."""
+        ...
+
+    def open_newest(self) -> None:
+        """Open the newest manifest, if it is not the one that is open."""
+        ...
+
+
+class FollowMatcher(Protocol):
+    """Matches ranges of the log; usually a `RangeMatcher`.
+
+    Attributes
+    ----------
+    matching_s : float
+        CPU time of matching so far, in seconds.
+    """
+
+    matching_s: float
+
+    @property
+    def log(self) -> EventReader: ...
+
+    @property
+    def opened(self) -> FollowedIndex: ...
+
+    @property
+    def events_per_s(self) -> int: ...
+
+    def matched(self, partition: int) -> MatchPartition: ...
+
+    def match(self, wanted: RecordRange, seen_ms: float | None = None) -> object: ...
+
+
 class _Followed:
     """A followed partition.
 
@@ -217,7 +254,7 @@ class _Followed:
 class _Load:
     """The load of a task in the last second or so: matching, and looks at the log that found records."""
 
-    def __init__(self, matcher: RangeMatcher, now_s: float) -> None:
+    def __init__(self, matcher: FollowMatcher, now_s: float) -> None:
         self._matcher = matcher
         self._begin(now_s)
 
@@ -276,7 +313,7 @@ class Follower:
 
     Parameters
     ----------
-    matcher : RangeMatcher
+    matcher : FollowMatcher
     settings : MicroBatchSettings
         `split_bytes` is the maximum matched at a time.
     want_index : callable
@@ -284,7 +321,7 @@ class Follower:
     """
 
     def __init__(
-        self, matcher: RangeMatcher, settings: MicroBatchSettings, want_index: Callable[[int], None]
+        self, matcher: FollowMatcher, settings: MicroBatchSettings, want_index: Callable[[int], None]
     ) -> None:
         self._want_index = want_index
         self._matcher = matcher

@@ -21,7 +21,7 @@ from pyspark import RDD, SparkConf, SparkContext, TaskContext
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
-from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, link_to
+from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, Reach, link_to
 from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
 from fieldfare.runtimes.spark.placed_rows import placed_rows
@@ -35,11 +35,6 @@ LOOPBACK = "127.0.0.1"
 
 PORT = "spark.fieldfare.followers.port"
 """The property with the driver's port for tasks that follow the log, on a cluster; 0 for any free one."""
-
-UNREACHED_MAX = 3
-"""Following jobs with a task that did not reach the driver, one after the other, after which there are only
-batches for `UNREACHED_REST_S` seconds: such a task cannot be told to end."""
-UNREACHED_REST_S = 600.0
 
 ORDERS = "fieldfare.orders"
 """The property of a job that says what each of its tasks does: a `TaskOrder` for each, as JSON."""
@@ -151,7 +146,7 @@ class _LoadReport:
         self._sent_s, self._counted_s = now_s, cpu_s
 
 
-def _hub_of(
+def hub_of(
     config: SparkConf,
     want_index: Callable[[int], None],
     took: Callable[[float, float], None] | None,
@@ -212,13 +207,14 @@ class RangeJobs:
         others = settings.tasks if on_cluster else max(0, settings.tasks - FOLLOWING_WORKERS)
         self.open = index_opener(context, folder, others, OpenIndex)
         want_index = partial(request_index, folder.wanted)
-        self._hub = _hub_of(context.getConf(), want_index, took, on_cluster=on_cluster)
-        self._unreached, self._follows_from_s = 0, 0.0
+        self.hub = hub_of(context.getConf(), want_index, took, on_cluster=on_cluster)
+        self._reach = Reach()
 
     @property
     def follower(self) -> FollowJobs | None:
-        is_resting = time.monotonic() < self._follows_from_s
-        return self if self._hub is not None and not is_resting and self._place() is not None else None
+        if self.hub is None or self._reach.rests or self._place() is None:
+            return None
+        return self
 
     @property
     def lanes_max(self) -> int:
@@ -242,8 +238,8 @@ class RangeJobs:
 
     def follow(self, lanes: Sequence[FollowerLane]) -> FollowEnd:
         """Follow the log, a task for each lane, until one is behind or all have ended."""
-        assert self._hub is not None
-        address, job = self._hub.address, next(self._numbers)
+        assert self.hub is not None
+        address, job = self.hub.address, next(self._numbers)
         place = self._place()  # after the address: if it changes from now on, `end` ends these tasks, too
         if place is None:
             return FollowEnd(is_behind=True)
@@ -253,30 +249,18 @@ class RangeJobs:
         ]
         ended: list[FollowEnd] = self._run(orders, place.location)
         end = FollowEnd.of_job(lanes, ended)
-        self._count_unreached(address, is_reached=end.has_reached)
+        self._reach.count(address, is_reached=end.has_reached)
         return end._replace(is_behind=end.is_behind or self.follower is None)
-
-    def _count_unreached(self, address: DriverAddress, *, is_reached: bool) -> None:
-        self._unreached = 0 if is_reached else self._unreached + 1
-        if self._unreached == 1:
-            _log.warning(
-                "a task that follows the log did not reach this machine at %s:%d", address.host, address.port
-            )
-        elif self._unreached >= UNREACHED_MAX:
-            self._unreached, self._follows_from_s = 0, time.monotonic() + UNREACHED_REST_S
-            _log.warning(
-                "no task follows the log for %.0f s, as they do not reach this machine", UNREACHED_REST_S
-            )
 
     def end(self) -> None:
         """Make all tasks return that follow the log."""
-        if self._hub is not None:
-            self._hub.end()
+        if self.hub is not None:
+            self.hub.end()
 
     def close(self) -> None:
         """Close the connections of tasks that follow."""
-        if self._hub is not None:
-            self._hub.close()
+        if self.hub is not None:
+            self.hub.close()
 
     def _run(self, orders: Sequence[TaskOrder], location: str | None = None) -> list[Any]:
         tasks = len(orders)

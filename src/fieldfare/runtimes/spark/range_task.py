@@ -198,7 +198,7 @@ class RangeMatcher:
     @property
     def events_per_s(self) -> int:
         """Number of events that are matched in a second of CPU time, as far as the last groups show."""
-        return int(self._size.events * 1000 / GROUP_MS)
+        return self._size.per_s
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """Read the records of a range that are to be matched."""
@@ -504,6 +504,11 @@ class GroupSize:
 
     def __init__(self) -> None:
         self.events = GROUP_EVENTS
+
+    @property
+    def per_s(self) -> int:
+        """Number of events that are matched in a second, as far as the last groups show."""
+        return int(self.events * 1000 / GROUP_MS)
 
     def took(self, events: int, spent_ms: float) -> None:
         """Adapt the size to a group of `events` events that took `spent_ms` of CPU time."""

@@ -14,6 +14,7 @@ estimated from the slices' sizes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.pipeline.slices import cut_of
+from fieldfare.storage import IndexSource
+from fieldfare.storage.errors import IndexStoreError
 
 WINDOW_EVENTS = 8_192
 """Events of a space after which its matchers' searching is reported."""
@@ -108,6 +111,25 @@ def routing_of(manifest: Manifest, path: Path, now_s: float) -> Routing:
             if len(space.slices) > 1
         },
     )
+
+
+def planned_routing(store: IndexSource, measured: Path, number: int) -> str | None:
+    """Return how events are routed to several matchers, encoded, by a manifest; None without an index.
+
+    Parameters
+    ----------
+    measured : Path
+        The file with the last measurements.
+    number : int
+        The manifest's number; if it was removed, the newest one is used, as the tasks do.
+    """
+    try:
+        manifest: Manifest | None = store.manifest(number)
+    except IndexStoreError:
+        manifest = store.newest()
+    if manifest is None:
+        return None
+    return encode_routing(routing_of(manifest, measured, time.monotonic()))
 
 
 def last_loads(name: str, space: SpaceManifest, path: Path) -> tuple[LoadReport, ...]:

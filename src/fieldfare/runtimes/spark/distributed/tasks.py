@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark import TaskContext
+from pyspark import RDD, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -44,6 +44,7 @@ from fieldfare.pipeline.matcher import visits
 from fieldfare.pipeline.slices import Slices
 from fieldfare.runtimes.spark.distributed.loads import Routing, SpaceRouting, decode_routing
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import (
     HELD_SLOTS,
     SUMMARY,
@@ -59,7 +60,7 @@ from fieldfare.runtimes.spark.range_task import (
     summary,
 )
 from fieldfare.runtimes.spark.spent_time import SpentTime
-from fieldfare.storage import open_event_log, open_match_log
+from fieldfare.storage import MatchLog, open_event_log, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
@@ -186,6 +187,27 @@ def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], c
         return held_here if len(slices.holders) > 1 else [0]
 
     _opened(folder).cache.open_slices(manifest, held)
+
+
+class PinnedTask(msgspec.Struct, frozen=True):
+    """The matchers for which one task works.
+
+    `location` is where it should run, in Spark's notation; None: anywhere.
+    """
+
+    matchers: tuple[int, ...]
+    location: str | None = None
+
+
+def place_tasks(context: Any, tasks: Sequence[PinnedTask]) -> RDD[str]:
+    """Return a row for each task, each in a partition of its own with the task's preferred location."""
+    return placed_rows(context, [(msgspec.json.encode(task).decode(), task.location) for task in tasks])
+
+
+def pinned_tasks(rows: Iterable[str]) -> Iterator[PinnedTask]:
+    """Read the rows of `place_tasks`."""
+    for text in rows:
+        yield msgspec.json.decode(text, type=PinnedTask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +361,7 @@ def _array(row: dict[str, Any], name: str, kind: Any) -> NDArray[Any]:
     return np.frombuffer(row[name].as_buffer(), kind).copy()
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for place in range(batch.num_rows):
             yield {name: batch.column(name)[place] for name in batch.schema.names}
@@ -476,43 +498,59 @@ class WriteBlocks:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log = _opened(self.folder).matches
-        scratch, processor = self.folder.scratch, Processor()
-        blocks: dict[tuple[int, int], Block] = {}
-        work: dict[tuple[int, int], list[dict[str, Any]]] = {}
-        held = 0
-        try:
-            for row in _rows(batches):
-                place = row["partition"].as_py(), row["start"].as_py()
-                block = blocks.get(place) or blocks.setdefault(place, Block(place[1], scratch))
-                work.setdefault(place, []).extend(row["work"].as_py() or [])
-                if row["counts"].is_valid:
-                    counts = _array(row, "counts", np.int32).tolist()
-                    spaces = msgspec.json.decode(row["spaces"].as_buffer(), type=list[SpaceRun])
-                    block.add_records(row["end"].as_py(), counts, row["oldest_ms"].as_py(), spaces)
-                if row["spent"].is_valid:
-                    block.spent.add_all(msgspec.json.decode(row["spent"].as_buffer(), type=dict[str, float]))
-                if row["numbers"].is_valid:
-                    before = block.held
-                    block.add_lists(_lists(row), _array(row, "given_up", np.uint32))
-                    held += block.held - before
-                    while held > HELD_SLOTS:
-                        largest = max(blocks.values(), key=lambda block: block.held)
-                        held -= largest.held
-                        largest.spill_to_disk()
-            for place in sorted(blocks):
-                started_s = time.perf_counter()
-                block, (number, start) = blocks[place], place
-                matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6)
-                seconds = time.perf_counter() - started_s
-                written = _work(NO_MATCHER, "", NO_SLICE, block.events, seconds, 0, processor.taken_s())
-                records = (number, start, block.end)
-                row = summary(records, block.events, matches, size_bytes, seconds, [*work[place], written])
-                yield pa.RecordBatch.from_pylist([row], schema=SUMMARY)
-                blocks[place] = Block(start, scratch)  # release the written matches
-        finally:
-            for block in blocks.values():
-                block.close()
+        for row in write_blocks(batches, _opened(self.folder).matches, self.folder.scratch):
+            yield pa.RecordBatch.from_pylist([row], schema=SUMMARY)
+
+
+def write_blocks(
+    findings: Iterable[pa.RecordBatch], log: MatchLog, scratch: Path, seen_ms: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """Write each block when all findings have arrived; yield a row of ``SUMMARY`` for each.
+
+    Parameters
+    ----------
+    findings
+        Rows of ``FINDINGS``.
+    scratch : Path
+        Folder for matches that are too many to hold.
+    seen_ms : float, optional
+        When a task first saw the records, in milliseconds since 1970.
+    """
+    processor = Processor()
+    blocks: dict[tuple[int, int], Block] = {}
+    work: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    held = 0
+    try:
+        for row in _rows(findings):
+            place = row["partition"].as_py(), row["start"].as_py()
+            block = blocks.get(place) or blocks.setdefault(place, Block(place[1], scratch))
+            work.setdefault(place, []).extend(row["work"].as_py() or [])
+            if row["counts"].is_valid:
+                counts = _array(row, "counts", np.int32).tolist()
+                spaces = msgspec.json.decode(row["spaces"].as_buffer(), type=list[SpaceRun])
+                block.add_records(row["end"].as_py(), counts, row["oldest_ms"].as_py(), spaces)
+            if row["spent"].is_valid:
+                block.spent.add_all(msgspec.json.decode(row["spent"].as_buffer(), type=dict[str, float]))
+            if row["numbers"].is_valid:
+                before = block.held
+                block.add_lists(_lists(row), _array(row, "given_up", np.uint32))
+                held += block.held - before
+                while held > HELD_SLOTS:
+                    largest = max(blocks.values(), key=lambda block: block.held)
+                    held -= largest.held
+                    largest.spill_to_disk()
+        for place in sorted(blocks):
+            started_s = time.perf_counter()
+            block, (number, start) = blocks[place], place
+            matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6, seen_ms)
+            seconds = time.perf_counter() - started_s
+            written = _work(NO_MATCHER, "", NO_SLICE, block.events, seconds, 0, processor.taken_s())
+            records = (number, start, block.end)
+            yield summary(records, block.events, matches, size_bytes, seconds, [*work[place], written])
+            blocks[place] = Block(start, scratch)  # release the written matches
+    finally:
+        for block in blocks.values():
+            block.close()
 
 
 def _lists(row: dict[str, Any]) -> MatchLists:

@@ -1,13 +1,15 @@
 """The Spark jobs of an elastic service: the matchers' tasks have preferred locations.
 
-A shuffle's readers cannot have them, so each matcher reads the log itself: see `pinned`. While all slices are
-at one executor, because the load is low, a task there follows the log.
+A shuffle's readers cannot have them, so each matcher reads the log itself: see `pinned`. While the service
+keeps up, a task follows the log if one executor has all slices; if several have them, their matchers are
+connected (see `distributed.following`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +17,12 @@ from pyspark import SparkContext
 
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.following import ConnectedJobs
 from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
-from fieldfare.runtimes.spark.distributed.tasks import Spread
+from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
-from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching, PinnedTask
+from fieldfare.runtimes.spark.elastic.executors import Executor
+from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching
 from fieldfare.runtimes.spark.following import FollowJobs
 from fieldfare.runtimes.spark.range_jobs import Place, RangeJobs
 from fieldfare.runtimes.spark.range_task import RecordRange
@@ -50,17 +54,46 @@ class PinnedJobs:
         self._learner = learner
         self._tasks: list[PinnedTask] = []
         self._matching: PinnedMatching | None = None
+        self._openings: list[str] = []
         self._ranges = RangeJobs(context, folder, batches, self._place, control.followed)
+        self._connected: ConnectedJobs | None = None
+        if self._ranges.hub is not None:
+            self._connected = ConnectedJobs(
+                context, folder, batches, spread, self._ranges.hub, self._connectable, self._count
+            )
         self.open = control.open_all
-        control.start(self._ranges.end)
+        control.start(self._end_following, self._opening)
 
     def _place(self) -> Place | None:
         executor = self._control.only_executor()
         return None if executor is None else Place.on_cluster(executor.location, executor.cores)
 
+    def _connectable(self) -> list[PinnedTask]:
+        """Return the tasks of matchers that can be connected: none while their slots are needed."""
+        tasks = [] if self._control.only_executor() is not None else self._control.tasks()
+        places = {task.location for task in tasks}
+        return [] if None in places or not places.isdisjoint(self._openings) else tasks
+
+    @contextmanager
+    def _opening(self, executor: Executor) -> Iterator[None]:
+        """Leave an executor's slots to a task that maps slices: connected matchers use them for long."""
+        self._openings.append(executor.location)
+        if self._connected is not None:
+            self._connected.end()
+        try:
+            yield
+        finally:
+            self._openings.remove(executor.location)
+
+    def _end_following(self) -> None:
+        self._ranges.end()
+        if self._connected is not None:
+            self._connected.end()
+
     @property
     def follower(self) -> FollowJobs | None:
-        return self._ranges.follower
+        connected = None if self._connected is None else self._connected.follower
+        return self._ranges.follower or connected
 
     def match(self, tasks: Sequence[Sequence[RecordRange]], manifest: int) -> list[dict[str, Any]]:
         """Match ranges; each matcher reads all of them, and as many tasks write as `tasks`."""
@@ -70,12 +103,24 @@ class PinnedJobs:
             self._tasks = placed
             self._matching = PinnedMatching(self._context, self._folder, self._spread, placed)
         summaries = self._matching.match([each for ranges in tasks for each in ranges], len(tasks))
-        ended_s = time.monotonic()
-        self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)
-        self._learner.learn(manifest, summaries, started_s, ended_s)
+        self._count(manifest, placed, summaries, started_s, time.monotonic())
         return summaries
+
+    def _count(
+        self,
+        manifest: int,
+        placed: Sequence[PinnedTask],
+        summaries: Sequence[Mapping[str, Any]],
+        started_s: float,
+        ended_s: float,
+    ) -> None:
+        self._control.worked(manifest, placed, work_of(summaries), ended_s - started_s)
+        if summaries:
+            self._learner.learn(manifest, summaries, started_s, ended_s)
 
     def close(self) -> None:
         """End the control, and the tasks that follow."""
         self._control.close()
+        if self._connected is not None:
+            self._connected.close()
         self._ranges.close()

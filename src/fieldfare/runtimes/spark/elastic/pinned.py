@@ -28,13 +28,15 @@ from fieldfare.runtimes.spark.distributed.tasks import (
     FINDINGS,
     Dispatch,
     MatchConsignments,
+    PinnedTask,
     Spread,
     WriteBlocks,
     executor_here,
     open_matchers,
+    pinned_tasks,
+    place_tasks,
 )
 from fieldfare.runtimes.spark.elastic.processors import processors_here
-from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -46,21 +48,6 @@ class PinnedBatch(msgspec.Struct, frozen=True):
 
     ranges: tuple[RecordRange, ...]
     exits: int
-
-
-class PinnedTask(msgspec.Struct, frozen=True):
-    """The matchers for which one task works.
-
-    `location` is where it should run, in Spark's notation; None: anywhere.
-    """
-
-    matchers: tuple[int, ...]
-    location: str | None = None
-
-
-def place_tasks(context: Any, tasks: Sequence[PinnedTask]) -> RDD[str]:
-    """Return a row for each task, each in a partition of its own with the task's preferred location."""
-    return placed_rows(context, [(msgspec.json.encode(task).decode(), task.location) for task in tasks])
 
 
 class PinnedMatching:
@@ -106,11 +93,6 @@ def open_placed(tasks: RDD[str], folder: DataFolder, manifest: int, matchers: in
     return where
 
 
-def _tasks_of(rows: Iterable[str]) -> Iterator[PinnedTask]:
-    for text in rows:
-        yield msgspec.json.decode(text, type=PinnedTask)
-
-
 @dataclass(frozen=True, slots=True)
 class MatchPinned:
     """AP and M of some matchers: yields their matches of a batch, each row after its EP task's number."""
@@ -123,7 +105,7 @@ class MatchPinned:
         said = context.getLocalProperty(BATCH) if context is not None else None
         if said is None:
             raise RuntimeError("the job has no batch: the property fieldfare.batch is not set")
-        for task in _tasks_of(rows):
+        for task in pinned_tasks(rows):
             yield from self.found(task, msgspec.json.decode(said, type=PinnedBatch))
 
     def found(self, task: PinnedTask, batch: PinnedBatch) -> Iterator[bytes]:
@@ -157,7 +139,7 @@ class OpenPinned:
     matchers: int
 
     def __call__(self, rows: Iterable[str]) -> Iterator[Opened]:
-        for task in _tasks_of(rows):
+        for task in pinned_tasks(rows):
             if self.manifest:
                 open_matchers(self.folder, self.manifest, frozenset(task.matchers), self.matchers)
             yield Opened(executor_here(), processors_here())

@@ -1,0 +1,311 @@
+"""Following the log with slices at several matchers: their tasks stay connected, and the driver follows.
+
+A shuffle has an end, so tasks that follow cannot use it. Instead, a job has a task for the matchers of each
+place, which waits for ranges. The driver looks at the log (see `following.Follower`), and sends each range to
+all tasks; they read it and match their part, and the driver writes the block. These are AP, M and EP as in a
+batch (see `tasks`), without a job for each range. If a task is lost or too slow, batches take over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import RDD, SparkContext, TaskContext
+
+from fieldfare.partitioning import NO_SLICE
+from fieldfare.runtimes.process.wanted import request_index
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.distributed.connections import (
+    ANSWER_S,
+    MatcherConnections,
+    MatchersLostError,
+    serve,
+)
+from fieldfare.runtimes.spark.distributed.loads import planned_routing
+from fieldfare.runtimes.spark.distributed.tasks import (
+    Dispatch,
+    MatchConsignments,
+    PinnedTask,
+    Spread,
+    open_matchers,
+    pinned_tasks,
+    place_tasks,
+    write_blocks,
+)
+from fieldfare.runtimes.spark.follower_hub import CONNECT_S, DriverAddress, FollowerHub, Reach, link_to
+from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
+from fieldfare.runtimes.spark.range_task import RANGES, GroupSize, RecordRange
+from fieldfare.storage import IndexSource, MatchPartition, open_event_log, open_index_store, open_match_log
+from fieldfare.storage.folder import DataFolder
+
+CALL = "fieldfare.call"
+"""The property of a job with its tasks' `MatcherCall`, as JSON."""
+REPORT_S = 1.0
+"""Interval at which the work of the matchers is reported, in seconds."""
+FOLLOWING_MAX = 4
+"""Maximum jobs at a time: one, and others that hang."""
+
+Summaries = Sequence[Mapping[str, Any]]
+"""Rows of ``SUMMARY``."""
+Report = Callable[[int, Sequence[PinnedTask], Summaries, float, float], None]
+"""Takes the work of matchers: the manifest's number, the tasks, their work on slices, its start and end."""
+
+
+class MatcherCall(msgspec.Struct, frozen=True):
+    """Where the tasks of a job connect, the name of the job, and the maximum seconds until they end."""
+
+    driver: DriverAddress
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServeMatchers:
+    """The function of a task: serves its matchers until it is ended; yields whether it was connected."""
+
+    folder: DataFolder
+    spread: Spread
+
+    def __call__(self, number: int, rows: Iterable[str]) -> Iterator[bool]:
+        matchers = frozenset(matcher for task in pinned_tasks(rows) for matcher in task.matchers)
+        context = TaskContext.get()
+        said = context.getLocalProperty(CALL) if context is not None else None
+        if said is None:
+            raise RuntimeError(
+                f"the job does not say where its tasks connect: the property {CALL} is not set"
+            )
+        call = msgspec.json.decode(said, type=MatcherCall)
+        with closing(link_to(call.driver, f"{call.job}.{number}")) as link:
+            connection = link.serve()
+            if connection is not None:
+                open_index = partial(self._open, matchers)
+                serve(connection, call.seconds, partial(self.found, matchers), open_index)
+            yield connection is not None
+
+    def found(self, matchers: frozenset[int], ranges: tuple[RecordRange, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the matches of ranges, rows of ``FINDINGS``."""
+        batch = pa.RecordBatch.from_pylist([asdict(each) for each in ranges], RANGES)
+        return MatchConsignments(self.folder)(Dispatch(self.folder, self.spread, matchers)(iter([batch])))
+
+    def _open(self, matchers: frozenset[int], manifest: int) -> None:
+        open_matchers(self.folder, manifest, matchers, self.spread.matchers)
+
+
+class _NewestManifest:
+    """The manifest with which the driver lets its matchers match."""
+
+    def __init__(self, store: IndexSource, connections: MatcherConnections) -> None:
+        self._store, self._connections = store, connections
+        self._number = self._revision = -1
+
+    def covering(self, stamp: int) -> int | None:
+        """Return the number of a manifest that covers a stamp; None if there is none yet."""
+        if self._revision < stamp:
+            newest = self._store.newest()
+            if newest is None or newest.revision < stamp:
+                return None
+            self._number, self._revision = newest.number, newest.revision
+        return self._number
+
+    def open_newest(self) -> None:
+        """Let the matchers map the newest manifest, if it is not the one that is used."""
+        newest = self._store.newest()
+        if newest is not None and newest.number != self._number:
+            self._number, self._revision = newest.number, newest.revision
+            self._connections.open(newest.number)
+
+
+class ConnectedMatcher:
+    """Matches ranges at the connected tasks, and writes their blocks; see `following.FollowMatcher`.
+
+    Attributes
+    ----------
+    matching_s : float
+        CPU time of searching slices so far, in seconds, of all tasks.
+    """
+
+    def __init__(self, folder: DataFolder, connections: MatcherConnections) -> None:
+        self.log = open_event_log(folder.log_url)
+        self._matches = open_match_log(folder.matches_url)
+        self._store = open_index_store(folder.index_url)
+        self._folder, self._connections = folder, connections
+        self.opened = _NewestManifest(self._store, connections)
+        self._size = GroupSize()
+        self.matching_s = 0.0
+        self.manifest = 0
+        self._summaries: list[dict[str, Any]] = []
+
+    @property
+    def events_per_s(self) -> int:
+        """Number of events that are matched in a second, as far as the last ranges show."""
+        return self._size.per_s
+
+    def matched(self, partition: int) -> MatchPartition:
+        """Return a partition of the match log."""
+        return self._matches.partition(partition)
+
+    def match(self, wanted: RecordRange, seen_ms: float | None = None) -> None:
+        """Match a range and write its blocks.
+
+        Raises
+        ------
+        MatchersLostError
+            A task was lost, or could not match the range; some of its blocks may be written.
+        """
+        started_s = time.monotonic()
+        routing = planned_routing(self._store, self._folder.slices, wanted.manifest)
+        found = self._connections.match([replace(wanted, routing=routing)])
+        events, self.manifest = 0, wanted.manifest
+        for row in write_blocks(found, self._matches, self._folder.scratch, seen_ms):
+            events += row["events"]
+            # As for other tasks that follow, only searching counts as load: see `range_jobs._LoadReport`.
+            row["work"] = [each for each in row["work"] if each["slice"] != NO_SLICE]
+            self.matching_s += sum(each["cpu_s"] for each in row["work"])
+            self._summaries.append(row)
+        self._size.took(events, 1000 * (time.monotonic() - started_s))
+
+    def taken_summaries(self) -> list[dict[str, Any]]:
+        """Return the summaries of the blocks since the last call."""
+        taken, self._summaries = self._summaries, []
+        return taken
+
+    def close(self) -> None:
+        self.log.close()
+
+
+class ConnectedJobs:
+    """The jobs of connected matchers, from any thread; see `following.FollowJobs`.
+
+    Parameters
+    ----------
+    context : SparkContext
+    folder : DataFolder
+    settings : MicroBatchSettings
+    spread : Spread
+    hub : FollowerHub
+        Tasks reach the driver through it.
+    tasks : callable
+        Returns the tasks that can be connected now, which together have all matchers; none while none can.
+    report : callable
+        Called each second with the work of the matchers.
+    """
+
+    lanes_max = 1
+    overlaps = False
+
+    def __init__(
+        self,
+        context: SparkContext,
+        folder: DataFolder,
+        settings: MicroBatchSettings,
+        spread: Spread,
+        hub: FollowerHub,
+        tasks: Callable[[], Sequence[PinnedTask]],
+        report: Report,
+    ) -> None:
+        self._context, self._folder, self._settings, self._hub = context, folder, settings, hub
+        self._serve = ServeMatchers(
+            tasks_folder(context, replace(folder, root=folder.root.resolve())), spread
+        )
+        self._tasks, self._report = tasks, report
+        self._want_index = partial(request_index, folder.wanted)
+        self._numbers = itertools.count()
+        self._reach = Reach()
+        self._present: set[MatcherConnections] = set()
+        self._prepared: tuple[tuple[PinnedTask, ...], RDD[bool]] | None = None
+        self._followers = ThreadPoolExecutor(FOLLOWING_MAX, thread_name_prefix="fieldfare-matchers")
+
+    @property
+    def follower(self) -> FollowJobs | None:
+        """These jobs; None while matchers cannot be connected."""
+        return self if not self._reach.rests and self._tasks() else None
+
+    def follow(self, lanes: Sequence[FollowerLane]) -> FollowEnd:
+        """Follow all partitions of the log, until the matchers are behind or lost, or the time is over."""
+        tasks, address = tuple(self._tasks()), self._hub.address
+        if not tasks:
+            return FollowEnd(is_behind=True)
+        lane, job = lanes[0], f"matchers-{next(self._numbers)}"
+        connections = MatcherConnections([f"{job}.{number}" for number in range(len(tasks))])
+        self._present.add(connections)
+        following: Future[FollowEnd] | None = None
+        try:
+            with self._hub.receiving(connections.add):
+                following = self._followers.submit(self._follow, lane, tasks, connections)
+                self._run(tasks, MatcherCall(address, job, lane.seconds + CONNECT_S + ANSWER_S))
+        finally:
+            connections.close()
+            self._present.discard(connections)
+            if following is not None:
+                wait([following])
+        end = following.result()
+        self._reach.count(address, is_reached=end.has_reached)
+        return end._replace(is_behind=end.is_behind or self.follower is None)
+
+    def _run(self, tasks: tuple[PinnedTask, ...], call: MatcherCall) -> None:
+        """Run the job: until its tasks are ended, or their time is over."""
+        prepared = self._prepared
+        if prepared is None or prepared[0] != tasks:
+            rows = place_tasks(self._context, tasks)
+            prepared = self._prepared = tasks, rows.mapPartitionsWithIndex(self._serve)
+        self._context.setLocalProperty(CALL, msgspec.json.encode(call).decode())
+        prepared[1].collect()
+
+    def _follow(
+        self, lane: FollowerLane, tasks: Sequence[PinnedTask], connections: MatcherConnections
+    ) -> FollowEnd:
+        try:
+            if not connections.wait(CONNECT_S):
+                return FollowEnd(is_behind=True, has_reached=not connections.is_open)
+            with closing(ConnectedMatcher(self._folder, connections)) as matcher:
+                reports = _Reports(matcher, tasks, self._report)
+                follower = Follower(matcher, self._settings, self._want_index)
+                try:
+                    return follower.follow(lane, lambda: reports.send_if_due() and connections.is_open)
+                except MatchersLostError:
+                    return FollowEnd(is_behind=True)
+                finally:
+                    reports.send()
+        finally:
+            connections.close()
+
+    def end(self) -> None:
+        """End the tasks of all jobs; does not wait."""
+        for each in list(self._present):
+            each.close()
+
+    def close(self) -> None:
+        """End the tasks, and the threads and the hub."""
+        self.end()
+        self._followers.shutdown(wait=False)
+        self._hub.close()
+
+
+class _Reports:
+    """Reports the work of connected matchers each second, and at their end."""
+
+    def __init__(self, matcher: ConnectedMatcher, tasks: Sequence[PinnedTask], report: Report) -> None:
+        self._matcher, self._tasks, self._report = matcher, tasks, report
+        self._since_s = time.monotonic()
+
+    def send_if_due(self) -> bool:
+        """Report if it is due; return True."""
+        if time.monotonic() - self._since_s >= REPORT_S:
+            self.send()
+        return True
+
+    def send(self) -> None:
+        """Report the work since the last report."""
+        since_s, self._since_s = self._since_s, time.monotonic()
+        done = self._matcher.taken_summaries()
+        self._report(self._matcher.manifest, self._tasks, done, since_s, self._since_s)

@@ -1,0 +1,299 @@
+"""Matchers that stay connected: the driver follows the log, and lets them match each range."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from following_support import DEADLINE_S, wait_for, wait_until_matched
+from indexing import bring_index_up_to_date
+from pipeline_support import SPACES
+from pyspark.sql import SparkSession
+from test_match_loop import Service
+
+from fieldfare.planning.cuts import CutSettings
+from fieldfare.runtimes.spark import match_loop
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.distributed import connections as connections_module
+from fieldfare.runtimes.spark.distributed.connections import MatcherConnections, MatchersLostError, serve
+from fieldfare.runtimes.spark.distributed.following import ConnectedJobs
+from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
+from fieldfare.runtimes.spark.distributed.tasks import FINDINGS, PinnedTask, Spread
+from fieldfare.runtimes.spark.follower_hub import FollowerHub, link_to
+from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.storage import open_index_store
+
+RANGES = (RecordRange(0, 3, 7, 1, "{}"), RecordRange(1, 0, 2, 1))
+HERE = "127.0.0.1"
+
+
+def finding(exit: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"exit": exit}], schema=FINDINGS)
+
+
+class Task:
+    """A task in a thread, which finds what it is told."""
+
+    def __init__(self, hub: FollowerHub, name: str, found: Any = lambda ranges: iter([finding(len(ranges))])):
+        self.ranges: list[Any] = []
+        self.opened: list[int] = []
+        self._link = link_to(hub.address, name)
+        self._found = found
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection = self._link.serve()
+        assert connection is not None
+        serve(connection, DEADLINE_S, self._match, self.opened.append)
+        self._link.close()
+
+    def _match(self, ranges: tuple[RecordRange, ...]) -> Iterator[pa.RecordBatch]:
+        self.ranges.append(ranges)
+        yield from self._found(ranges)
+
+    def wait(self) -> None:
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def hub() -> Iterator[FollowerHub]:
+    found = FollowerHub(HERE, HERE, 0, lambda stamp: None)
+    yield found
+    found.close()
+
+
+def test_each_matcher_gets_each_range_and_all_findings_come_back(hub: FollowerHub) -> None:
+    connections = MatcherConnections(["a.0", "a.1"])
+    with hub.receiving(connections.add):
+        tasks = [Task(hub, "a.0"), Task(hub, "a.1", lambda _: map(finding, (5, 6)))]
+        assert connections.wait(DEADLINE_S)
+        for _ in range(2):
+            found = [row["exit"][0].as_py() for row in connections.match(RANGES)]
+            assert found == [2, 5, 6]
+        connections.open(12)
+        assert [row["exit"][0].as_py() for row in connections.match(RANGES[:1])] == [1, 5, 6]
+        for each in tasks:
+            assert each.ranges == [RANGES, RANGES, RANGES[:1]]
+            assert each.opened == [12]
+        connections.close()
+        for each in tasks:
+            each.wait()
+
+
+def test_a_large_finding_comes_complete(hub: FollowerHub) -> None:
+    numbers = os.urandom(30 << 20)
+    row = pa.RecordBatch.from_pylist([{"exit": 1, "numbers": numbers}], schema=FINDINGS)
+    connections = MatcherConnections(["a.0"])
+    with hub.receiving(connections.add):
+        task = Task(hub, "a.0", lambda _: iter([row, row]))
+        assert connections.wait(DEADLINE_S)
+        assert all(each["numbers"][0].as_py() == numbers for each in connections.match(RANGES))
+        connections.close()
+        task.wait()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_error_of_a_matcher_names_its_cause_and_ends_the_task(hub: FollowerHub, rows: int) -> None:
+    def found(_: object) -> Iterator[pa.RecordBatch]:
+        yield from [finding(1)] * rows
+        raise ValueError("the index is torn")
+
+    connections = MatcherConnections(["a.0", "a.1"])
+    with hub.receiving(connections.add):
+        tasks = [Task(hub, "a.0"), Task(hub, "a.1", found)]
+        assert connections.wait(DEADLINE_S)
+        with pytest.raises(MatchersLostError, match="ValueError: the index is torn"):
+            list(connections.match(RANGES))
+        tasks[1].wait()
+        connections.close()
+        tasks[0].wait()
+
+
+def test_a_matcher_that_hangs_or_dies_is_lost(hub: FollowerHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections_module, "ANSWER_S", 0.1)
+    goes_on = threading.Event()
+
+    def hangs(_: object) -> Iterator[pa.RecordBatch]:
+        goes_on.wait(DEADLINE_S)
+        yield finding(1)
+
+    connections = MatcherConnections(["a.0"])
+    with hub.receiving(connections.add):
+        task = Task(hub, "a.0", hangs)
+        assert connections.wait(DEADLINE_S)
+        with pytest.raises(MatchersLostError, match=r"the task a\.0 was lost: timed out"):
+            list(connections.match(RANGES))
+        connections.close()
+        goes_on.set()
+        task.wait()
+    with pytest.raises(MatchersLostError, match=r"the task a\.0 was lost"):
+        list(connections.match(RANGES))
+
+
+def test_a_copy_stays_connected_and_gets_no_orders(hub: FollowerHub) -> None:
+    """If a copy that Spark starts ended, Spark would end the task of which it is a copy."""
+    connections = MatcherConnections(["a.0"])
+    with hub.receiving(connections.add):
+        first = Task(hub, "a.0")
+        assert connections.wait(DEADLINE_S)
+        copy = Task(hub, "a.0")
+        wait_for(lambda: len(connections._copies) == 1)
+        assert len(list(connections.match(RANGES))) == 1
+        assert not copy.ranges
+        connections.close()
+        first.wait()
+        copy.wait()
+
+
+def test_tasks_of_other_jobs_and_late_ones_end(hub: FollowerHub) -> None:
+    connections = MatcherConnections(["a.0", "a.1"])
+    with hub.receiving(connections.add):
+        Task(hub, "b.0").wait()
+        first = Task(hub, "a.0")
+        assert not connections.wait(0.05)
+        connections.close()
+        first.wait()
+        Task(hub, "a.1").wait()
+    Task(hub, "a.1").wait()
+    assert not connections.is_open
+
+
+def test_a_stranger_gets_no_orders(hub: FollowerHub) -> None:
+    connections = MatcherConnections(["a.0"])
+    with hub.receiving(connections.add):
+        with socket.create_connection((HERE, hub.address.port)) as stranger:
+            stranger.sendall(b"0" * 32 + b" a.0\nserve\n")
+            stranger.settimeout(DEADLINE_S)
+            assert stranger.recv(1) == b""
+        assert not connections.wait(0.0)
+
+
+class Reports:
+    """The work that was reported."""
+
+    def __init__(self) -> None:
+        self.times_s: list[tuple[float, float]] = []
+        self.work: list[Any] = []
+        self.manifests: set[int] = set()
+
+    def __call__(self, manifest: int, tasks: Any, summaries: Any, from_s: float, to_s: float) -> None:
+        self.times_s.append((from_s, to_s))
+        self.manifests.add(manifest)
+        self.work += [each for row in summaries for each in row["work"]]
+
+
+class Scene:
+    """A service with spaces cut in several ways, and its loop, whose matchers are connected."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self.service = Service(folder, seed=5)
+        self.cuts = CutSettings.parsed(
+            "auto", 1, [f"{SPACES[0]}=hash:3", f"{SPACES[1]}=attribute_space:2"], 1 << 40
+        )
+        self.service.live_a_little(60)
+        bring_index_up_to_date(self.service.folder, self.cuts)
+        newest = open_index_store(self.service.folder.index_url).newest()
+        assert newest is not None
+        context = session.sparkContext
+        batches = MicroBatchSettings(tasks=2, split_bytes=2_000, matchers=max(2, newest.matchers))
+        spread = Spread(batches.matchers, batches.tasks)
+        self.tasks = [
+            PinnedTask(tuple(range(first, spread.matchers, 2))) for first in range(min(2, spread.matchers))
+        ]
+        self.reports = Reports()
+        hub = FollowerHub(HERE, HERE, 0, lambda stamp: None)
+        self.connected = ConnectedJobs(
+            context, self.service.folder, batches, spread, hub, lambda: self.tasks, self.reports
+        )
+        jobs = SpreadJobs(context, self.service.folder, spread, None, self.connected)
+        self.loop = MatchLoop(context, self.service.folder, batches, jobs)
+
+    def live(self, events: int) -> None:
+        self.service.live_a_little(events)
+        bring_index_up_to_date(self.service.folder, self.cuts)
+        wait_until_matched(self.service, [])
+        assert self.loop.is_active, self.loop.exception()
+
+    def wait_for(self, kind: str) -> None:
+        wait_for(lambda: self.loop.activity.kind == kind or not self.loop.is_active)
+        assert self.loop.is_active, self.loop.exception()
+
+
+@pytest.fixture
+def scene(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr(match_loop, "FOLLOW_S", 3.0)
+    found = Scene(session, tmp_path)
+    yield found
+    found.loop.stop()
+    assert found.loop.exception() is None
+    found.service.check()
+
+
+@pytest.mark.spark
+def test_the_driver_follows_with_connected_matchers_and_batches_match_a_backlog(scene: Scene) -> None:
+    scene.wait_for("follows")
+    until_s = time.monotonic() + 8
+    while time.monotonic() < until_s:
+        scene.live(4)
+    assert scene.reports.work, "the driver followed"
+    assert all(each["slice"] >= 0 and each["events"] for each in scene.reports.work)
+    assert all(to_s - from_s > 0 for from_s, to_s in scene.reports.times_s)
+    for _ in range(2):
+        scene.live(200)
+    scene.wait_for("follows")
+    scene.live(3)
+
+
+@pytest.mark.spark
+def test_lost_and_failing_matchers_are_replaced_by_batches(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks are ended at any moment, and slices move."""
+    random = Random(8)
+    scene.wait_for("follows")
+    for turn in range(12):
+        scene.service.live_a_little(3)
+        bring_index_up_to_date(scene.service.folder, scene.cuts)
+        time.sleep(random.uniform(0, 0.02))  # so that it happens at any moment
+        for each in list(scene.connected._present):
+            named = list(each._connections.values())
+            if turn % 3 == 0:
+                scene.connected.end()
+            elif turn % 3 == 1 and named:
+                named[0].shutdown(socket.SHUT_RDWR)
+            else:
+                scene.tasks.reverse()
+                scene.connected.end()
+        wait_until_matched(scene.service, [])
+        assert scene.loop.is_active, scene.loop.exception()
+    scene.wait_for("follows")
+    scene.live(3)
+
+
+@pytest.mark.spark
+def test_while_there_is_no_place_for_matchers_there_are_batches(scene: Scene) -> None:
+    scene.wait_for("follows")
+    scene.live(4)
+    tasks, scene.tasks = scene.tasks, []
+    scene.connected.end()
+    wait_for(lambda: scene.loop.activity.kind != "follows")
+    scene.live(4)
+    assert scene.loop.activity.kind != "follows"
+    scene.tasks = tasks
+    scene.wait_for("follows")
+    scene.live(4)
