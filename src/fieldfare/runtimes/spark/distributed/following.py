@@ -52,6 +52,8 @@ CALL = "fieldfare.call"
 """The property of a job with its tasks' `MatcherCall`, as JSON."""
 REPORT_S = 1.0
 """Interval at which the work of the matchers is reported, in seconds."""
+CONNECTED_S = 1.0
+"""Seconds in which tasks have to be connected while records wait: there may be no slots for them."""
 FOLLOWING_MAX = 4
 """Maximum jobs at a time: one, and others that hang."""
 
@@ -265,9 +267,9 @@ class ConnectedJobs:
         self, lane: FollowerLane, tasks: Sequence[PinnedTask], connections: MatcherConnections
     ) -> FollowEnd:
         try:
-            if not connections.wait(CONNECT_S):
-                return FollowEnd(is_behind=True, has_reached=not connections.is_open)
             with closing(ConnectedMatcher(self._folder, connections)) as matcher:
+                if not _are_connected(connections, matcher):
+                    return FollowEnd(is_behind=True, has_reached=not connections.is_open)
                 reports = _Reports(matcher, tasks, self._report)
                 follower = Follower(matcher, self._settings, self._want_index)
                 try:
@@ -289,6 +291,18 @@ class ConnectedJobs:
         self.end()
         self._followers.shutdown(wait=False)
         self._hub.close()
+
+
+def _are_connected(connections: MatcherConnections, matcher: ConnectedMatcher) -> bool:
+    """Wait until all tasks are connected; return whether they are. Close the connections if records wait."""
+    until_s = time.monotonic() + CONNECT_S
+    while not connections.wait(CONNECTED_S):
+        if not connections.is_open or time.monotonic() > until_s:
+            return False
+        partitions = matcher.log.partitions
+        if any(matcher.matched(each.number).end(each.start()) < each.end() for each in partitions):
+            connections.close()
+    return True
 
 
 class _Reports:
