@@ -7,7 +7,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,42 +29,41 @@ from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.distributed import connections as connections_module
 from fieldfare.runtimes.spark.distributed.connections import MatcherConnections, MatchersLostError, serve
-from fieldfare.runtimes.spark.distributed.following import ConnectedJobs
+from fieldfare.runtimes.spark.distributed.following import ConnectedJobs, _ConnectedTasks, _Opening
 from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
-from fieldfare.runtimes.spark.distributed.tasks import FINDINGS, PinnedTask, Spread
+from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, Spread, executor_here
 from fieldfare.runtimes.spark.follower_hub import FollowerHub, link_to
 from fieldfare.runtimes.spark.match_loop import MatchLoop
-from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.storage import open_index_store
 
-RANGES = (RecordRange(0, 3, 7, 1, "{}"), RecordRange(1, 0, 2, 1))
 HERE = "127.0.0.1"
-
-
-def finding(exit: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"exit": exit}], schema=FINDINGS)
+BOTH = {"a.0": b"first", "a.1": b"second"}
 
 
 class Task:
-    """A task in a thread, which finds what it is told."""
+    """A task in a thread; by default it answers with what it was asked, twice."""
 
-    def __init__(self, hub: FollowerHub, name: str, found: Any = lambda ranges: iter([finding(len(ranges))])):
-        self.ranges: list[Any] = []
-        self.opened: list[int] = []
+    def __init__(
+        self,
+        hub: FollowerHub,
+        name: str,
+        answer: Callable[[bytearray], Iterable[Any]] = lambda order: [order] * 2,
+    ) -> None:
+        self.orders: list[bytearray] = []
         self._link = link_to(hub.address, name)
-        self._found = found
+        self._answer = answer
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         connection = self._link.serve()
         assert connection is not None
-        serve(connection, DEADLINE_S, self._match, self.opened.append)
+        serve(connection, DEADLINE_S, self._carry_out)
         self._link.close()
 
-    def _match(self, ranges: tuple[RecordRange, ...]) -> Iterator[pa.RecordBatch]:
-        self.ranges.append(ranges)
-        yield from self._found(ranges)
+    def _carry_out(self, order: bytearray) -> Iterator[Any]:
+        self.orders.append(order)
+        yield from self._answer(order)
 
     def wait(self) -> None:
         self._thread.join(DEADLINE_S)
@@ -77,48 +77,44 @@ def hub() -> Iterator[FollowerHub]:
     found.close()
 
 
-def test_each_matcher_gets_each_range_and_all_findings_come_back(hub: FollowerHub) -> None:
+def test_each_task_gets_its_order_and_all_answers_come_back(hub: FollowerHub) -> None:
     connections = MatcherConnections(["a.0", "a.1"])
     with hub.receiving(connections.add):
-        tasks = [Task(hub, "a.0"), Task(hub, "a.1", lambda _: map(finding, (5, 6)))]
+        tasks = [Task(hub, "a.0"), Task(hub, "a.1", lambda _: [])]
         assert connections.wait(DEADLINE_S)
         for _ in range(2):
-            found = [row["exit"][0].as_py() for row in connections.match(RANGES)]
-            assert found == [2, 5, 6]
-        connections.open(12)
-        assert [row["exit"][0].as_py() for row in connections.match(RANGES[:1])] == [1, 5, 6]
-        for each in tasks:
-            assert each.ranges == [RANGES, RANGES, RANGES[:1]]
-            assert each.opened == [12]
+            assert list(connections.ask(BOTH)) == [b"first"] * 2
+        assert list(connections.ask({"a.0": b"alone"})) == [b"alone"] * 2
+        assert tasks[0].orders == [b"first", b"first", b"alone"]
+        assert tasks[1].orders == [b"second"] * 2
         connections.close()
         for each in tasks:
             each.wait()
 
 
-def test_a_large_finding_comes_complete(hub: FollowerHub) -> None:
-    numbers = os.urandom(30 << 20)
-    row = pa.RecordBatch.from_pylist([{"exit": 1, "numbers": numbers}], schema=FINDINGS)
+def test_a_large_answer_comes_complete(hub: FollowerHub) -> None:
+    content = os.urandom(30 << 20)
     connections = MatcherConnections(["a.0"])
     with hub.receiving(connections.add):
-        task = Task(hub, "a.0", lambda _: iter([row, row]))
+        task = Task(hub, "a.0", lambda _: [pa.py_buffer(content), content])
         assert connections.wait(DEADLINE_S)
-        assert all(each["numbers"][0].as_py() == numbers for each in connections.match(RANGES))
+        assert all(each == content for each in connections.ask({"a.0": b"x"}))
         connections.close()
         task.wait()
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_an_error_of_a_matcher_names_its_cause_and_ends_the_task(hub: FollowerHub, rows: int) -> None:
-    def found(_: object) -> Iterator[pa.RecordBatch]:
-        yield from [finding(1)] * rows
+@pytest.mark.parametrize("parts", [0, 1])
+def test_an_error_of_a_task_names_its_cause_and_ends_the_task(hub: FollowerHub, parts: int) -> None:
+    def answer(_: object) -> Iterator[bytes]:
+        yield from [b"part"] * parts
         raise ValueError("the index is torn")
 
     connections = MatcherConnections(["a.0", "a.1"])
     with hub.receiving(connections.add):
-        tasks = [Task(hub, "a.0"), Task(hub, "a.1", found)]
+        tasks = [Task(hub, "a.0"), Task(hub, "a.1", answer)]
         assert connections.wait(DEADLINE_S)
         with pytest.raises(MatchersLostError, match="ValueError: the index is torn"):
-            list(connections.match(RANGES))
+            list(connections.ask(BOTH))
         tasks[1].wait()
         connections.close()
         tasks[0].wait()
@@ -128,21 +124,21 @@ def test_a_matcher_that_hangs_or_dies_is_lost(hub: FollowerHub, monkeypatch: pyt
     monkeypatch.setattr(connections_module, "ANSWER_S", 0.1)
     goes_on = threading.Event()
 
-    def hangs(_: object) -> Iterator[pa.RecordBatch]:
+    def hangs(_: object) -> Iterator[bytes]:
         goes_on.wait(DEADLINE_S)
-        yield finding(1)
+        yield b"late"
 
     connections = MatcherConnections(["a.0"])
     with hub.receiving(connections.add):
         task = Task(hub, "a.0", hangs)
         assert connections.wait(DEADLINE_S)
         with pytest.raises(MatchersLostError, match=r"the task a\.0 was lost: timed out"):
-            list(connections.match(RANGES))
+            list(connections.ask({"a.0": b"x"}))
         connections.close()
         goes_on.set()
         task.wait()
     with pytest.raises(MatchersLostError, match=r"the task a\.0 was lost"):
-        list(connections.match(RANGES))
+        list(connections.ask({"a.0": b"x"}))
 
 
 def test_a_copy_stays_connected_and_gets_no_orders(hub: FollowerHub) -> None:
@@ -153,8 +149,8 @@ def test_a_copy_stays_connected_and_gets_no_orders(hub: FollowerHub) -> None:
         assert connections.wait(DEADLINE_S)
         copy = Task(hub, "a.0")
         wait_for(lambda: len(connections._copies) == 1)
-        assert len(list(connections.match(RANGES))) == 1
-        assert not copy.ranges
+        assert list(connections.ask({"a.0": b"x"})) == [b"x"] * 2
+        assert not copy.orders
         connections.close()
         first.wait()
         copy.wait()
@@ -271,14 +267,13 @@ def test_lost_and_failing_matchers_are_replaced_by_batches(
         bring_index_up_to_date(scene.service.folder, scene.cuts)
         time.sleep(random.uniform(0, 0.02))  # so that it happens at any moment
         for each in list(scene.connected._present):
-            named = list(each._connections.values())
+            named = list(each.connections._connections.values())
             if turn % 3 == 0:
                 scene.connected.end()
             elif turn % 3 == 1 and named:
                 named[0].shutdown(socket.SHUT_RDWR)
             else:
-                scene.tasks.reverse()
-                scene.connected.end()
+                scene.tasks = [PinnedTask(task.matchers, None) for task in reversed(scene.tasks)]
         wait_until_matched(scene.service, [])
         assert scene.loop.is_active, scene.loop.exception()
     scene.wait_for("follows")
@@ -297,3 +292,42 @@ def test_while_there_is_no_place_for_matchers_there_are_batches(scene: Scene) ->
     scene.tasks = tasks
     scene.wait_for("follows")
     scene.live(4)
+
+
+@pytest.mark.spark
+def test_matchers_change_their_tasks_without_a_pause_and_map_their_slices_before(scene: Scene) -> None:
+    scene.wait_for("follows")
+    home = "executor_localhost_driver"
+    scene.tasks = [PinnedTask(task.matchers, home) for task in scene.tasks]
+    scene.live(4)
+    wait_for(lambda: scene.connected._present and scene.connected._present[0].tasks[0].location == home)
+    scene.wait_for("follows")
+    newest = open_index_store(scene.service.folder.index_url).newest()
+    assert newest is not None
+    present = list(scene.connected._present)
+    for _ in range(4):
+        first, second = scene.tasks
+        opened = scene.connected.open(home, second.matchers, newest.number)
+        assert opened is not None and [each.executor for each in opened] == [executor_here()] * 2
+        scene.tasks = [PinnedTask(second.matchers, home), PinnedTask(first.matchers, home)]
+        scene.live(2)
+        assert scene.connected._present == present
+    assert scene.connected.open("executor_elsewhere_1", (0,), newest.number) is None
+
+
+def test_slices_that_no_connected_task_maps_are_for_a_job_of_their_own() -> None:
+    """The tasks end before they have mapped them, or fail."""
+    for end in ("before", "meanwhile", "error"):
+        connected = _ConnectedTasks("a", [PinnedTask((0, 1), "here"), PinnedTask((2,), "there")])
+        opening = _Opening("there", (1,), 7, Future())
+        assert not connected.request_opening(opening._replace(location="elsewhere"))
+        if end == "before":
+            connected.close()
+            assert not connected.request_opening(opening)
+            continue
+        assert connected.request_opening(opening)
+        if end == "error":
+            with pytest.raises(KeyError):  # its tasks are not connected
+                connected.carry_out_openings()
+        connected.close()
+        assert opening.result.result(DEADLINE_S) is None

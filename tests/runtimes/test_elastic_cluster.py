@@ -229,7 +229,8 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     assert sorted(at.count(host) for host in scene.configuration.hosts) == [MATCHERS // 2] * 2
     assert len(scene.executor_pids()) == 2
     scene.flow()
-    assert scene.activity() != "follows"
+    until(lambda: scene.activity() == "follows", 60, scene.logs())
+    scene.flow()
     scene.check()
 
 

@@ -13,13 +13,16 @@ from unittest.mock import MagicMock
 import pytest
 
 from fieldfare.elasticity.bounds import HostSchedule
-from fieldfare.elasticity.executor_hosts import SlicesMapped, SlicesPlaced
+from fieldfare.elasticity.executor_hosts import MapSlices, SlicesMapped, SlicesPlaced
 from fieldfare.elasticity.manager import KeepConfiguration, ManagerSettings
 from fieldfare.elasticity.messages import MigrationRequest, Pulse, SliceMove
 from fieldfare.runtimes import machines
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.distributed.tasks import Opened, PinnedTask, Spread
 from fieldfare.runtimes.spark.elastic import control as controls
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
 from fieldfare.runtimes.spark.elastic.executors import Executor
+from fieldfare.runtimes.spark.elastic.jobs import PinnedJobs
 from fieldfare.storage import elastic as records
 from fieldfare.storage.elastic import ElasticRecord, take_move_request, wish
 from fieldfare.storage.folder import DataFolder
@@ -180,7 +183,7 @@ def test_a_wish_is_taken_though_the_machines_have_a_pulse_each_second(folder: Da
 def test_the_thread_counts_work_and_ends_with_close(folder: DataFolder) -> None:
     """Work that comes after the end is ignored: the query's last batch may report it then."""
     control = new_control(folder)
-    control.start(lambda: None)
+    control.start(lambda: None, lambda *_: None)
     try:
         until(lambda: control._record.configuration is not None)
         control.worked(1, [], [], 1000.0)
@@ -216,7 +219,7 @@ def test_a_slice_that_a_user_moves_is_placed_at_its_new_host(folder: DataFolder,
     )
     control = new_control(folder)
     control._executors = Cluster()
-    control.start(lambda: None)
+    control.start(lambda: None, lambda *_: None)
     try:
         until(lambda: set(control._placed.values()) == {"0", "1"} and len(control._placed) == 3)
         places = control._manager.configuration.places
@@ -230,6 +233,62 @@ def test_a_slice_that_a_user_moves_is_placed_at_its_new_host(folder: DataFolder,
         assert len(control.tasks()) == 2 and all(task.location for task in control.tasks())
     finally:
         control.close()
+
+
+def test_connected_tasks_map_slices_or_else_a_job_does(folder: DataFolder, monkeypatch) -> None:
+    control = new_control(folder)
+    control._executors = Cluster()
+    control._seen = {"1": Executor("1", "executor_localhost_1", 1)}
+    ran_at = iter(["2", "1"])  # the first job's task ran elsewhere, as the slot was taken
+    monkeypatch.setattr(controls, "place_tasks", lambda *_: None)
+    monkeypatch.setattr(controls, "open_placed", lambda *_: [Opened(next(ran_at), 1.0)])
+    mapped = control._open(MapSlices("1", ("M:1",)))
+    assert mapped == SlicesMapped("1", ("M:1",), is_done=True, processors=1.0)
+    asked = []
+
+    def open_connected(*request: object) -> list[Opened]:
+        asked.append(request)
+        return [Opened("1", 0.5), Opened("1", 2.0)]
+
+    control._open_connected = open_connected
+    mapped = control._open(MapSlices("1", ("M:1", "M:3")))
+    assert mapped == SlicesMapped("1", ("M:1", "M:3"), is_done=True, processors=0.5)
+    assert asked == [(control._seen["1"], (0, 2), 0)]
+
+
+class Placed:
+    """A control of slices at executors."""
+
+    def __init__(self, *executors: str | None) -> None:
+        self.executors = list(executors)
+
+    def only_executor(self) -> Executor | None:
+        first, *others = self.executors
+        return Executor("0", first, 1) if first is not None and not others else None
+
+    def tasks(self) -> list[PinnedTask]:
+        return [PinnedTask((number,), location) for number, location in enumerate(self.executors)]
+
+    def start(self, *given: object) -> None:
+        self.on_placed, self.open_connected = given
+
+    followed = open_all = close = lambda *_: None
+
+
+def test_matchers_are_connected_where_several_executors_have_slices(folder: DataFolder) -> None:
+    context = MagicMock(master="local[2]")
+    control = Placed("a", "b", "c")
+    batches = MicroBatchSettings(tasks=2, matchers=3)
+    jobs = PinnedJobs(context, folder, batches, Spread(3, 2), control, MagicMock())
+    try:
+        assert jobs._connected is not None and jobs.follower is jobs._connected
+        assert control.open_connected(Executor("1", "b", 1), (1,), 5) is None  # none is connected yet
+        control.executors = ["a", None]  # a slice has no host
+        assert jobs.follower is None
+        control.executors = ["a"]
+        assert jobs.follower is jobs._ranges
+    finally:
+        jobs.close()
 
 
 def until(condition: Callable[[], object]) -> None:

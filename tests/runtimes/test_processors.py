@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.runtimes.spark.elastic.processors import processors_here
+from fieldfare.runtimes.spark.processors import processors_here
 from fieldfare_lab.cpu_group import CpuGroup, why_no_groups
 
 
@@ -65,7 +65,7 @@ def test_a_process_in_a_real_group_sees_its_limit() -> None:
         pytest.skip(reason)
     group = CpuGroup(0.25)
     try:
-        ask = "from fieldfare.runtimes.spark.elastic.processors import processors_here as p; print(p())"
+        ask = "from fieldfare.runtimes.spark.processors import processors_here as p; print(p())"
         said = subprocess.run(
             [sys.executable, "-c", ask], preexec_fn=group.join, check=True, capture_output=True, text=True
         )

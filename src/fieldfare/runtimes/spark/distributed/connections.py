@@ -1,9 +1,9 @@
 """Connections between the driver and the tasks of matchers, on which ranges are matched without a Spark job.
 
     driver                               task
-    a `MatchOrder`              ─────▶   its matchers' part of the ranges is matched
-                                ◀─────   findings, an Arrow record batch each, then an empty frame
-                                ◀─────   or the reason why the ranges could not be matched; the task ends
+    an order                    ─────▶   is carried out
+                                ◀─────   parts of the answer, then an empty frame
+                                ◀─────   or the reason why it could not be carried out; the task ends
     closed, or the driver died  ─────▶   the task ends
 
 A frame is its length, four bytes, and its content; the length `_FAILED` announces a reason, in another frame.
@@ -16,18 +16,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-
-import msgspec
-import pyarrow as pa
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from fieldfare.free_memory import release_free_memory
-from fieldfare.runtimes.spark.distributed.tasks import FINDINGS
-from fieldfare.runtimes.spark.range_task import RecordRange
 
 ANSWER_S = 10.0
-"""Maximum seconds in which nothing comes from a matcher that matches; then batches take its place."""
+"""Maximum seconds in which no part of an answer comes; then batches take the task's place."""
 RELEASE_S = 5.0
 """Seconds without an order after which a task gives freed memory back."""
 REASON_CHARACTERS_MAX = 2_000
@@ -37,18 +32,14 @@ _FAILED = 0xFFFFFFFF
 _ORDER_BYTES_MAX = 64 << 20
 
 
+Content = bytes | bytearray | memoryview
+
+
 class MatchersLostError(Exception):
-    """A matcher did not answer, or could not match; a batch has to match the ranges."""
+    """A task did not answer, or could not carry out an order; a batch has to match the ranges."""
 
 
-class MatchOrder(msgspec.Struct, frozen=True):
-    """Ranges to match; without ranges, the task only maps the index of a manifest."""
-
-    ranges: tuple[RecordRange, ...] = ()
-    manifest: int = 0
-
-
-def _send(connection: socket.socket, content: bytes | pa.Buffer) -> None:
+def _send(connection: socket.socket, content: Content) -> None:
     connection.sendall(_LENGTH.pack(len(content)))
     connection.sendall(content)
 
@@ -67,6 +58,14 @@ def _receive(connection: socket.socket, size: int) -> bytearray:
 
 def _receive_length(connection: socket.socket) -> int:
     return int(_LENGTH.unpack(_receive(connection, _LENGTH.size))[0])
+
+
+@contextmanager
+def _lost(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MatchersLostError(f"the task {name} was lost: {error}") from error
 
 
 class MatcherConnections:
@@ -94,6 +93,8 @@ class MatcherConnections:
         if name not in self._names:
             return False
         connection.settimeout(ANSWER_S)
+        # Otherwise an order waits for the acknowledgement of its length, up to 40 ms.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             if self._is_closed:
                 connection.close()
@@ -119,38 +120,24 @@ class MatcherConnections:
     def _is_complete(self) -> bool:
         return len(self._connections) == len(self._names)
 
-    def match(self, ranges: Iterable[RecordRange]) -> Iterator[pa.RecordBatch]:
-        """Let all matchers match ranges; yield rows of ``FINDINGS``.
+    def ask(self, orders: Mapping[str, bytes]) -> Iterator[bytearray]:
+        """Send each task an order, by its name; yield the parts of all answers.
 
         Raises
         ------
         MatchersLostError
-            One of them was lost, or could not match them.
+            A task was lost, or could not carry out its order.
         """
-        self._order(MatchOrder(tuple(ranges)))
-        for name, connection in self._connections.items():
-            try:
-                yield from self._answer(connection)
-            except OSError as error:
-                raise MatchersLostError(f"the task {name} was lost: {error}") from error
-
-    def open(self, manifest: int) -> None:
-        """Let all matchers map the index of a manifest; does not wait."""
-        self._order(MatchOrder(manifest=manifest))
-
-    def _order(self, order: MatchOrder) -> None:
-        content = msgspec.json.encode(order)
-        for name, connection in self._connections.items():
-            try:
-                _send(connection, content)
-            except OSError as error:
-                raise MatchersLostError(f"the task {name} was lost: {error}") from error
-
-    def _answer(self, connection: socket.socket) -> Iterator[pa.RecordBatch]:
-        while size := _receive_length(connection):
-            if size == _FAILED:
-                raise MatchersLostError(_receive(connection, _receive_length(connection)).decode())
-            yield pa.ipc.read_record_batch(pa.py_buffer(_receive(connection, size)), FINDINGS)
+        for name, order in orders.items():
+            with _lost(name):
+                _send(self._connections[name], order)
+        for name in orders:
+            connection = self._connections[name]
+            with _lost(name):
+                while size := _receive_length(connection):
+                    if size == _FAILED:
+                        raise MatchersLostError(_receive(connection, _receive_length(connection)).decode())
+                    yield _receive(connection, size)
 
     def close(self) -> None:
         """End all tasks, and those that are not connected yet."""
@@ -164,58 +151,40 @@ class MatcherConnections:
 
 
 def serve(
-    connection: socket.socket,
-    seconds: float,
-    match: Callable[[tuple[RecordRange, ...]], Iterator[pa.RecordBatch]],
-    open_index: Callable[[int], None],
+    connection: socket.socket, seconds: float, carry_out: Callable[[bytearray], Iterator[Content]]
 ) -> None:
-    """Match what the driver orders, until it closes the connection or the time is over.
+    """Carry out the driver's orders, until it closes the connection or the time is over.
 
     Parameters
     ----------
     connection : socket
         Blocks.
-    match : callable
-        Yields rows of ``FINDINGS``; an exception is reported to the driver, and ends this function.
+    carry_out : callable
+        Yields the parts of an answer, none of them empty; an exception is reported to the driver, and ends
+        this function.
     """
     ends_s, has_released = time.monotonic() + seconds, False
-    while (left_s := ends_s - time.monotonic()) > 0:
-        try:
-            if not select.select([connection], [], [], min(RELEASE_S, left_s))[0]:
-                if not has_released:
-                    has_released = True
-                    release_free_memory()
-                continue
-            size = _receive_length(connection)
-            if size > _ORDER_BYTES_MAX:
-                return
-            order = msgspec.json.decode(_receive(connection, size), type=MatchOrder)
-            has_released = False
-            _carry_out(connection, order, match, open_index)
-        except OSError:  # the driver has ended this task
-            return
+    with suppress(OSError):  # the driver has ended this task
+        while (left_s := ends_s - time.monotonic()) > 0:
+            if select.select([connection], [], [], min(RELEASE_S, left_s))[0]:
+                size = _receive_length(connection)
+                if size > _ORDER_BYTES_MAX or not _answer(connection, carry_out(_receive(connection, size))):
+                    return
+                has_released = False
+            elif not has_released:
+                has_released = True
+                release_free_memory()
 
 
-def _carry_out(
-    connection: socket.socket,
-    order: MatchOrder,
-    match: Callable[[tuple[RecordRange, ...]], Iterator[pa.RecordBatch]],
-    open_index: Callable[[int], None],
-) -> None:
-    if not order.ranges:
-        with suppress(Exception):  # a range that needs the index will report the error
-            open_index(order.manifest)
-        return
-    found = match(order.ranges)
+def _answer(connection: socket.socket, parts: Iterator[Content]) -> bool:
+    """Send the parts of an answer, or why there is none; return whether there is one."""
     while True:
         try:
-            row = next(found, None)
+            part = next(parts, None)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
             connection.sendall(_LENGTH.pack(_FAILED))
-            _send(connection, said.encode())
-            raise ConnectionError(said) from error
-        if row is None:
-            _send(connection, b"")
-            return
-        _send(connection, row.serialize())
+            _send(connection, f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX].encode())
+            return False
+        _send(connection, part or b"")
+        if part is None:
+            return True

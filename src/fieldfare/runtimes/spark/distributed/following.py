@@ -9,13 +9,16 @@ batch (see `tasks`), without a job for each range. If a task is lost or too slow
 from __future__ import annotations
 
 import itertools
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -27,26 +30,30 @@ from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.connections import (
     ANSWER_S,
+    Content,
     MatcherConnections,
     MatchersLostError,
     serve,
 )
 from fieldfare.runtimes.spark.distributed.loads import planned_routing
 from fieldfare.runtimes.spark.distributed.tasks import (
+    FINDINGS,
     Dispatch,
     MatchConsignments,
+    Opened,
     PinnedTask,
     Spread,
     open_matchers,
-    pinned_tasks,
-    place_tasks,
     write_blocks,
 )
 from fieldfare.runtimes.spark.follower_hub import CONNECT_S, DriverAddress, FollowerHub, Reach, link_to
 from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
+from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import RANGES, GroupSize, RecordRange
 from fieldfare.storage import IndexSource, MatchPartition, open_event_log, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
+
+_log = logging.getLogger("fieldfare.pipeline")
 
 CALL = "fieldfare.call"
 """The property of a job with its tasks' `MatcherCall`, as JSON."""
@@ -54,6 +61,8 @@ REPORT_S = 1.0
 """Interval at which the work of the matchers is reported, in seconds."""
 CONNECTED_S = 1.0
 """Seconds in which tasks have to be connected while records wait: there may be no slots for them."""
+OPENED_S = 60.0
+"""Maximum seconds for which `ConnectedJobs.open` waits; then a job of its own maps the slices."""
 FOLLOWING_MAX = 4
 """Maximum jobs at a time: one, and others that hang."""
 
@@ -71,43 +80,135 @@ class MatcherCall(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class MatchOrder(msgspec.Struct, frozen=True):
+    """An order to a task: match ranges for some matchers; without ranges, map their slices of a manifest."""
+
+    matchers: tuple[int, ...]
+    ranges: tuple[RecordRange, ...] = ()
+    manifest: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ServeMatchers:
-    """The function of a task: serves its matchers until it is ended; yields whether it was connected."""
+    """The function of a task: serves matchers until it is ended; yields whether it was connected."""
 
     folder: DataFolder
     spread: Spread
 
     def __call__(self, number: int, rows: Iterable[str]) -> Iterator[bool]:
-        matchers = frozenset(matcher for task in pinned_tasks(rows) for matcher in task.matchers)
+        for _ in rows:  # Spark ends a worker that has not read all rows of its task.
+            pass
         context = TaskContext.get()
         said = context.getLocalProperty(CALL) if context is not None else None
         if said is None:
-            raise RuntimeError(
-                f"the job does not say where its tasks connect: the property {CALL} is not set"
-            )
+            raise RuntimeError(f"the job does not say where its tasks connect: {CALL} is not set")
         call = msgspec.json.decode(said, type=MatcherCall)
         with closing(link_to(call.driver, f"{call.job}.{number}")) as link:
             connection = link.serve()
             if connection is not None:
-                open_index = partial(self._open, matchers)
-                serve(connection, call.seconds, partial(self.found, matchers), open_index)
+                serve(connection, call.seconds, self.carry_out)
             yield connection is not None
 
-    def found(self, matchers: frozenset[int], ranges: tuple[RecordRange, ...]) -> Iterator[pa.RecordBatch]:
-        """Yield the matches of ranges, rows of ``FINDINGS``."""
-        batch = pa.RecordBatch.from_pylist([asdict(each) for each in ranges], RANGES)
-        return MatchConsignments(self.folder)(Dispatch(self.folder, self.spread, matchers)(iter([batch])))
+    def carry_out(self, content: bytearray) -> Iterator[Content]:
+        """Yield the parts of an answer to a `MatchOrder`: rows of ``FINDINGS``, or one `Opened`."""
+        order = msgspec.json.decode(content, type=MatchOrder)
+        matchers = frozenset(order.matchers)
+        if not order.ranges:
+            opened = open_matchers(self.folder, order.manifest, matchers, self.spread.matchers)
+            yield msgspec.msgpack.encode(opened)
+            return
+        batch = pa.RecordBatch.from_pylist([asdict(each) for each in order.ranges], RANGES)
+        read = Dispatch(self.folder, self.spread, matchers)
+        for found in MatchConsignments(self.folder)(read(iter([batch]))):
+            yield found.serialize()
 
-    def _open(self, matchers: frozenset[int], manifest: int) -> None:
-        open_matchers(self.folder, manifest, matchers, self.spread.matchers)
+
+class _Opening(NamedTuple):
+    """A request to map slices of some matchers at a location; its result is None if that was not done."""
+
+    location: str
+    matchers: tuple[int, ...]
+    manifest: int
+    result: Future[list[Opened] | None]
+
+
+class _ConnectedTasks:
+    """The tasks of a job, and the matchers that each of them has now.
+
+    Attributes
+    ----------
+    matchers : mapping
+        The matchers of each task, by the task's name. Results do not depend on where slices are mapped.
+    """
+
+    def __init__(self, job: str, tasks: Sequence[PinnedTask]) -> None:
+        self.tasks = tasks
+        self._names: dict[str | None, list[str]] = {}
+        for number, task in enumerate(tasks):
+            self._names.setdefault(task.location, []).append(f"{job}.{number}")
+        self.connections = MatcherConnections([name for names in self._names.values() for name in names])
+        self.matchers: dict[str, tuple[int, ...]] = {}
+        self.assign(tasks)
+        self._openings: SimpleQueue[_Opening] = SimpleQueue()
+
+    def assign(self, tasks: Sequence[PinnedTask]) -> bool:
+        """Change the tasks' matchers; return False if there would have to be tasks at other locations."""
+        if Counter(task.location for task in tasks) != {at: len(names) for at, names in self._names.items()}:
+            return False
+        free = {location: iter(names) for location, names in self._names.items()}
+        self.tasks, self.matchers = tasks, {next(free[task.location]): task.matchers for task in tasks}
+        return True
+
+    def match(self, wanted: RecordRange) -> Iterator[pa.RecordBatch]:
+        """Let the tasks match a range; yield rows of ``FINDINGS``."""
+        orders = {name: MatchOrder(matchers, (wanted,)) for name, matchers in self.matchers.items()}
+        for part in self._ask(orders):
+            yield pa.ipc.read_record_batch(pa.py_buffer(part), FINDINGS)
+
+    def open(self, manifest: int) -> None:
+        """Let the tasks map the slices of their matchers."""
+        for _ in self._ask({name: MatchOrder(each, (), manifest) for name, each in self.matchers.items()}):
+            pass
+
+    def request_opening(self, opening: _Opening) -> bool:
+        """Let `carry_out_openings` map slices; return False if no task is at the location."""
+        if opening.location not in self._names or not self.connections.is_open:
+            return False
+        self._openings.put(opening)
+        if not self.connections.is_open:  # closed meanwhile: nothing carries it out
+            self._drop_openings()
+        return True
+
+    def carry_out_openings(self) -> None:
+        """Map the slices that were requested. Tasks do not match meanwhile."""
+        while not self._openings.empty():
+            opening = self._openings.get()
+            try:
+                order = MatchOrder(opening.matchers, manifest=opening.manifest)
+                parts = self._ask(dict.fromkeys(self._names[opening.location], order))
+                opening.result.set_result([msgspec.msgpack.decode(part, type=Opened) for part in parts])
+            finally:
+                if not opening.result.done():
+                    opening.result.set_result(None)
+
+    def _ask(self, orders: Mapping[str, MatchOrder]) -> Iterator[bytearray]:
+        return self.connections.ask({name: msgspec.json.encode(order) for name, order in orders.items()})
+
+    def close(self) -> None:
+        """End the tasks."""
+        self.connections.close()
+        self._drop_openings()
+
+    def _drop_openings(self) -> None:
+        while not self._openings.empty():
+            self._openings.get().result.set_result(None)
 
 
 class _NewestManifest:
     """The manifest with which the driver lets its matchers match."""
 
-    def __init__(self, store: IndexSource, connections: MatcherConnections) -> None:
-        self._store, self._connections = store, connections
+    def __init__(self, store: IndexSource, tasks: _ConnectedTasks) -> None:
+        self._store, self._tasks = store, tasks
         self._number = self._revision = -1
 
     def covering(self, stamp: int) -> int | None:
@@ -124,7 +225,7 @@ class _NewestManifest:
         newest = self._store.newest()
         if newest is not None and newest.number != self._number:
             self._number, self._revision = newest.number, newest.revision
-            self._connections.open(newest.number)
+            self._tasks.open(newest.number)
 
 
 class ConnectedMatcher:
@@ -136,12 +237,12 @@ class ConnectedMatcher:
         CPU time of searching slices so far, in seconds, of all tasks.
     """
 
-    def __init__(self, folder: DataFolder, connections: MatcherConnections) -> None:
+    def __init__(self, folder: DataFolder, tasks: _ConnectedTasks) -> None:
         self.log = open_event_log(folder.log_url)
         self._matches = open_match_log(folder.matches_url)
         self._store = open_index_store(folder.index_url)
-        self._folder, self._connections = folder, connections
-        self.opened = _NewestManifest(self._store, connections)
+        self._folder, self._tasks = folder, tasks
+        self.opened = _NewestManifest(self._store, tasks)
         self._size = GroupSize()
         self.matching_s = 0.0
         self.manifest = 0
@@ -166,7 +267,7 @@ class ConnectedMatcher:
         """
         started_s = time.monotonic()
         routing = planned_routing(self._store, self._folder.slices, wanted.manifest)
-        found = self._connections.match([replace(wanted, routing=routing)])
+        found = self._tasks.match(replace(wanted, routing=routing))
         events, self.manifest = 0, wanted.manifest
         for row in write_blocks(found, self._matches, self._folder.scratch, seen_ms):
             events += row["events"]
@@ -197,7 +298,7 @@ class ConnectedJobs:
     hub : FollowerHub
         Tasks reach the driver through it.
     tasks : callable
-        Returns the tasks that can be connected now, which together have all matchers; none while none can.
+        Returns the tasks that should be connected now, which together have all matchers; none while none can.
     report : callable
         Called each second with the work of the matchers.
     """
@@ -223,8 +324,8 @@ class ConnectedJobs:
         self._want_index = partial(request_index, folder.wanted)
         self._numbers = itertools.count()
         self._reach = Reach()
-        self._present: set[MatcherConnections] = set()
-        self._prepared: tuple[tuple[PinnedTask, ...], RDD[bool]] | None = None
+        self._present: list[_ConnectedTasks] = []
+        self._prepared: tuple[tuple[str | None, ...], RDD[bool]] | None = None
         self._followers = ThreadPoolExecutor(FOLLOWING_MAX, thread_name_prefix="fieldfare-matchers")
 
     @property
@@ -238,16 +339,16 @@ class ConnectedJobs:
         if not tasks:
             return FollowEnd(is_behind=True)
         lane, job = lanes[0], f"matchers-{next(self._numbers)}"
-        connections = MatcherConnections([f"{job}.{number}" for number in range(len(tasks))])
-        self._present.add(connections)
+        connected = _ConnectedTasks(job, tasks)
+        self._present.append(connected)
         following: Future[FollowEnd] | None = None
         try:
-            with self._hub.receiving(connections.add):
-                following = self._followers.submit(self._follow, lane, tasks, connections)
+            with self._hub.receiving(connected.connections.add):
+                following = self._followers.submit(self._follow, lane, connected)
                 self._run(tasks, MatcherCall(address, job, lane.seconds + CONNECT_S + ANSWER_S))
         finally:
-            connections.close()
-            self._present.discard(connections)
+            connected.close()
+            self._present.remove(connected)
             if following is not None:
                 wait([following])
         end = following.result()
@@ -256,35 +357,48 @@ class ConnectedJobs:
 
     def _run(self, tasks: tuple[PinnedTask, ...], call: MatcherCall) -> None:
         """Run the job: until its tasks are ended, or their time is over."""
-        prepared = self._prepared
-        if prepared is None or prepared[0] != tasks:
-            rows = place_tasks(self._context, tasks)
-            prepared = self._prepared = tasks, rows.mapPartitionsWithIndex(self._serve)
+        locations, prepared = tuple(task.location for task in tasks), self._prepared
+        if prepared is None or prepared[0] != locations:
+            rows = placed_rows(self._context, [("", location) for location in locations])
+            prepared = self._prepared = locations, rows.mapPartitionsWithIndex(self._serve)
         self._context.setLocalProperty(CALL, msgspec.json.encode(call).decode())
         prepared[1].collect()
 
-    def _follow(
-        self, lane: FollowerLane, tasks: Sequence[PinnedTask], connections: MatcherConnections
-    ) -> FollowEnd:
+    def _follow(self, lane: FollowerLane, connected: _ConnectedTasks) -> FollowEnd:
         try:
-            with closing(ConnectedMatcher(self._folder, connections)) as matcher:
-                if not _are_connected(connections, matcher):
-                    return FollowEnd(is_behind=True, has_reached=not connections.is_open)
-                reports = _Reports(matcher, tasks, self._report)
-                follower = Follower(matcher, self._settings, self._want_index)
+            with closing(ConnectedMatcher(self._folder, connected)) as matcher:
+                if not _are_connected(connected.connections, matcher):
+                    return FollowEnd(is_behind=True, has_reached=not connected.connections.is_open)
+                reports = _Reports(matcher, connected, self._report)
+
+                def goes_on() -> bool:
+                    reports.send_if_due()
+                    connected.carry_out_openings()
+                    return connected.connections.is_open and connected.assign(self._tasks())
+
                 try:
-                    return follower.follow(lane, lambda: reports.send_if_due() and connections.is_open)
-                except MatchersLostError:
+                    return Follower(matcher, self._settings, self._want_index).follow(lane, goes_on)
+                except MatchersLostError as lost:
+                    _log.debug("batches take over from the connected matchers: %s", lost)
                     return FollowEnd(is_behind=True)
                 finally:
                     reports.send()
         finally:
-            connections.close()
+            connected.close()
+
+    def open(self, location: str, matchers: tuple[int, ...], manifest: int) -> list[Opened] | None:
+        """Map slices of matchers at the connected tasks of a location; None if that was not done there."""
+        opening = _Opening(location, matchers, manifest, Future())
+        for connected in list(self._present):
+            if connected.request_opening(opening):
+                with suppress(TimeoutError):
+                    return opening.result.result(OPENED_S)
+        return None
 
     def end(self) -> None:
         """End the tasks of all jobs; does not wait."""
         for each in list(self._present):
-            each.close()
+            each.connections.close()
 
     def close(self) -> None:
         """End the tasks, and the threads and the hub."""
@@ -308,18 +422,17 @@ def _are_connected(connections: MatcherConnections, matcher: ConnectedMatcher) -
 class _Reports:
     """Reports the work of connected matchers each second, and at their end."""
 
-    def __init__(self, matcher: ConnectedMatcher, tasks: Sequence[PinnedTask], report: Report) -> None:
-        self._matcher, self._tasks, self._report = matcher, tasks, report
+    def __init__(self, matcher: ConnectedMatcher, connected: _ConnectedTasks, report: Report) -> None:
+        self._matcher, self._connected, self._report = matcher, connected, report
         self._since_s = time.monotonic()
 
-    def send_if_due(self) -> bool:
-        """Report if it is due; return True."""
+    def send_if_due(self) -> None:
+        """Report if it is due."""
         if time.monotonic() - self._since_s >= REPORT_S:
             self.send()
-        return True
 
     def send(self) -> None:
         """Report the work since the last report."""
         since_s, self._since_s = self._since_s, time.monotonic()
         done = self._matcher.taken_summaries()
-        self._report(self._matcher.manifest, self._tasks, done, since_s, self._since_s)
+        self._report(self._matcher.manifest, self._connected.tasks, done, since_s, self._since_s)

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,6 +45,7 @@ from fieldfare.pipeline.slices import Slices
 from fieldfare.runtimes.spark.distributed.loads import Routing, SpaceRouting, decode_routing
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.runtimes.spark.placed_rows import placed_rows
+from fieldfare.runtimes.spark.processors import processors_here
 from fieldfare.runtimes.spark.range_task import (
     HELD_SLOTS,
     SUMMARY,
@@ -179,14 +180,23 @@ class OpenSlices:
         yield from rows
 
 
-def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], count: int) -> None:
-    """Fetch and map here all slices of some matchers, out of `count` matchers."""
+class Opened(NamedTuple):
+    """The executor on which a task mapped slices, and the number of CPUs that it may use."""
+
+    executor: str
+    processors: float
+
+
+def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], count: int) -> Opened:
+    """Fetch and map here all slices of some matchers, out of `count` matchers; of manifest 0, none."""
 
     def held(slices: Slices) -> list[int]:
         held_here = [number for number, holder in enumerate(slices.holders) if holder % count in matchers]
         return held_here if len(slices.holders) > 1 else [0]
 
-    _opened(folder).cache.open_slices(manifest, held)
+    if manifest:
+        _opened(folder).cache.open_slices(manifest, held)
+    return Opened(executor_here(), processors_here())
 
 
 class PinnedTask(msgspec.Struct, frozen=True):

@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
 from msgspec.structs import replace as replace_fields
-from pyspark import RDD, SparkContext
+from pyspark import SparkContext
 
 from fieldfare.effects import Machine, Received, Send
 from fieldfare.elasticity import (
@@ -57,7 +57,7 @@ from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.machines import MachineRunner
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.loads import MatcherWork
-from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, place_tasks
+from fieldfare.runtimes.spark.distributed.tasks import Opened, PinnedTask, place_tasks
 from fieldfare.runtimes.spark.elastic.executors import Executor, Executors
 from fieldfare.runtimes.spark.elastic.pinned import open_placed
 from fieldfare.runtimes.spark.failures import reason
@@ -99,6 +99,9 @@ REQUESTS = (
     DecommissionExecutor,
 )
 """The machines' requests that need no Spark job."""
+
+OpenConnected = Callable[[Executor, tuple[int, ...], int], list[Opened] | None]
+"""Maps slices of matchers at an executor's connected tasks, of a manifest; None if none is connected."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
@@ -164,25 +167,23 @@ class ElasticControl:
         self._looked_s = self._said_s = 0.0
         self._placed: Mapping[str, str] = {}
         self._on_placed: Callable[[], None] = lambda: None
-        self._opening: Callable[[Executor], AbstractContextManager[None]] = lambda _: nullcontext()
+        self._open_connected: OpenConnected = lambda *_: None
         self._sizes: tuple[int, dict[str, int]] = (-1, {})
         self._stop = asyncio.Event()
         self._openers = ThreadPoolExecutor(OPENERS, "fieldfare-open")
         self._thread = threading.Thread(target=self._run, name="fieldfare-elastic", daemon=True)
 
-    def start(
-        self, on_placed: Callable[[], None], opening: Callable[[Executor], AbstractContextManager[None]]
-    ) -> None:
+    def start(self, on_placed: Callable[[], None], open_connected: OpenConnected) -> None:
         """Start the thread.
 
         Parameters
         ----------
         on_placed : callable
             Called each time that slices are at other executors.
-        opening : callable
-            Returns a context in which tasks on an executor can map slices.
+        open_connected : callable
+            Maps slices at connected tasks, which use the slots of their executor.
         """
-        self._on_placed, self._opening = on_placed, opening
+        self._on_placed, self._open_connected = on_placed, open_connected
         self._loop = asyncio.new_event_loop()
         self._thread.start()
 
@@ -414,22 +415,17 @@ class ElasticControl:
             numbers = tuple(self._numbers[name] for name in wanted.slices)
             task = PinnedTask(numbers, executor.location)
             rows = place_tasks(self._context, [task] * executor.cores)
-            with self._opening(executor):
-                here = self._opened_at(wanted.executor, rows)
+            for _ in range(OPEN_TRIES):
+                newest = self._store.newest()
+                number = newest.number if newest is not None else 0
+                opened = self._open_connected(executor, numbers, number)
+                if opened is None:
+                    opened = open_placed(rows, self._tasks_folder, number, len(self._names))
+                here = [each.processors for each in opened if each.executor == wanted.executor]
+                if here or self._stop.is_set():
+                    break
         processors = min(here, default=inf)
         return SlicesMapped(wanted.executor, wanted.slices, bool(here), processors)
-
-    def _opened_at(self, executor: str, rows: RDD[str]) -> list[float]:
-        """Map slices where rows are placed; return the CPUs of the tasks that ran on an executor."""
-        here: list[float] = []
-        for _ in range(OPEN_TRIES):
-            newest = self._store.newest()
-            number = newest.number if newest is not None else 0
-            opened = open_placed(rows, self._tasks_folder, number, len(self._names))
-            here = [each.processors for each in opened if each.executor == executor]
-            if here or self._stop.is_set():
-                break
-        return here
 
     def _start_requested_move(self) -> None:
         """Carry out a user's request to move a slice; the manager takes one request at a time."""

@@ -8,8 +8,7 @@ connected (see `distributed.following`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.distributed.following import ConnectedJobs
 from fieldfare.runtimes.spark.distributed.learning import Learner, work_of
-from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, Spread
+from fieldfare.runtimes.spark.distributed.tasks import Opened, PinnedTask, Spread
 from fieldfare.runtimes.spark.elastic.control import ElasticControl
 from fieldfare.runtimes.spark.elastic.executors import Executor
 from fieldfare.runtimes.spark.elastic.pinned import PinnedMatching
@@ -54,7 +53,6 @@ class PinnedJobs:
         self._learner = learner
         self._tasks: list[PinnedTask] = []
         self._matching: PinnedMatching | None = None
-        self._openings: list[str] = []
         self._ranges = RangeJobs(context, folder, batches, self._place, control.followed)
         self._connected: ConnectedJobs | None = None
         if self._ranges.hub is not None:
@@ -62,33 +60,22 @@ class PinnedJobs:
                 context, folder, batches, spread, self._ranges.hub, self._connectable, self._count
             )
         self.open = control.open_all
-        control.start(self._end_following, self._opening)
+        control.start(self._ranges.end, self._open)
 
     def _place(self) -> Place | None:
         executor = self._control.only_executor()
         return None if executor is None else Place.on_cluster(executor.location, executor.cores)
 
     def _connectable(self) -> list[PinnedTask]:
-        """Return the tasks of matchers that can be connected: none while their slots are needed."""
+        """Return the tasks of matchers that should be connected."""
         tasks = [] if self._control.only_executor() is not None else self._control.tasks()
-        places = {task.location for task in tasks}
-        return [] if None in places or not places.isdisjoint(self._openings) else tasks
+        return [] if any(task.location is None for task in tasks) else tasks
 
-    @contextmanager
-    def _opening(self, executor: Executor) -> Iterator[None]:
-        """Leave an executor's slots to a task that maps slices: connected matchers use them for long."""
-        self._openings.append(executor.location)
-        if self._connected is not None:
-            self._connected.end()
-        try:
-            yield
-        finally:
-            self._openings.remove(executor.location)
-
-    def _end_following(self) -> None:
-        self._ranges.end()
-        if self._connected is not None:
-            self._connected.end()
+    def _open(self, executor: Executor, matchers: tuple[int, ...], manifest: int) -> list[Opened] | None:
+        """Let connected tasks map slices: they have the executor's slots."""
+        return (
+            None if self._connected is None else self._connected.open(executor.location, matchers, manifest)
+        )
 
     @property
     def follower(self) -> FollowJobs | None:

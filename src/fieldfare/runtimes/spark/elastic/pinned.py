@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -28,15 +28,14 @@ from fieldfare.runtimes.spark.distributed.tasks import (
     FINDINGS,
     Dispatch,
     MatchConsignments,
+    Opened,
     PinnedTask,
     Spread,
     WriteBlocks,
-    executor_here,
     open_matchers,
     pinned_tasks,
     place_tasks,
 )
-from fieldfare.runtimes.spark.elastic.processors import processors_here
 from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -78,13 +77,6 @@ class PinnedMatching:
         sent = self._python.valueOfPair(self._found.partitionBy(self._new_partitioner(exits, 0)))
         written = self._python(sent.rdd(), self._write, False, False).asJavaRDD()
         return list(RDD(written, self._context, CPickleSerializer()).collect())
-
-
-class Opened(NamedTuple):
-    """The executor on which a task mapped slices, and the number of CPUs that it may use."""
-
-    executor: str
-    processors: float
 
 
 def open_placed(tasks: RDD[str], folder: DataFolder, manifest: int, matchers: int) -> list[Opened]:
@@ -140,6 +132,4 @@ class OpenPinned:
 
     def __call__(self, rows: Iterable[str]) -> Iterator[Opened]:
         for task in pinned_tasks(rows):
-            if self.manifest:
-                open_matchers(self.folder, self.manifest, frozenset(task.matchers), self.matchers)
-            yield Opened(executor_here(), processors_here())
+            yield open_matchers(self.folder, self.manifest, frozenset(task.matchers), self.matchers)
