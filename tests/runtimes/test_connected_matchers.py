@@ -315,6 +315,23 @@ def test_matchers_change_their_tasks_without_a_pause_and_map_their_slices_before
     assert scene.connected.open("executor_elsewhere_1", (0,), newest.number) is None
 
 
+def test_a_task_may_be_without_matchers_but_not_matchers_without_a_task() -> None:
+    connected = _ConnectedTasks(
+        "a", [PinnedTask((0, 1), "here"), PinnedTask((2,), "there"), PinnedTask((3,), "there")]
+    )
+    assert connected.matchers == {"a.0": (0, 1), "a.1": (2,), "a.2": (3,)}
+    for refused in (
+        [PinnedTask((0, 1, 2, 3), "elsewhere")],
+        [PinnedTask((0, 1), "here"), PinnedTask((2,), "there"), PinnedTask((3,), None)],
+        [PinnedTask((0, 1), "there"), PinnedTask((2,), "there"), PinnedTask((3,), "there")],
+    ):
+        assert not connected.assign(refused)
+        assert connected.matchers == {"a.0": (0, 1), "a.1": (2,), "a.2": (3,)}
+    tasks = [PinnedTask((1, 3), "there"), PinnedTask((0, 2), "there")]
+    assert connected.assign(tasks)
+    assert (connected.matchers, connected.tasks) == ({"a.1": (1, 3), "a.2": (0, 2)}, tasks)
+
+
 def test_slices_that_no_connected_task_maps_are_for_a_job_of_their_own() -> None:
     """The tasks end before they have mapped them, or fail."""
     for end in ("before", "meanwhile", "error"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
@@ -152,11 +151,15 @@ class _ConnectedTasks:
         self._openings: SimpleQueue[_Opening] = SimpleQueue()
 
     def assign(self, tasks: Sequence[PinnedTask]) -> bool:
-        """Change the tasks' matchers; return False if there would have to be tasks at other locations."""
-        if Counter(task.location for task in tasks) != {at: len(names) for at, names in self._names.items()}:
-            return False
+        """Change the tasks' matchers; return False if there would have to be more tasks at a location.
+
+        A task that is left without matchers gets no orders.
+        """
         free = {location: iter(names) for location, names in self._names.items()}
-        self.tasks, self.matchers = tasks, {next(free[task.location]): task.matchers for task in tasks}
+        named = {next(free.get(task.location, iter(())), ""): task.matchers for task in tasks}
+        if "" in named:
+            return False
+        self.tasks, self.matchers = tasks, named
         return True
 
     def match(self, wanted: RecordRange) -> Iterator[pa.RecordBatch]:
