@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import socket
 import sys
 import threading
@@ -177,6 +179,19 @@ def test_a_stranger_gets_no_orders(hub: FollowerHub) -> None:
             stranger.settimeout(DEADLINE_S)
             assert stranger.recv(1) == b""
         assert not connections.wait(0.0)
+
+
+def test_a_task_serves_a_connection_with_a_high_descriptor() -> None:
+    """A process has a file open for each part of its index, and `select` takes no descriptor above 1023."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(limits[1], 2_048)), limits[1]))
+    driver, low = socket.socketpair()
+    with driver, socket.socket(fileno=fcntl.fcntl(low.detach(), fcntl.F_DUPFD, 1_500)) as high:
+        driver.sendall(b"\0\0\0\1x")
+        driver.shutdown(socket.SHUT_WR)
+        serve(high, DEADLINE_S, lambda order: iter([order]))
+        assert driver.recv(9) == b"\0\0\0\1x\0\0\0\0"
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 class Reports:

@@ -164,9 +164,11 @@ def serve(
         this function.
     """
     ends_s, has_released = time.monotonic() + seconds, False
+    orders = select.poll()  # `select.select` takes no descriptor above 1023
+    orders.register(connection, select.POLLIN)
     with suppress(OSError):  # the driver has ended this task
         while (left_s := ends_s - time.monotonic()) > 0:
-            if select.select([connection], [], [], min(RELEASE_S, left_s))[0]:
+            if orders.poll(1000 * min(RELEASE_S, left_s)):
                 size = _receive_length(connection)
                 if size > _ORDER_BYTES_MAX or not _answer(connection, carry_out(_receive(connection, size))):
                     return
