@@ -296,11 +296,15 @@ def test_lost_and_failing_matchers_are_replaced_by_batches(
 
 
 @pytest.mark.spark
-def test_while_there_is_no_place_for_matchers_there_are_batches(scene: Scene) -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+def test_while_there_is_no_place_for_matchers_there_are_batches(scene: Scene, is_told: bool) -> None:
     scene.wait_for("follows")
     scene.live(4)
     tasks, scene.tasks = scene.tasks, []
-    scene.connected.end()
+    if is_told:
+        scene.connected.end()
+    else:
+        scene.live(4)
     wait_for(lambda: scene.loop.activity.kind != "follows")
     scene.live(4)
     assert scene.loop.activity.kind != "follows"
@@ -336,6 +340,7 @@ def test_a_task_may_be_without_matchers_but_not_matchers_without_a_task() -> Non
     )
     assert connected.matchers == {"a.0": (0, 1), "a.1": (2,), "a.2": (3,)}
     for refused in (
+        [],
         [PinnedTask((0, 1, 2, 3), "elsewhere")],
         [PinnedTask((0, 1), "here"), PinnedTask((2,), "there"), PinnedTask((3,), None)],
         [PinnedTask((0, 1), "there"), PinnedTask((2,), "there"), PinnedTask((3,), "there")],

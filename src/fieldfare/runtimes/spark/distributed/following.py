@@ -157,7 +157,7 @@ class _ConnectedTasks:
         """
         free = {location: iter(names) for location, names in self._names.items()}
         named = {next(free.get(task.location, iter(())), ""): task.matchers for task in tasks}
-        if "" in named:
+        if not named or "" in named:
             return False
         self.tasks, self.matchers = tasks, named
         return True
