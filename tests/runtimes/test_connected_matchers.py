@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 from typing import Any
 
@@ -30,11 +31,13 @@ from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.distributed import connections as connections_module
+from fieldfare.runtimes.spark.distributed import following as following_module
 from fieldfare.runtimes.spark.distributed.connections import MatcherConnections, MatchersLostError, serve
 from fieldfare.runtimes.spark.distributed.following import ConnectedJobs, _ConnectedTasks, _Opening
 from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
 from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, Spread, executor_here
-from fieldfare.runtimes.spark.follower_hub import FollowerHub, link_to
+from fieldfare.runtimes.spark.follower_hub import DriverAddress, FollowerHub, link_to
+from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.storage import open_index_store
 
@@ -350,6 +353,58 @@ def test_a_task_may_be_without_matchers_but_not_matchers_without_a_task() -> Non
     tasks = [PinnedTask((1, 3), "there"), PinnedTask((0, 2), "there")]
     assert connected.assign(tasks)
     assert (connected.matchers, connected.tasks) == ({"a.1": (1, 3), "a.2": (0, 2)}, tasks)
+
+
+class ContendedQueue(SimpleQueue[_Opening]):
+    """A queue that has an item when it is asked, which another thread then takes."""
+
+    def empty(self) -> bool:
+        return False
+
+
+def test_two_threads_drop_the_requests_to_map_slices() -> None:
+    """The thread of the job and that of the follower close the connections at the same time."""
+    connected = _ConnectedTasks("a", [PinnedTask((0,), "here")])
+    connected._openings = ContendedQueue()
+    for each in (connected.carry_out_openings, connected.close):
+        thread = threading.Thread(target=each, daemon=True)
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.spark
+def test_tasks_that_wait_for_slots_do_not_count_as_unreached(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else replays and warming would end following for ten minutes."""
+    monkeypatch.setattr(following_module, "CONNECT_S", 0.2)
+    monkeypatch.setattr(following_module, "CONNECTED_S", 0.1)
+    context, folder = session.sparkContext, Service(tmp_path, seed=5).folder
+    hub, freed = FollowerHub(HERE, HERE, 0, lambda stamp: None), tmp_path / "freed"
+    tasks = [PinnedTask((0,)), PinnedTask((1,))]
+    jobs = ConnectedJobs(
+        context, folder, MicroBatchSettings(tasks=2, matchers=2), Spread(2, 2), hub, lambda: tasks, Reports()
+    )
+
+    def occupies(rows: Iterator[int]) -> Iterator[int]:
+        while not freed.exists():
+            time.sleep(0.01)
+        yield from rows
+
+    with ThreadPoolExecutor() as threads:
+        other = threads.submit(context.parallelize(range(2), 2).mapPartitions(occupies).collect)
+        wait_for(lambda: len(context.statusTracker().getActiveStageIds()) == 1)
+        ended = threads.submit(jobs.follow, [FollowerLane((0,), 5.0)])
+        wait_for(lambda: bool(jobs._present) and not jobs._present[0].connections.is_open)
+        freed.touch()
+        assert ended.result(DEADLINE_S).is_behind
+        other.result(DEADLINE_S)
+    assert jobs._reach._unreached == 0
+    monkeypatch.setattr(FollowerHub, "address", DriverAddress(HERE, 1, ""))  # nothing listens there
+    assert jobs.follow([FollowerLane((0,), 5.0)]).is_behind
+    assert jobs._reach._unreached == 1
+    jobs.close()
 
 
 def test_slices_that_no_connected_task_maps_are_for_a_job_of_their_own() -> None:

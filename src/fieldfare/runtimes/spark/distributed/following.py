@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import msgspec
@@ -153,7 +153,8 @@ class _ConnectedTasks:
     def assign(self, tasks: Sequence[PinnedTask]) -> bool:
         """Change the tasks' matchers; return False if there would have to be more tasks at a location.
 
-        A task that is left without matchers gets no orders.
+        Or if there are none, while matchers cannot be connected. A task that is left without matchers gets no
+        orders.
         """
         free = {location: iter(names) for location, names in self._names.items()}
         named = {next(free.get(task.location, iter(())), ""): task.matchers for task in tasks}
@@ -185,7 +186,10 @@ class _ConnectedTasks:
     def carry_out_openings(self) -> None:
         """Map the slices that were requested. Tasks do not match meanwhile."""
         while not self._openings.empty():
-            opening = self._openings.get()
+            try:
+                opening = self._openings.get_nowait()
+            except Empty:  # another thread has dropped it
+                return
             try:
                 order = MatchOrder(opening.matchers, manifest=opening.manifest)
                 parts = self._ask(dict.fromkeys(self._names[opening.location], order))
@@ -203,8 +207,9 @@ class _ConnectedTasks:
         self._drop_openings()
 
     def _drop_openings(self) -> None:
-        while not self._openings.empty():
-            self._openings.get().result.set_result(None)
+        with suppress(Empty):
+            while True:  # several threads may do this
+                self._openings.get_nowait().result.set_result(None)
 
 
 class _NewestManifest:
@@ -348,30 +353,33 @@ class ConnectedJobs:
         try:
             with self._hub.receiving(connected.connections.add):
                 following = self._followers.submit(self._follow, lane, connected)
-                self._run(tasks, MatcherCall(address, job, lane.seconds + CONNECT_S + ANSWER_S))
+                reached = self._run(tasks, MatcherCall(address, job, lane.seconds + CONNECT_S + ANSWER_S))
         finally:
             connected.close()
             self._present.remove(connected)
             if following is not None:
                 wait([following])
         end = following.result()
-        self._reach.count(address, is_reached=end.has_reached)
+        self._reach.count(address, is_reached=all(reached))
         return end._replace(is_behind=end.is_behind or self.follower is None)
 
-    def _run(self, tasks: tuple[PinnedTask, ...], call: MatcherCall) -> None:
-        """Run the job: until its tasks are ended, or their time is over."""
+    def _run(self, tasks: tuple[PinnedTask, ...], call: MatcherCall) -> list[bool]:
+        """Run the job until its tasks are ended, or their time is over; return whether each was connected.
+
+        Tasks that wait for slots are connected later, and end at once.
+        """
         locations, prepared = tuple(task.location for task in tasks), self._prepared
         if prepared is None or prepared[0] != locations:
             rows = placed_rows(self._context, [("", location) for location in locations])
             prepared = self._prepared = locations, rows.mapPartitionsWithIndex(self._serve)
         self._context.setLocalProperty(CALL, msgspec.json.encode(call).decode())
-        prepared[1].collect()
+        return prepared[1].collect()
 
     def _follow(self, lane: FollowerLane, connected: _ConnectedTasks) -> FollowEnd:
         try:
             with closing(ConnectedMatcher(self._folder, connected)) as matcher:
                 if not _are_connected(connected.connections, matcher):
-                    return FollowEnd(is_behind=True, has_reached=not connected.connections.is_open)
+                    return FollowEnd(is_behind=True)
                 reports = _Reports(matcher, connected, self._report)
 
                 def goes_on() -> bool:
