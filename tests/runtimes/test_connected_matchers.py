@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
@@ -32,14 +33,17 @@ from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.distributed import connections as connections_module
 from fieldfare.runtimes.spark.distributed import following as following_module
+from fieldfare.runtimes.spark.distributed import tasks as tasks_module
 from fieldfare.runtimes.spark.distributed.connections import MatcherConnections, MatchersLostError, serve
 from fieldfare.runtimes.spark.distributed.following import ConnectedJobs, _ConnectedTasks, _Opening
 from fieldfare.runtimes.spark.distributed.jobs import SpreadJobs
-from fieldfare.runtimes.spark.distributed.tasks import PinnedTask, Spread, executor_here
+from fieldfare.runtimes.spark.distributed.tasks import Dispatch, PinnedTask, Spread, executor_here
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, FollowerHub, link_to
 from fieldfare.runtimes.spark.following import FollowerLane
 from fieldfare.runtimes.spark.match_loop import MatchLoop
+from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage import open_index_store
+from fieldfare.storage.errors import IndexStoreError
 
 HERE = "127.0.0.1"
 BOTH = {"a.0": b"first", "a.1": b"second"}
@@ -405,6 +409,22 @@ def test_tasks_that_wait_for_slots_do_not_count_as_unreached(
     assert jobs.follow([FollowerLane((0,), 5.0)]).is_behind
     assert jobs._reach._unreached == 1
     jobs.close()
+
+
+def test_a_late_task_does_not_match_with_an_index_without_the_records_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest was removed after others had matched the records, and a rebuilt index lacks the spaces."""
+    service = Service(tmp_path, seed=5)
+    service.live_a_little(40)
+    end, opened = len(service.records), tasks_module._opened(service.folder)
+    monkeypatch.setattr(opened.cache, "indexes", lambda number, stamp: {})
+    read = Dispatch(service.folder, Spread(2, 1), frozenset((0, 1)))
+    ranges = pa.RecordBatch.from_pylist([asdict(RecordRange(0, 0, end, 1))], RANGES)
+    assert list(read(iter([ranges])))
+    opened.matches.partition(0).fill(0, end)
+    with pytest.raises(IndexStoreError, match="is matched already"):
+        list(read(iter([ranges])))
 
 
 def test_slices_that_no_connected_task_maps_are_for_a_job_of_their_own() -> None:

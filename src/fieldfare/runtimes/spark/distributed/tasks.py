@@ -294,8 +294,9 @@ class Dispatch:
             slices = cache.slices(wanted.manifest, stamp, name, [0], slices_of[name].cut)
             if slices is not None:
                 here[name] = slices
+        if self._is_home(start):
+            opened.check_unmatched(wanted.manifest, row)  # a newer index may lack the records' spaces
         if here:
-            opened.check_unmatched(wanted.manifest, row)
             found = _Finding(_CONSIGNMENTS, block)
             spent = SpentTime()
             yield from found.gather(_matched_here(wanted.partition, records, here, spent))
