@@ -373,7 +373,8 @@ class ConnectedJobs:
             rows = placed_rows(self._context, [("", location) for location in locations])
             prepared = self._prepared = locations, rows.mapPartitionsWithIndex(self._serve)
         self._context.setLocalProperty(CALL, msgspec.json.encode(call).decode())
-        return prepared[1].collect()
+        reached: list[bool] = prepared[1].collect()
+        return reached
 
     def _follow(self, lane: FollowerLane, connected: _ConnectedTasks) -> FollowEnd:
         try:
