@@ -324,20 +324,22 @@ def test_while_there_is_no_place_for_matchers_there_are_batches(scene: Scene, is
 def test_matchers_change_their_tasks_without_a_pause_and_map_their_slices_before(scene: Scene) -> None:
     scene.wait_for("follows")
     home = "executor_localhost_driver"
-    scene.tasks = [PinnedTask(task.matchers, home) for task in scene.tasks]
+    first, second = (task.matchers for task in scene.tasks)
+    scene.tasks = [PinnedTask(first, home), PinnedTask(second)]
     scene.live(4)
-    wait_for(lambda: scene.connected._present and scene.connected._present[0].tasks[0].location == home)
+    wait_for(lambda: bool(scene.connected._present) and scene.connected._present[0].tasks[0].location == home)
     scene.wait_for("follows")
     newest = open_index_store(scene.service.folder.index_url).newest()
     assert newest is not None
-    present = list(scene.connected._present)
+    (present,) = scene.connected._present
     for _ in range(4):
-        first, second = scene.tasks
-        opened = scene.connected.open(home, second.matchers, newest.number)
-        assert opened is not None and [each.executor for each in opened] == [executor_here()] * 2
-        scene.tasks = [PinnedTask(second.matchers, home), PinnedTask(first.matchers, home)]
+        first, second = second, first
+        opened = scene.connected.open(home, first, newest.number)
+        assert opened is not None and [each.executor for each in opened] == [executor_here()]
+        scene.tasks = [PinnedTask(first, home), PinnedTask(second)]
+        wait_for(lambda first=first: next(iter(present.matchers.values())) == first)
         scene.live(2)
-        assert scene.connected._present == present
+        assert scene.connected._present == [present]
     assert scene.connected.open("executor_elsewhere_1", (0,), newest.number) is None
 
 
@@ -354,6 +356,10 @@ def test_a_task_may_be_without_matchers_but_not_matchers_without_a_task() -> Non
     ):
         assert not connected.assign(refused)
         assert connected.matchers == {"a.0": (0, 1), "a.1": (2,), "a.2": (3,)}
+    assert connected.assign(
+        [PinnedTask((0, 1), "here"), PinnedTask((3,), "there"), PinnedTask((2,), "there")]
+    )
+    assert connected.matchers == {"a.0": (0, 1), "a.1": (2,), "a.2": (3,)}, "slices are mapped there"
     tasks = [PinnedTask((1, 3), "there"), PinnedTask((0, 2), "there")]
     assert connected.assign(tasks)
     assert (connected.matchers, connected.tasks) == ({"a.1": (1, 3), "a.2": (0, 2)}, tasks)

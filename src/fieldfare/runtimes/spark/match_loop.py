@@ -253,7 +253,8 @@ class MatchLoop:
     def _keep_followed(self, follower: FollowJobs) -> None:
         """Keep the log followed until a task is behind; raise what makes one fail.
 
-        Or until nothing was matched for `BATCHES_AFTER_S`, though records wait.
+        Or until nothing was matched for `BATCHES_AFTER_S`, though records wait; or until there has to be room
+        for a job of others: batches wait for slots, and are then matched beside it.
         """
         running: list[_Following] = []
         progress = _Progress(self._planner, self._heartbeat)
@@ -263,7 +264,7 @@ class MatchLoop:
                 ended = [each for each in running if each.future.done()]
                 running = [each for each in running if each not in ended]
                 are_behind = [self._end_of(follower, each) for each in ended]
-                if any(are_behind):
+                if any(are_behind) or (self._makes_room and not running):
                     return
                 now_s = time.monotonic()
                 for each in running:
@@ -276,7 +277,7 @@ class MatchLoop:
                 # Without a slot for them, the next ones would wait longer each time, and be cancelled for it.
                 # Tasks that share lanes use a slot and a process for each core.
                 is_due = now_s >= next_s and follower.overlaps and not self._shares_lanes
-                if (not running and not self._makes_room) or is_due or is_hung:
+                if not running or is_due or is_hung:
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)

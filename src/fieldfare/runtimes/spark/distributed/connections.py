@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 
 from fieldfare.free_memory import release_free_memory
 
-ANSWER_S = 10.0
+ANSWER_S = 30.0
 """Maximum seconds in which no part of an answer comes; then batches take the task's place."""
 RELEASE_S = 5.0
 """Seconds without an order after which a task gives freed memory back."""
@@ -140,14 +140,19 @@ class MatcherConnections:
                     yield _receive(connection, size)
 
     def close(self) -> None:
-        """End all tasks, and those that are not connected yet."""
+        """End all tasks, and those that are not connected yet; a thread that reads gets an error."""
         with self._changed:
             self._is_closed = True
             for each in (*self._connections.values(), *self._copies):
-                with suppress(OSError):  # wakes a thread that reads from it
+                with suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
-                each.close()
             self._changed.notify_all()
+
+    def release(self) -> None:
+        """Close the connections, which no thread uses any more."""
+        self.close()
+        for each in (*self._connections.values(), *self._copies):
+            each.close()
 
 
 def serve(

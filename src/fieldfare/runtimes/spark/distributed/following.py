@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import RDD, SparkContext, TaskContext
 
+from fieldfare.matching.files import IndexFileError
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
@@ -50,6 +51,7 @@ from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane
 from fieldfare.runtimes.spark.placed_rows import placed_rows
 from fieldfare.runtimes.spark.range_task import RANGES, GroupSize, RecordRange
 from fieldfare.storage import IndexSource, MatchPartition, open_event_log, open_index_store, open_match_log
+from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
 
 _log = logging.getLogger("fieldfare.pipeline")
@@ -58,9 +60,11 @@ CALL = "fieldfare.call"
 """The property of a job with its tasks' `MatcherCall`, as JSON."""
 REPORT_S = 1.0
 """Interval at which the work of the matchers is reported, in seconds."""
+ASSIGN_S = 0.1
+"""Interval, in seconds, at which connected tasks learn that their matchers have changed."""
 CONNECTED_S = 1.0
 """Seconds in which tasks have to be connected while records wait: there may be no slots for them."""
-OPENED_S = 60.0
+OPENED_S = ANSWER_S + 5.0
 """Maximum seconds for which `ConnectedJobs.open` waits; then a job of its own maps the slices."""
 FOLLOWING_MAX = 4
 """Maximum jobs at a time: one, and others that hang."""
@@ -109,12 +113,14 @@ class ServeMatchers:
             yield connection is not None
 
     def carry_out(self, content: bytearray) -> Iterator[Content]:
-        """Yield the parts of an answer to a `MatchOrder`: rows of ``FINDINGS``, or one `Opened`."""
+        """Yield the parts of an answer to a `MatchOrder`: rows of ``FINDINGS``; one `Opened`, if it was."""
         order = msgspec.json.decode(content, type=MatchOrder)
         matchers = frozenset(order.matchers)
         if not order.ranges:
-            opened = open_matchers(self.folder, order.manifest, matchers, self.spread.matchers)
-            yield msgspec.msgpack.encode(opened)
+            # A range that needs the index will report the error.
+            with suppress(IndexStoreError, IndexFileError, OSError):
+                opened = open_matchers(self.folder, order.manifest, matchers, self.spread.matchers)
+                yield msgspec.msgpack.encode(opened)
             return
         batch = pa.RecordBatch.from_pylist([asdict(each) for each in order.ranges], RANGES)
         read = Dispatch(self.folder, self.spread, matchers)
@@ -143,12 +149,21 @@ class _ConnectedTasks:
     def __init__(self, job: str, tasks: Sequence[PinnedTask]) -> None:
         self.tasks = tasks
         self._names: dict[str | None, list[str]] = {}
-        for number, task in enumerate(tasks):
-            self._names.setdefault(task.location, []).append(f"{job}.{number}")
-        self.connections = MatcherConnections([name for names in self._names.values() for name in names])
-        self.matchers: dict[str, tuple[int, ...]] = {}
-        self.assign(tasks)
+        names = [f"{job}.{number}" for number in range(len(tasks))]
+        for name, task in zip(names, tasks, strict=True):
+            self._names.setdefault(task.location, []).append(name)
+        self.connections = MatcherConnections(names)
+        self.matchers = dict(zip(names, (task.matchers for task in tasks), strict=True))
+        self._assigned_s = time.monotonic()
         self._openings: SimpleQueue[_Opening] = SimpleQueue()
+
+    def assign_if_due(self, tasks: Callable[[], Sequence[PinnedTask]]) -> bool:
+        """Like `assign`, unless that was just done."""
+        now_s = time.monotonic()
+        if now_s - self._assigned_s < ASSIGN_S:
+            return True
+        self._assigned_s = now_s
+        return self.assign(tasks())
 
     def assign(self, tasks: Sequence[PinnedTask]) -> bool:
         """Change the tasks' matchers; return False if there would have to be more tasks at a location.
@@ -156,6 +171,8 @@ class _ConnectedTasks:
         Or if there are none, while matchers cannot be connected. A task that is left without matchers gets no
         orders.
         """
+        if tasks and _by_location(tasks) == _by_location(self.tasks):
+            return True  # another division within a place would only map slices in other processes
         free = {location: iter(names) for location, names in self._names.items()}
         named = {next(free.get(task.location, iter(())), ""): task.matchers for task in tasks}
         if not named or "" in named:
@@ -210,6 +227,13 @@ class _ConnectedTasks:
         with suppress(Empty):
             while True:  # several threads may do this
                 self._openings.get_nowait().result.set_result(None)
+
+
+def _by_location(tasks: Iterable[PinnedTask]) -> dict[str | None, set[int]]:
+    found: dict[str | None, set[int]] = {}
+    for task in tasks:
+        found.setdefault(task.location, set()).update(task.matchers)
+    return found
 
 
 class _NewestManifest:
@@ -359,6 +383,7 @@ class ConnectedJobs:
             self._present.remove(connected)
             if following is not None:
                 wait([following])
+            connected.connections.release()
         end = following.result()
         self._reach.count(address, is_reached=all(reached))
         return end._replace(is_behind=end.is_behind or self.follower is None)
@@ -386,7 +411,7 @@ class ConnectedJobs:
                 def goes_on() -> bool:
                     reports.send_if_due()
                     connected.carry_out_openings()
-                    return connected.connections.is_open and connected.assign(self._tasks())
+                    return connected.connections.is_open and connected.assign_if_due(self._tasks)
 
                 try:
                     return Follower(matcher, self._settings, self._want_index).follow(lane, goes_on)
