@@ -12,9 +12,11 @@ from fieldfare.storage.event_log import ends_of
 BOUNDS_TASKS = 2
 """Maximum tasks with which a batch is bounded by its settings; more tasks allow larger batches."""
 
-BATCHES_MAX = 2
-"""Maximum batches that are matched at a time: tasks of the next one begin while the last tasks of the one
-before end."""
+BATCHES_MAX = 3
+"""Maximum batches that are matched at a time: tasks of the next one begin while the last tasks of a stage of
+the one before end."""
+ONE_STAGE_BATCHES_MAX = 2
+"""Like `BATCHES_MAX`, for batches of a single stage."""
 
 FOLLOWED_EVENTS_MAX = 8_192
 """Maximum events that a task that follows the log matches at a time."""

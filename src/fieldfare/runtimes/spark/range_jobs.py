@@ -19,7 +19,7 @@ import msgspec
 from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 from fieldfare.runtimes.process.wanted import request_index
-from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
+from fieldfare.runtimes.spark.batches import ONE_STAGE_BATCHES_MAX, MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, Reach, link_to
 from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
@@ -186,7 +186,7 @@ class RangeJobs:
         Called each second with the CPU time of matching of a following task, in seconds, and in how many.
     """
 
-    batches_max = BATCHES_MAX
+    batches_max = ONE_STAGE_BATCHES_MAX
 
     def __init__(
         self,
