@@ -1,12 +1,24 @@
-"""Rows of the driver's own, each in a partition with a preferred executor: a shuffle's have none."""
+"""Rows of the driver, each in a partition with a preferred executor, and what the driver says to tasks.
+
+A shuffle's partitions have no preferred executors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, TaskContext
 from pyspark.serializers import UTF8Deserializer
+
+
+def job_property(name: str) -> str:
+    """Return a property of the job of this task, with which the driver says what its tasks do."""
+    context = TaskContext.get()
+    value: str | None = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise RuntimeError(f"the job does not say what its tasks do: the property {name} is not set")
+    return value
 
 
 def placed_rows(context: Any, rows: Iterable[tuple[str, str | None]]) -> RDD[str]:

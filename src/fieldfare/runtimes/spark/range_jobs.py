@@ -24,7 +24,7 @@ from fieldfare.runtimes.spark.cluster import slots_of, tasks_folder
 from fieldfare.runtimes.spark.follower_hub import DriverAddress, DriverLink, FollowerHub, Reach, link_to
 from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
 from fieldfare.runtimes.spark.master import is_cluster
-from fieldfare.runtimes.spark.placed_rows import placed_rows
+from fieldfare.runtimes.spark.placed_rows import job_property, placed_rows
 from fieldfare.runtimes.spark.range_task import OpenIndex, RangeMatcher, RecordRange, matcher_of
 from fieldfare.runtimes.spark.warmup import index_opener
 from fieldfare.storage.folder import DataFolder
@@ -92,17 +92,15 @@ class CarryOut:
     def __call__(self, number: int, rows: Iterable[str]) -> Iterator[dict[str, Any] | FollowEnd]:
         for _ in rows:  # Spark ends a worker that has not read all rows of its task.
             pass
-        context = TaskContext.get()
-        orders = context.getLocalProperty(ORDERS) if context is not None else None
-        if orders is None:
-            raise RuntimeError(f"the job does not say what its tasks do: the property {ORDERS} is not set")
-        order = msgspec.json.decode(orders, type=tuple[TaskOrder, ...])[number]
+        order = msgspec.json.decode(job_property(ORDERS), type=tuple[TaskOrder, ...])[number]
         matcher = matcher_of(self.folder)
         for each in order.ranges:
             yield matcher.match(each)
         if order.lane is not None and order.driver is not None:
             with closing(link_to(order.driver, order.name)) as link:
-                yield self._follow(matcher, order, order.lane, link, is_copy=context.attemptNumber() > 0)
+                yield self._follow(
+                    matcher, order, order.lane, link, is_copy=TaskContext.get().attemptNumber() > 0
+                )
 
     def _follow(
         self, matcher: RangeMatcher, order: TaskOrder, lane: FollowerLane, link: DriverLink, *, is_copy: bool

@@ -93,8 +93,9 @@ class MatcherConnections:
         if name not in self._names:
             return False
         connection.settimeout(ANSWER_S)
-        # Otherwise an order waits for the acknowledgement of its length, up to 40 ms.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # the task has gone
+            # Otherwise an order waits for the acknowledgement of its length, up to 40 ms.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             if self._is_closed:
                 connection.close()

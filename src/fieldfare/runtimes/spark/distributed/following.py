@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark import RDD, SparkContext, TaskContext
+from pyspark import RDD, SparkContext
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.partitioning import NO_SLICE
@@ -48,7 +48,7 @@ from fieldfare.runtimes.spark.distributed.tasks import (
 )
 from fieldfare.runtimes.spark.follower_hub import CONNECT_S, DriverAddress, FollowerHub, Reach, link_to
 from fieldfare.runtimes.spark.following import FollowEnd, Follower, FollowerLane, FollowJobs
-from fieldfare.runtimes.spark.placed_rows import placed_rows
+from fieldfare.runtimes.spark.placed_rows import job_property, placed_rows
 from fieldfare.runtimes.spark.range_task import RANGES, GroupSize, RecordRange
 from fieldfare.storage import IndexSource, MatchPartition, open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -101,11 +101,7 @@ class ServeMatchers:
     def __call__(self, number: int, rows: Iterable[str]) -> Iterator[bool]:
         for _ in rows:  # Spark ends a worker that has not read all rows of its task.
             pass
-        context = TaskContext.get()
-        said = context.getLocalProperty(CALL) if context is not None else None
-        if said is None:
-            raise RuntimeError(f"the job does not say where its tasks connect: {CALL} is not set")
-        call = msgspec.json.decode(said, type=MatcherCall)
+        call = msgspec.json.decode(job_property(CALL), type=MatcherCall)
         with closing(link_to(call.driver, f"{call.job}.{number}")) as link:
             connection = link.serve()
             if connection is not None:

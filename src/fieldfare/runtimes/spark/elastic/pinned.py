@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import RDD, SparkContext, TaskContext
+from pyspark import RDD, SparkContext
 from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import CPickleSerializer, NoOpSerializer, pack_long
 
@@ -36,6 +36,7 @@ from fieldfare.runtimes.spark.distributed.tasks import (
     pinned_tasks,
     place_tasks,
 )
+from fieldfare.runtimes.spark.placed_rows import job_property
 from fieldfare.runtimes.spark.range_task import RANGES, RecordRange
 from fieldfare.storage.folder import DataFolder
 
@@ -93,10 +94,7 @@ class MatchPinned:
     spread: Spread
 
     def __call__(self, rows: Iterable[str]) -> Iterator[bytes]:
-        context = TaskContext.get()
-        said = context.getLocalProperty(BATCH) if context is not None else None
-        if said is None:
-            raise RuntimeError("the job has no batch: the property fieldfare.batch is not set")
+        said = job_property(BATCH)
         for task in pinned_tasks(rows):
             yield from self.found(task, msgspec.json.decode(said, type=PinnedBatch))
 
