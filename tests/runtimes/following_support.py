@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from pyspark import TaskContext
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
@@ -17,6 +22,7 @@ from test_match_loop import Service
 from fieldfare.runtimes.process.wanted import request_index
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.following import Follower, FollowerLane, TakenStripes
+from fieldfare.runtimes.spark.range_jobs import ORDERS, TaskOrder
 from fieldfare.runtimes.spark.range_task import RangeMatcher
 from fieldfare.storage import open_match_log
 
@@ -59,6 +65,13 @@ class Running:
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
         return self.is_behind
+
+
+def be_task_of(orders: Sequence[TaskOrder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a task of a job with these orders."""
+    properties = {ORDERS: msgspec.json.encode(orders).decode()}
+    context = SimpleNamespace(getLocalProperty=properties.get, attemptNumber=lambda: 0)
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -16,12 +16,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
-from following_support import DEADLINE_S, LANE, Running, service_at, wait_for, wait_until_matched
+from following_support import (
+    DEADLINE_S,
+    LANE,
+    Running,
+    be_task_of,
+    service_at,
+    wait_for,
+    wait_until_matched,
+)
 from indexing import bring_index_up_to_date
 from pipeline_support import SPACES
 from test_match_loop import Service
@@ -198,9 +205,7 @@ def test_a_task_that_is_behind_ends_those_of_the_other_partitions(
     """The job waits for all of them: with one partition behind, the others would follow for seconds."""
     hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda stamp: None)
     order = TaskOrder(lane=LANE, driver=hub.address)
-    orders = msgspec.json.encode([order, order]).decode()
-    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
-    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    be_task_of([order, order], monkeypatch)
     keeps_up = CarryOut(service.folder, MicroBatchSettings())
     with ThreadPoolExecutor(1) as other:
         ends = other.submit(lambda: list(keeps_up(1, [])))
@@ -233,9 +238,7 @@ def test_the_load_of_a_task_is_the_time_of_matching(
     took: list[float] = []
     hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda _: None, lambda cpu_s, _: took.append(cpu_s))
     order = TaskOrder(lane=FollowerLane((0,), 0.2), driver=hub.address, says_took=True)
-    orders = msgspec.json.encode([order]).decode()
-    context = SimpleNamespace(getLocalProperty={range_jobs.ORDERS: orders}.get, attemptNumber=lambda: 0)
-    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    be_task_of([order], monkeypatch)
     ended: list[FollowEnd] = []
     for _ in range(2):  # the second task reports nothing of the first one again
         service.live_a_little(10)

@@ -15,12 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
-from following_support import DEADLINE_S, Running, service_at, wait_for, wait_until_matched
+from following_support import DEADLINE_S, Running, be_task_of, service_at, wait_for, wait_until_matched
 from indexing import bring_index_up_to_date
 from test_following import FakeContext
 from test_match_loop import Service
@@ -342,9 +341,7 @@ def test_a_task_whose_looks_take_long_ends_those_of_the_other_partitions(
     hub = FollowerHub("127.0.0.1", "127.0.0.1", 0, lambda _: None)
     lane = FollowerLane((0,), DEADLINE_S / 6, tasks_max=2)
     orders = [TaskOrder(lane=lane, driver=hub.address, name=f"1.{number}") for number in range(2)]
-    properties = {range_jobs.ORDERS: msgspec.json.encode(orders).decode()}
-    context = SimpleNamespace(getLocalProperty=properties.get, attemptNumber=lambda: 0)
-    monkeypatch.setattr(range_jobs, "TaskContext", SimpleNamespace(get=lambda: context))
+    be_task_of(orders, monkeypatch)
     work = CarryOut(service.folder, MicroBatchSettings())
     with ThreadPoolExecutor(1) as other:
         ends = other.submit(lambda: list(work(1, [])))

@@ -57,6 +57,16 @@ def test_events_are_forwarded_once_their_matches_are_found(
         for number in range(3):  # A look that was under way may forward the first one.
             a.publish(number)
             assert b.take("mine", 1) == [number]
+        appends, tail = a.gateway.writer._appends, a.gateway.tail
+        move_ends = appends._move_ends
+
+        def move_late(places: Any) -> None:
+            until(lambda: tail.tips[0] > places[-1].offset)
+            move_ends(places)
+
+        monkeypatch.setattr(appends, "_move_ends", move_late)
+        a.publish(3)  # The block is found before the writer has noted that the log has grown.
+        assert b.take("mine", 1) == [3]
 
 
 def test_a_site_between_passes_events_on_and_matches_nothing(tmp_path: Path) -> None:

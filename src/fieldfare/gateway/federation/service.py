@@ -115,6 +115,7 @@ class Federation:
         self._moving: asyncio.Task[None] | None = None
         self._is_closing = self._ends_waits = False
         self._has_news = True
+        self._has_matches = False
         self._published = -1
         self._is_full = False
         self._steps = 0
@@ -146,7 +147,11 @@ class Federation:
         self._wake.set()
 
     def matched(self, _: object) -> None:
-        """Forward the events of a block of matches that the gateway has found."""
+        """Forward the events of a block of matches that the gateway has found.
+
+        It may be found before the writer has noted that the log has these records.
+        """
+        self._has_matches = True
         self._wake.set()
 
     async def _move(self) -> None:
@@ -190,7 +195,9 @@ class Federation:
             await asyncio.to_thread(self._send_again, "a broker was removed some time ago")
             self.links.poke()
         stamp = self._writer.stamp
-        is_idle = stamp == self._published and not self._forwarder.is_behind
+        is_behind = self._has_matches or self._forwarder.is_behind
+        self._has_matches = False
+        is_idle = stamp == self._published and not is_behind
         has_news = self._has_news or self._inbox.is_due
         is_due = self._forwarder.has_counts_due or self.moves.is_due or self.departure.is_due
         is_due = is_due or self.advertisements.is_due
