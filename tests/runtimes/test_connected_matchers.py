@@ -29,7 +29,6 @@ from pyspark.sql import SparkSession
 from test_match_loop import Service
 
 from fieldfare.planning.cuts import CutSettings
-from fieldfare.runtimes.spark import match_loop
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.distributed import connections as connections_module
 from fieldfare.runtimes.spark.distributed import following as following_module
@@ -238,6 +237,7 @@ class Scene:
         self.connected = ConnectedJobs(
             context, self.service.folder, batches, spread, hub, lambda: self.tasks, self.reports
         )
+        self.connected.follow_s = 3.0
         jobs = SpreadJobs(context, self.service.folder, spread, None, self.connected)
         self.loop = MatchLoop(context, self.service.folder, batches, jobs)
 
@@ -253,8 +253,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(match_loop, "FOLLOW_S", 3.0)
+def scene(session: SparkSession, tmp_path: Path) -> Iterator[Scene]:
     found = Scene(session, tmp_path)
     yield found
     found.loop.stop()

@@ -398,7 +398,7 @@ class HangingJobs:
     def __init__(self, service: Service, settings: MicroBatchSettings, context: FakeContext) -> None:
         self._service, self._settings, self._context = service, settings, context
         self.follower = self
-        self.lanes_max, self.overlaps = 1, True
+        self.lanes_max, self.overlaps, self.follow_s = 1, True, 2.0
         self.calls = self.ends = 0
 
     def follow(self, lanes: list[FollowerLane]) -> FollowEnd:
@@ -419,7 +419,7 @@ class HangingJobs:
 def test_when_a_task_hangs_the_next_one_is_started_and_the_hung_one_cancelled(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"STOPPED_S": 0.2, "FOLLOW_S": 2.0, "LATE_S": 0.2, "LOOK_S": 0.05}.items():
+    for name, value in {"STOPPED_S": 0.2, "LATE_S": 0.2, "LOOK_S": 0.05}.items():
         monkeypatch.setattr(match_loop, name, value)
     settings = MicroBatchSettings(split_bytes=1 << 20)
     context: Any = FakeContext()
@@ -463,7 +463,7 @@ class StuckJobs:
     """Following jobs that never get a slot; batches run in this process."""
 
     batches_max = 1
-    lanes_max, overlaps = 1, True
+    lanes_max, overlaps, follow_s = 1, True, 30.0
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -524,7 +524,7 @@ def test_a_hole_is_matched_though_later_records_are(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A block that cannot be synced is removed, see `FileMatchLog.sync`; later ones are there already."""
-    for name in ("STOPPED_S", "BATCHES_AFTER_S", "FOLLOW_S"):
+    for name in ("STOPPED_S", "BATCHES_AFTER_S"):
         monkeypatch.setattr(match_loop, name, 4 * DEADLINE_S)
     monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     real, seen = BatchPlanner.tips, [0]
@@ -538,7 +538,7 @@ def test_a_hole_is_matched_though_later_records_are(
     settings = MicroBatchSettings(split_bytes=1 << 20)
     context: Any = FakeContext()
     jobs: Any = HangingJobs(service, settings, context)
-    jobs.calls = 1
+    jobs.calls, jobs.follow_s = 1, 4 * DEADLINE_S
     loop = MatchLoop(context, service.folder, settings, jobs)
     wait_until_matched(service, [])
     matches = open_match_log(service.folder.matches_url).partition(0)

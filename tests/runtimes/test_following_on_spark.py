@@ -34,10 +34,10 @@ def service(tmp_path: Path) -> Service:
 
 
 @pytest.fixture
-def loop(session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[MatchLoop]:
-    monkeypatch.setattr(match_loop, "FOLLOW_S", 1.5)
+def loop(session: SparkSession, service: Service) -> Iterator[MatchLoop]:
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    jobs.follow_s = 1.5
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)
     yield loop
     loop.stop()
@@ -64,13 +64,10 @@ def test_the_loop_follows_matches_batches_and_follows_again(loop: MatchLoop, ser
 def test_several_tasks_share_the_log_and_a_backlog_is_matched_by_batches_between(
     session: SparkSession, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for owner, name, value in (
-        (match_loop, "SHARED_FROM", 0.0),  # they go on sharing it
-        (match_loop, "FOLLOW_S", 1.5),
-    ):
-        monkeypatch.setattr(owner, name, value)
+    monkeypatch.setattr(match_loop, "SHARED_FROM", 0.0)  # they go on sharing it
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    jobs.follow_s = 1.5
     taken: list[tuple[int, int, int]] = []
     real = TakenStripes.take
 
@@ -99,10 +96,11 @@ def test_where_tasks_do_not_reach_the_driver_there_are_soon_only_batches(
     session: SparkSession, service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A firewall is between them: the tasks follow all the same, but cannot be told to end."""
-    for name, value in {"FOLLOW_S": 1.0, "OVERLAP_S": 0.2, "LOOK_S": 0.05}.items():
+    for name, value in {"OVERLAP_S": 0.2, "LOOK_S": 0.05}.items():
         monkeypatch.setattr(match_loop, name, value)
     settings = MicroBatchSettings(tasks=2, split_bytes=2_000)
     jobs = RangeJobs(session.sparkContext, service.folder, settings)
+    jobs.follow_s = 1.0
     assert jobs.hub is not None
     jobs.hub.close()
     loop = MatchLoop(session.sparkContext, service.folder, settings, jobs)

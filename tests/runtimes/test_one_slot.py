@@ -43,6 +43,7 @@ class VirtualSlot:
     """
 
     batches_max = lanes_max = 1
+    follow_s = 30.0
 
     def __init__(self, *, overlaps: bool = False) -> None:
         self.follower, self.overlaps = self, overlaps
@@ -144,8 +145,8 @@ def test_no_task_follows_while_another_job_needs_the_only_slot(
     service: Service, monkeypatch: pytest.MonkeyPatch, overlaps: bool
 ) -> None:
     """A replay's round waited for half a minute each time. Batches match what comes meanwhile."""
-    monkeypatch.setattr(match_loop, "FOLLOW_S", 1e9)
     jobs = VirtualSlot(overlaps=overlaps)
+    jobs.follow_s = 1e9
     loop, _ = begun(service, jobs, monkeypatch)
     wait_for(lambda: jobs.started == 1 and len(jobs.running) == 1)
     with loop.room():
@@ -162,6 +163,23 @@ def test_no_task_follows_while_another_job_needs_the_only_slot(
         wait_for(lambda: jobs.started == 2 and len(jobs.running) == 1)
     assert loop.is_active, loop.exception()
     loop.stop()
+
+
+def test_tasks_that_were_not_ended_are_told_again_while_another_job_needs_the_slot(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that begins at that moment is not known yet to what ends the others."""
+    jobs = VirtualSlot()
+    jobs.follow_s = 1e9
+    loop, _ = begun(service, jobs, monkeypatch)
+    wait_for(lambda: len(jobs.running) == 1)
+    end, missed = jobs.end, list[bool]()
+    monkeypatch.setattr(jobs, "end", lambda: end() if missed else missed.append(True))
+    with loop.room():
+        assert missed
+        wait_for(lambda: not jobs.running)
+    loop.stop()
+    assert loop.exception() is None
 
 
 def test_a_replays_round_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

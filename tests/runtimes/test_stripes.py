@@ -216,6 +216,7 @@ class LoadedJobs:
     """Following jobs that run in this process, and report the load that a test wants."""
 
     batches_max = 1
+    follow_s = 0.2
     overlaps = False
     """So jobs follow one after the other, and each knows the load of the one before."""
 
@@ -251,8 +252,7 @@ class LoadedJobs:
 def test_tasks_share_a_partition_while_matching_takes_much_of_a_core_and_long_for_a_look(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FOLLOW_S": 0.2, "LOOK_S": 0.05}.items():
-        monkeypatch.setattr(match_loop, name, value)
+    monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     loads = [(0.9, False), (0.9, True), (1.5, False), (0.5, False), (0.1, True)]
     jobs: Any = LoadedJobs(service, 2, loads)
     context: Any = FakeContext()
@@ -273,8 +273,7 @@ def test_tasks_share_a_partition_while_matching_takes_much_of_a_core_and_long_fo
 def test_a_task_stays_alone_where_there_is_a_core_for_each_partition_only(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FOLLOW_S": 0.1, "LOOK_S": 0.05}.items():
-        monkeypatch.setattr(match_loop, name, value)
+    monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     jobs: Any = LoadedJobs(service, 1, [(1.0, True)])
     context: Any = FakeContext()
     loop = MatchLoop(context, service.folder, MicroBatchSettings(), jobs)
@@ -366,7 +365,7 @@ def test_a_job_is_as_loaded_as_its_most_loaded_lane() -> None:
 class OverlappingJobs:
     """Two jobs that overlap, then others: the first one's looks took long, and the second one stood by."""
 
-    batches_max, lanes_max, overlaps = 1, 2, True
+    batches_max, lanes_max, overlaps, follow_s = 1, 2, True, 1.1
 
     def __init__(self) -> None:
         self.follower = self
@@ -393,8 +392,7 @@ class OverlappingJobs:
 def test_the_little_load_of_a_task_that_stood_by_ends_no_sharing(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FOLLOW_S": 1.1, "LOOK_S": 0.05}.items():
-        monkeypatch.setattr(match_loop, name, value)
+    monkeypatch.setattr(match_loop, "LOOK_S", 0.05)
     jobs: Any = OverlappingJobs()
     context: Any = FakeContext()
     run = Running(service)

@@ -154,7 +154,15 @@ class TakenStripes:
 
 
 class FollowJobs(Protocol):
-    """The jobs whose tasks follow a service's log."""
+    """The jobs whose tasks follow a service's log.
+
+    Attributes
+    ----------
+    follow_s : float
+        Seconds for which the tasks of a job follow it.
+    """
+
+    follow_s: float
 
     @property
     def lanes_max(self) -> int:

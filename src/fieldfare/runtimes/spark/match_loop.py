@@ -1,7 +1,7 @@
 """The driver's loop: Spark jobs that keep a service's log matched.
 
-    keeps up      following tasks, and every `FOLLOW_S` seconds the next ones (see `following`): a task for
-                  each lane of partitions, or several while matching takes long
+    keeps up      following tasks, and after some time the next ones (see `following`): a task for each
+                  lane of partitions, or several while matching takes long
     is behind     batches, two at a time: as many tasks as there are cores match ranges of the log
 
 While no task can follow (see `range_jobs`) there are only batches. The match log alone says how far the
@@ -38,8 +38,6 @@ from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 
 GROUP = "fieldfare-matching"
-FOLLOW_S = 30.0
-"""Seconds for which a task follows the log."""
 OVERLAP_S = 1.0
 """Seconds before its end at which the next following task is started."""
 STOPPED_S = 5.0
@@ -266,10 +264,12 @@ class MatchLoop:
                 are_behind = [self._end_of(follower, each) for each in ended]
                 if any(are_behind) or (self._makes_room and not running):
                     return
+                if self._makes_room:  # again: the tasks may have been started after that
+                    follower.end()
                 now_s = time.monotonic()
                 for each in running:
                     each.cancel_if_late(self._context, now_s)
-                next_s = max((each.began_s for each in running), default=now_s) + FOLLOW_S - OVERLAP_S
+                next_s = max((each.ends_s for each in running), default=now_s) - OVERLAP_S
                 stopped_s = progress.stopped_s(now_s)
                 if stopped_s > BATCHES_AFTER_S:
                     return
@@ -289,7 +289,7 @@ class MatchLoop:
         self._shares_lanes = self._shares_lanes and each_max > 1  # there may be fewer slots than before
         lanes, each = min(partitions, follower.lanes_max), each_max if self._shares_lanes else 1
         tasks = [
-            FollowerLane(tuple(range(first, partitions, lanes)), FOLLOW_S, standby_s, each, each_max)
+            FollowerLane(tuple(range(first, partitions, lanes)), follower.follow_s, standby_s, each, each_max)
             for first in range(lanes)
             for _ in range(each)
         ]
@@ -303,7 +303,7 @@ class MatchLoop:
 
         future = self._followers.submit(run)
         future.add_done_callback(lambda _: self._woken.set())
-        return _Following(future, group, now_s, shares_lanes=self._shares_lanes)
+        return _Following(future, group, now_s + follower.follow_s, shares_lanes=self._shares_lanes)
 
     def _tasks_of_lane(self, follower: FollowJobs) -> int:
         """Return how many tasks there can be for each lane."""
@@ -334,16 +334,16 @@ class MatchLoop:
 class _Following:
     """A job whose tasks follow the log, each alone, or several that share a lane."""
 
-    def __init__(self, future: Future[FollowEnd], group: str, began_s: float, *, shares_lanes: bool) -> None:
+    def __init__(self, future: Future[FollowEnd], group: str, ends_s: float, *, shares_lanes: bool) -> None:
         self.future = future
         self.group = group
-        self.began_s = began_s
+        self.ends_s = ends_s
         self.shares_lanes = shares_lanes
         self._is_cancelled = False
 
     def cancel_if_late(self, context: SparkContext, now_s: float) -> None:
         """Cancel the job if its time was over long ago: a process of it hangs."""
-        if not self._is_cancelled and now_s - self.began_s > FOLLOW_S + LATE_S:
+        if not self._is_cancelled and now_s > self.ends_s + LATE_S:
             self._is_cancelled = True
             context.cancelJobGroup(self.group)
 

@@ -42,6 +42,8 @@ ORDERS = "fieldfare.orders"
 FOLLOWING_WORKERS = 2
 """The Python workers of following tasks, which take turns. They stay alive, and batches use them, too."""
 
+FOLLOW_S = 30.0
+"""Seconds for which tasks follow the log."""
 SAY_TOOK_S = 1.0
 """Interval in seconds at which a task that follows reports its CPU time, where the driver asks for it."""
 
@@ -185,6 +187,7 @@ class RangeJobs:
     """
 
     batches_max = ONE_STAGE_BATCHES_MAX
+    follow_s = FOLLOW_S
 
     def __init__(
         self,

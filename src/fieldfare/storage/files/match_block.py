@@ -360,11 +360,11 @@ class FileBlock:
         """Return the matches of numbers that are, if they exist, in one batch."""
         batch = self._batch(index)
         lists = batch.numbers, batch.starts, batch.low, batch.high
-        bounds, records, indexes, is_whole = match_kernels.select(numbers, *lists, self._event_starts)
-        if not is_whole:
+        found = match_kernels.select(numbers, *lists, self._event_starts)
+        if found is None:
             raise self._broken("an event lies beyond the block")
-        records += self.start
-        return bounds, records, indexes
+        bounds, records, indexes = found
+        return bounds, records + self.start, indexes
 
     def numbers(self) -> NDArray[np.uint32]:
         return np.concatenate([self._batch(index).numbers for index in range(self._checksums.size)])
@@ -432,10 +432,8 @@ class FileBlock:
     def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
         numbers, lengths = self._lengths(index, lists)
         starts = np.concatenate(([0], np.cumsum(lengths)))
-        high = np.empty(lists["low"].size, np.uint8)
-        if 4 * lists["high"].size < high.size or match_kernels.unpack_high(
-            lists["high"], lists["more"], high
-        ) != len(lists["more"]):
+        high = match_kernels.unpack_high(lists["high"], lists["more"], lists["low"].size)
+        if high is None:
             raise self._broken(f"the high bytes of batch {index} are wrong")
         return _Batch(numbers, starts, lists["low"], high)
 

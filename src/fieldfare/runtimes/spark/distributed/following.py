@@ -66,6 +66,9 @@ CONNECTED_S = 1.0
 """Seconds in which tasks have to be connected while records wait: there may be no slots for them."""
 OPENED_S = ANSWER_S + 5.0
 """Maximum seconds for which `ConnectedJobs.open` waits; then a job of its own maps the slices."""
+FOLLOW_S = 300.0
+"""Seconds for which matchers stay connected. The next job's tasks start when these have ended; nothing is
+matched meanwhile. Unlike those of `range_jobs`, tasks that cannot be told to end do not follow."""
 FOLLOWING_MAX = 4
 """Maximum jobs at a time: one, and others that hang."""
 
@@ -333,6 +336,7 @@ class ConnectedJobs:
 
     lanes_max = 1
     overlaps = False
+    follow_s = FOLLOW_S
 
     def __init__(
         self,
