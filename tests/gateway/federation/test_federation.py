@@ -18,7 +18,7 @@ from federation_support import Site, sites
 from gateway_support import BATCH, DEADLINE_S, EVENTS, encode, event, until
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.federation import service, wire
+from fieldfare.gateway.federation import wire
 from fieldfare.gateway.federation.interest import first_pages, later_pages
 from fieldfare.gateway.federation.link_filters import read_link_filters
 from fieldfare.model import Change
@@ -45,28 +45,6 @@ def test_an_event_reaches_the_subscribers_of_the_other_site_once(tmp_path: Path)
         assert b.of("a")["sent_twice"] == 0
         [record] = b.gateway.log.read(0, 1)
         assert record.origin is not None and record.origin.startswith("a/0-0/")
-
-
-def test_events_are_forwarded_once_their_matches_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sites(tmp_path, "ab", "ab") as (a, b):
-        revision = b.subscribe("mine", "data.n >= 0")
-        until(lambda: b.counts(revision, "a"))
-        monkeypatch.setattr(service, "POLL_S", 10 * DEADLINE_S)
-        for number in range(3):  # A look that was under way may forward the first one.
-            a.publish(number)
-            assert b.take("mine", 1) == [number]
-        appends, tail = a.gateway.writer._appends, a.gateway.tail
-        move_ends = appends._move_ends
-
-        def move_late(places: Any) -> None:
-            until(lambda: tail.tips[0] > places[-1].offset)
-            move_ends(places)
-
-        monkeypatch.setattr(appends, "_move_ends", move_late)
-        a.publish(3)  # The block is found before the writer has noted that the log has grown.
-        assert b.take("mine", 1) == [3]
 
 
 def test_a_site_between_passes_events_on_and_matches_nothing(tmp_path: Path) -> None:
