@@ -38,8 +38,8 @@ import httpx
 import numpy as np
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.grouping import MatchLists
 from fieldfare.matching.libraries import library_of
+from fieldfare.matching.pairs import MatchLists
 from fieldfare.storage import NewMatchBlock, open_match_log, open_registry
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put

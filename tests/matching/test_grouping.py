@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from tests.doses import drawn
 
 from fieldfare.matching.grouping import (
-    MatchLists,
-    Pairs,
     candidate_slots,
     group_by_event,
     group_by_subscription,
     single_pairs,
     without_slots,
 )
+from fieldfare.matching.pairs import MatchLists, Pairs
 
 from matching_support import pairs_of, run_of  # isort: skip
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.matching.grouping import LIST_EVENTS_MAX, settle_lists
+from fieldfare.matching.grouping import settle_lists
+from fieldfare.matching.pairs import LIST_EVENTS_MAX
 from fieldfare.matching.plain.building.access import Points
 from fieldfare.matching.plain.building.key_kernels import (
     ATTRIBUTE_BITS,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.matching.grouping import Pairs
+from fieldfare.matching.pairs import Pairs
 from fieldfare.runtimes.spark import range_task
 from fieldfare.runtimes.spark.range_task import Block
 from fieldfare.storage.event_log import Record

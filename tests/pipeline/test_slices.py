@@ -16,8 +16,9 @@ from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.forwarding import POLICIES, LoadReport, LoadTable
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.grouping import group_by_subscription
 from fieldfare.matching.index import Index
+from fieldfare.matching.pairs import MatchLists, Pairs
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from service_support import SERVE, Api, running_service
+from service_support import SERVE, Api, descendants, running_service
 
 from fieldfare.client import Client
 
@@ -23,6 +23,11 @@ def restart(data: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+def mapped(pid: int) -> str:
+    """The files and memory that a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_a_restart_applies_changed_settings_and_loses_no_event(tmp_path: Path) -> None:
@@ -65,3 +70,6 @@ def test_a_restart_applies_changed_settings_and_loses_no_event(tmp_path: Path) -
                     if len(received) == len(published):
                         break
         assert received == published
+        compilers = [pid for pid in descendants(service.process.pid) if "llvmlite" in mapped(pid)]
+        assert compilers, "the tasks have it"
+        assert service.gateway not in compilers, "it takes 60 MB, and a second at the first event"

@@ -10,7 +10,7 @@ import numpy as np
 from deaf_waiter import DeafWaiter
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists
+from fieldfare.matching.pairs import MatchLists
 from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
 from fieldfare.storage.errors import CorruptBlockError, IndexStoreError
 from fieldfare.storage.match_log import BLOCK_RECORDS_MAX, BlockRange, LostBlock, NewMatchBlock

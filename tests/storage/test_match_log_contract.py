@@ -18,7 +18,7 @@ from memory_matches import MemoryMatchLog
 from storage_support import Matches, block_of, of_number, read_on, some_matches, write_in_blocks
 from tests.doses import drawn
 
-from fieldfare.matching.grouping import MatchLists
+from fieldfare.matching.pairs import MatchLists
 from fieldfare.storage import MatchLog, MatchPartition, NewMatchBlock, open_match_log
 from fieldfare.storage.match_log import BLOCK_RECORDS_MAX
 

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from fieldfare.arrow_events.canonical import is_binary, is_list, widened
 from fieldfare.arrow_events.errors import TableRefused
-from fieldfare.matching.events.arrow_paths import plain
-from fieldfare.matching.events.arrow_times import is_time, time_texts
+from fieldfare.matching.events.arrow_paths import is_time, plain
 
 _ODD = r'["\\\x00-\x1f]'
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
@@ -109,6 +108,8 @@ def scalar_texts(values: pa.Array) -> pa.Array | None:
     if kind in (pa.large_string(), pa.string_view()):
         return pc.cast(values, pa.string())
     if is_time(kind):
+        from fieldfare.matching.events.arrow_times import time_texts  # Only if needed: it loads numba.
+
         return time_texts(values)
     if is_binary(kind):
         encoded = [None if v is None else binascii.b2a_base64(v, newline=False) for v in values.to_pylist()]

@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled, lowest_bit
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, Pairs
 
 GROUP_BITS = 15
 """Base-2 logarithm of the approximate number of pairs per group."""
@@ -35,61 +36,12 @@ DIGIT_BITS = 11
 FEW = 48
 """Maximum keys sorted by insertion; more are radix-sorted."""
 
-LIST_EVENTS_MAX = 65_536
-"""Maximum events grouped by subscription at a time: a list stores an event in 16 bits."""
 COUNTERS_A_MATCH = 16
 """Maximum counters per match for counting sort; with more, comparison sorting is faster."""
 
 BAND_PAIRS = 1 << 16
 """Approximate pairs per group of tiles written to lists together: the output stays in the second-level
 cache."""
-NONE_GIVEN_UP = np.zeros(0, np.uint32)
-IN_NO_TILES = np.zeros(0, np.int64)
-AS_COUNTED = np.zeros(0, np.int64)
-
-
-class Pairs(NamedTuple):
-    """Matches of a range of events, in any order."""
-
-    pairs: NDArray[np.int32]
-    """int32[k, 2]: slots, each with an event, counted from `first_event`, and the index of a subscription; or
-    runs of such slots (see the module)."""
-    first_event: int
-    number: NDArray[np.uint32]
-    """The number of each subscription."""
-    smallest: int
-    largest: int
-    """The bounds of `number`: `smallest` and `largest`."""
-    tile_ends: NDArray[np.int64] = IN_NO_TILES
-    """The end of each tile's slots (``library.Candidates``); empty if unknown."""
-    places: NDArray[np.int64] = AS_COUNTED
-    """Maps ``first_event + pairs[i, 0]`` to the actual event; empty for the identity."""
-    given_up: NDArray[np.uint32] = NONE_GIVEN_UP
-    """The subscriptions for which an event exceeded the work limit, once per event."""
-
-    def moved(self, places: NDArray[np.int64]) -> Pairs:
-        """Return the pairs with event i renumbered to ``places[i]``."""
-        return self._replace(places=places[self.places] if len(self.places) else places)
-
-    def behind(self, events: int) -> Pairs:
-        """Return the pairs for a batch in which `events` other events come first."""
-        if len(self.places):
-            return self._replace(places=self.places + events)
-        return self._replace(first_event=self.first_event + events)
-
-
-class MatchLists(NamedTuple):
-    """Matches of at most 65,536 events, by subscription.
-
-    Subscription ``numbers[i]`` matches the events ``ordinals[starts[i]:starts[i + 1]]``, at least one.
-    """
-
-    numbers: NDArray[np.uint32]
-    """[n], ascending."""
-    starts: NDArray[np.int64]
-    """[n + 1]"""
-    ordinals: NDArray[np.uint16]
-    """[m], strictly ascending within a list."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexExplanation, IndexPlace
-from fieldfare.matching.grouping import Matches, Pairs
+from fieldfare.matching.grouping import Matches
 from fieldfare.matching.libraries import library_of
 from fieldfare.matching.library import Library
+from fieldfare.matching.pairs import Pairs
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.matching.windows import find_pairs

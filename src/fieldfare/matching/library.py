@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import IN_NO_TILES
+from fieldfare.matching.pairs import IN_NO_TILES
 from fieldfare.model import Path
 
 if TYPE_CHECKING:

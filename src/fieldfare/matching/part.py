@@ -18,9 +18,10 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexPlace, PartExplanation
 from fieldfare.matching.files import IndexFileError, open_arrays, read_only, save_arrays
-from fieldfare.matching.grouping import Pairs, candidate_slots, without_slots
+from fieldfare.matching.grouping import candidate_slots, without_slots
 from fieldfare.matching.libraries import LIBRARIES, PLAIN, library_of
 from fieldfare.matching.library import Builder, FilterIndex, Library
+from fieldfare.matching.pairs import Pairs
 from fieldfare.matching.versions import (
     NO_OVERLAY,
     NOTHING_CLOSED,

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.library import TooManyPairs
+from fieldfare.matching.pairs import Pairs
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings, Overlay
 from fieldfare.matching.work_limits import without_given_up

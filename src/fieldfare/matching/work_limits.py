@@ -20,8 +20,9 @@ from fieldfare.filters import work as limits
 from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.steps import measured, most_steps
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import Pairs, without_slots
+from fieldfare.matching.grouping import without_slots
 from fieldfare.matching.library import TooManyPairs
+from fieldfare.matching.pairs import Pairs
 from fieldfare.matching.part import Part
 
 

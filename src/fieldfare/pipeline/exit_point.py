@@ -9,14 +9,8 @@ from typing import Any
 import numpy as np
 
 from fieldfare.matching.compiled import compiled
-from fieldfare.matching.grouping import (
-    LIST_EVENTS_MAX,
-    Matches,
-    MatchLists,
-    Pairs,
-    group_by_subscription,
-    settle_lists,
-)
+from fieldfare.matching.grouping import Matches, group_by_subscription, settle_lists
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, Pairs
 
 
 @dataclass(frozen=True, slots=True)

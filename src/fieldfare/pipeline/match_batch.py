@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from fieldfare.matching.grouping import Matches, Pairs
+from fieldfare.matching.grouping import Matches
+from fieldfare.matching.pairs import Pairs
 from fieldfare.model import interest_key
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, event_counts
 from fieldfare.pipeline.exit_point import Found

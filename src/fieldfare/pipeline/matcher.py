@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import Pairs
+from fieldfare.matching.pairs import Pairs
 from fieldfare.pipeline.access_point import SpaceEvents, decoded
 from fieldfare.pipeline.dispatch import Consignment
 from fieldfare.pipeline.slices import Searched, Slices

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fieldfare.forwarding import LoadTable
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
+from fieldfare.matching.pairs import Pairs
 from fieldfare.matching.versions import Closings
 from fieldfare.model import Path
 from fieldfare.partitioning import Partitioning

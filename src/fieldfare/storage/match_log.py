@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import LIST_EVENTS_MAX, MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, Pairs
 from fieldfare.storage.bell import Waiter
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
@@ -148,6 +148,8 @@ class NewMatchBlock:
 
 def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
     """Convert matches by event (CSR, at most 65,536 events) to lists by subscription."""
+    from fieldfare.matching.grouping import group_by_subscription  # Only if needed: it loads numba.
+
     if not subscriptions.size:
         return NO_MATCHES
     pairs = np.empty((subscriptions.size, 2), np.int32)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.pairs import MatchLists, Pairs
 
 MERGED_MATCHES = 4_000_000
 """Approximate number of matches merged at a time; a list of up to 65,536 matches is never divided."""
@@ -93,6 +93,8 @@ def _of(run: MatchLists, first: int, end: int) -> tuple[slice, NDArray[np.uint16
 
 
 def _merged(runs: list[MatchLists], first: int, end: int) -> MatchLists:
+    from fieldfare.matching.grouping import group_by_subscription  # Only if needed: it loads numba.
+
     found = []
     for run in runs:
         chosen, ordinals = _of(run, first, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gateway_support import SUBSCRIPTIONS, event, run, running
 
-from fieldfare.matching.grouping import MatchLists
+from fieldfare.matching.pairs import MatchLists
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.match_log import GIVEN_UP
 

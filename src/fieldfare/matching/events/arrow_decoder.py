@@ -34,8 +34,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_numpy import array_of, numbers_of, truths_of
-from fieldfare.matching.events.arrow_paths import Cells, null_mask, numbers_in, resolve
-from fieldfare.matching.events.arrow_times import is_time, time_texts
+from fieldfare.matching.events.arrow_paths import Cells, is_time, null_mask, numbers_in, resolve
+from fieldfare.matching.events.arrow_times import time_texts
 from fieldfare.matching.events.arrow_values import ArrowOthers
 from fieldfare.matching.events.columns import (
     KIND_EXACT,

@@ -80,6 +80,11 @@ def _descend(around: Cells, step: str | int) -> Cells | None:
     return _take(values.values, np.where(lengths > step, starts.astype(np.int64) + step, -1), values)
 
 
+def is_time(kind: pa.DataType) -> bool:
+    """Whether a type is a date, time or timestamp."""
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind))
+
+
 def plain(values: pa.Array) -> pa.Array:
     """Return the values without extensions, dictionaries and run-end encodings around them."""
     while True:

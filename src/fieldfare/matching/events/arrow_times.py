@@ -21,11 +21,6 @@ _FIRST_DAY, _LAST_DAY = -12_687_428, 11_248_737
 """The days of the years that Arrow writes, -32767 to 32767."""
 
 
-def is_time(kind: pa.DataType) -> bool:
-    """Whether a type is a date, time or timestamp."""
-    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind))
-
-
 def time_texts(values: pa.Array) -> pa.Array:
     """Return ISO 8601 texts of dates, times or timestamps; see the table in ``arrow_decoder``."""
     if pa.types.is_timestamp(values.type) and len(values) * _LONGEST <= TEXT_BYTES_MAX:

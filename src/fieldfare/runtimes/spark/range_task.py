@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.grouping import group_by_subscription
+from fieldfare.matching.pairs import MatchLists, Pairs
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_by_space, stream_matches

@@ -39,9 +39,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists
+from fieldfare.matching.pairs import MatchLists
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
-from fieldfare.storage.files import match_kernels
+from fieldfare.storage.files.match_lists import select, unpack_high
 from fieldfare.storage.match_log import NewMatchBlock
 
 FORMAT = 2
@@ -134,6 +134,8 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
 
 def _batches_of(block: NewMatchBlock, lists: MatchLists) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
     """Yield the encoded batches of lists, each with its first subscription number."""
+    from fieldfare.storage.files import match_kernels  # Only if needed: it loads numba.
+
     numbers, starts, ordinals = lists
     low, high, ascending = match_kernels.gap_planes(starts, ordinals)
     if not ascending:
@@ -360,7 +362,7 @@ class FileBlock:
         """Return the matches of numbers that are, if they exist, in one batch."""
         batch = self._batch(index)
         lists = batch.numbers, batch.starts, batch.low, batch.high
-        found = match_kernels.select(numbers, *lists, self._event_starts)
+        found = select(numbers, *lists, self._event_starts)
         if found is None:
             raise self._broken("an event lies beyond the block")
         bounds, records, indexes = found
@@ -374,6 +376,8 @@ class FileBlock:
         return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        from fieldfare.storage.files import match_kernels  # Only if needed: it loads numba.
+
         batches = self._all_batches()
         before = np.cumsum([0, *(batch.low.size for batch in batches)])
         indptr, subscriptions = match_kernels.by_event(
@@ -432,7 +436,7 @@ class FileBlock:
     def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
         numbers, lengths = self._lengths(index, lists)
         starts = np.concatenate(([0], np.cumsum(lengths)))
-        high = match_kernels.unpack_high(lists["high"], lists["more"], lists["low"].size)
+        high = unpack_high(lists["high"], lists["more"], lists["low"].size)
         if high is None:
             raise self._broken(f"the high bytes of batch {index} are wrong")
         return _Batch(numbers, starts, lists["low"], high)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fieldfare.matching.libraries import library_of
 from fieldfare.model import INTEREST, OPEN_END, space_name
 from fieldfare.storage.corruption import note_corruption
 from fieldfare.storage.sql import counting, searches
@@ -133,6 +132,8 @@ def _make_space(connection: sa.Connection, path: Path, key: str, encryption: obj
 
 
 def _make_version(connection: sa.Connection, path: Path, row: Sequence[object]) -> None:
+    from fieldfare.matching.libraries import library_of  # Only if needed: it loads Arrow and numba.
+
     id, space, text, dialect, number, revision, _, valid_from, *_ = row
     assert isinstance(text, str) and isinstance(dialect, str)
     assert isinstance(space, str) and isinstance(id, str)

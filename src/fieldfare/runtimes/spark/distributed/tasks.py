@@ -36,7 +36,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from fieldfare.forwarding import policy_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.files import IndexFileError
-from fieldfare.matching.grouping import NONE_GIVEN_UP, MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.grouping import group_by_subscription
+from fieldfare.matching.pairs import NONE_GIVEN_UP, MatchLists, Pairs
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, events_of, record_batch
 from fieldfare.pipeline.dispatch import Consignment, Forwarding
