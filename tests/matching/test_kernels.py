@@ -28,7 +28,7 @@ from fieldfare.matching.plain.building.key_kernels import (
     fill_key_table,
 )
 from fieldfare.matching.versions import NO_OVERLAY, Overlay, Versions, keep_valid
-from fieldfare.storage.files.match_kernels import gap_planes
+from fieldfare.storage.files.match_lists import gap_planes
 
 from matching_support import pairs_of, run_of  # isort: skip
 
@@ -178,10 +178,6 @@ TWINS = {
     "partitioning/kernels.py": (
         "partitioning/test_partitioning.py",
         "test_an_axis_locates_a_batch_as_it_locates_one_value",
-    ),
-    "storage/files/match_kernels.py": (
-        "storage/test_file_match_log.py",
-        "test_any_block_equals_the_naive_one",
     ),
     "pipeline/exit_point.py": (
         "pipeline/test_slices.py",

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled, lowest_bit
-from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, Pairs
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, Pairs, lists_of_keys
 
 GROUP_BITS = 15
 """Base-2 logarithm of the approximate number of pairs per group."""
@@ -102,7 +102,7 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
     found = [part for part in found if len(part.pairs)]
     slots = sum(len(part.pairs) for part in found)
     if not slots:
-        return MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
+        return NO_MATCHES
     lowest = min(part.smallest for part in found)
     span = max(part.largest for part in found) - lowest + 1
     if span > COUNTERS_A_MATCH * slots:
@@ -146,10 +146,7 @@ def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
         gathered.append(
             part.number[pairs[:, 1]].astype(np.uint64) << np.uint64(16) | events.astype(np.uint64)
         )
-    keys = np.unique(np.concatenate(gathered))
-    numbers = (keys >> np.uint64(16)).astype(np.uint32)
-    first = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
-    return MatchLists(numbers[first], np.append(first, len(keys)).astype(np.int64), keys.astype(np.uint16))
+    return lists_of_keys(np.concatenate(gathered))
 
 
 def single_pairs(pairs: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -59,3 +59,17 @@ class MatchLists(NamedTuple):
     """[n + 1]"""
     ordinals: NDArray[np.uint16]
     """[m], strictly ascending within a list."""
+
+
+NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
+
+
+def lists_of_keys(keys: NDArray[np.uint64]) -> MatchLists:
+    """Return the lists of matches, each given as a key: a number times 65,536, plus an event."""
+    if not keys.size:
+        return NO_MATCHES
+    keys = np.sort(keys)  # np.unique hashes, which takes many times as long
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    numbers = (keys >> np.uint64(16)).astype(np.uint32)
+    first = np.flatnonzero(np.diff(numbers, prepend=~numbers[:1]))
+    return MatchLists(numbers[first], np.append(first, keys.size), keys.astype(np.uint16))

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, Pairs
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, lists_of_keys
 from fieldfare.storage.bell import Waiter
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
@@ -44,9 +44,6 @@ def spent_by_space(extra: Mapping[str, int | float]) -> dict[str, float]:
     """Return the milliseconds of processor time that matching took per space, from a block's ``extra``."""
     prefix = f"{SPENT_MS} "
     return {name.removeprefix(prefix): ms for name, ms in extra.items() if name.startswith(prefix)}
-
-
-NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +145,8 @@ class NewMatchBlock:
 
 def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
     """Convert matches by event (CSR, at most 65,536 events) to lists by subscription."""
-    from fieldfare.matching.grouping import group_by_subscription  # Only if needed: it loads numba.
-
-    if not subscriptions.size:
-        return NO_MATCHES
-    pairs = np.empty((subscriptions.size, 2), np.int32)
-    pairs[:, 0] = np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr))
-    pairs[:, 1] = np.arange(subscriptions.size, dtype=np.int32)
-    numbers = np.ascontiguousarray(subscriptions, np.uint32)
-    return group_by_subscription([Pairs(pairs, 0, numbers, int(numbers.min()), int(numbers.max()))])
+    events = np.arange(indptr.size - 1, dtype=np.uint64).repeat(np.diff(indptr))
+    return lists_of_keys(subscriptions.astype(np.uint64) << np.uint64(16) | events)
 
 
 class BlockRange(NamedTuple):

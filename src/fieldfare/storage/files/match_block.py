@@ -41,7 +41,14 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.pairs import MatchLists
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
-from fieldfare.storage.files.match_lists import select, unpack_high
+from fieldfare.storage.files.match_lists import (
+    by_event,
+    gap_planes,
+    ordinals_of,
+    pack_high,
+    select,
+    unpack_high,
+)
 from fieldfare.storage.match_log import NewMatchBlock
 
 FORMAT = 2
@@ -134,21 +141,19 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
 
 def _batches_of(block: NewMatchBlock, lists: MatchLists) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
     """Yield the encoded batches of lists, each with its first subscription number."""
-    from fieldfare.storage.files import match_kernels  # Only if needed: it loads numba.
-
     numbers, starts, ordinals = lists
-    low, high, ascending = match_kernels.gap_planes(starts, ordinals)
-    if not ascending:
-        raise block.refusal("the events of a list are not in ascending order")
     for first, last in pairwise(_batch_cuts(starts)):
-        matches = slice(starts[first], starts[last])
+        begin, end = starts[first], starts[last]
+        low, high, ascending = gap_planes(starts[first : last + 1] - begin, ordinals[begin:end])
+        if not ascending:
+            raise block.refusal("the events of a list are not in ascending order")
         yield (
             int(numbers[first]) if numbers.size else 0,
             {
                 "numbers": np.diff(numbers[first:last], prepend=np.uint32(0)),
                 "matches": (np.diff(starts[first : last + 1]) - 1).astype(np.uint16),
-                "low": low[matches],
-                **dict(zip(("high", "more"), match_kernels.pack_high(high[matches]), strict=True)),
+                "low": low,
+                **dict(zip(("high", "more"), pack_high(high), strict=True)),
             },
         )
 
@@ -376,29 +381,29 @@ class FileBlock:
         return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        from fieldfare.storage.files import match_kernels  # Only if needed: it loads numba.
-
-        batches = self._all_batches()
-        before = np.cumsum([0, *(batch.low.size for batch in batches)])
-        indptr, subscriptions = match_kernels.by_event(
+        found = list(self._all_ordinals())
+        return by_event(
             self.events,
-            np.concatenate([batch.numbers for batch in batches]),
-            np.concatenate(
-                [batch.starts[:-1] + first for batch, first in zip(batches, before, strict=False)]
-                + [before[-1:]]
-            ),
-            np.concatenate([batch.low for batch in batches]),
-            np.concatenate([batch.high for batch in batches]),
+            np.concatenate([batch.numbers.repeat(np.diff(batch.starts)) for batch, _ in found]),
+            np.concatenate([ordinals for _, ordinals in found]),
         )
-        if subscriptions.size != self.matches:
-            raise self._broken("the number of matches is wrong")
-        return indptr, subscriptions
 
     def check(self) -> None:
-        self.by_event()
+        for _ in self._all_ordinals():
+            pass
 
-    def _all_batches(self) -> list[_Batch]:
-        return [self._decode(index, self._lists(index)) for index in range(self._checksums.size)]
+    def _all_ordinals(self) -> Iterator[tuple[_Batch, NDArray[np.int64]]]:
+        """Yield all batches with the ordinals of their matches."""
+        matches = 0
+        for index in range(self._checksums.size):
+            batch = self._decode(index, self._lists(index))
+            ordinals = ordinals_of(np.diff(batch.starts), batch.low, batch.high)
+            if ordinals.max(initial=-1) >= self.events:
+                raise self._broken("an event lies beyond the block")
+            matches += ordinals.size
+            yield batch, ordinals
+        if matches != self.matches:
+            raise self._broken("the number of matches is wrong")
 
     def _batch(self, index: int) -> _Batch:
         with self._lock:
