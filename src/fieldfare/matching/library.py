@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from fieldfare.filters import NormalForm
 
 
+PLAIN_LIBRARY = "plain"
+"""The name of the library of filters that are not encrypted."""
+
+
 class TooManyPairs(Exception):
     """A window of events has more pairs than allowed. Retry with fewer events."""
 

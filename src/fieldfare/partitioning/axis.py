@@ -34,7 +34,6 @@ from fieldfare.matching.events.columns import (
     ColumnBatch,
 )
 from fieldfare.model import Path
-from fieldfare.partitioning.kernels import locate_strings
 
 NUMBERS, STRINGS, END = 5, 6, 7
 """The regions after the five atoms, which are numbered like the kinds of ``matching.columns``."""
@@ -147,6 +146,8 @@ class Axis:
         for event in np.flatnonzero(kinds == KIND_EXACT).tolist() if present[KIND_EXACT] else ():
             segments[event] += bisect_right(thresholds.exact, columns.exact[int(words[event])])
         if present[KIND_STRING]:
+            from fieldfare.partitioning.kernels import locate_strings  # Only if needed: it loads numba.
+
             locate_strings(thresholds.text, thresholds.text_start, kinds, words, columns.text, segments)
         return segments
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.library import PLAIN_LIBRARY
 from fieldfare.partitioning import ONE_SLICE, Partitioning
 from fieldfare.partitioning.encoding import EncodedPartitioning, decoded_partitioning, encoded_partitioning
 
@@ -48,7 +48,7 @@ class SliceManifest:
     """
 
     matcher: int = 0
-    library: str = PLAIN.name
+    library: str = PLAIN_LIBRARY
     snapshot: Snapshot | None = None
     deltas: tuple[str, ...] = ()
     closings: str | None = None

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching.events.first_bytes import first_bytes
 from fieldfare.matching.events.odd_json import read_odd_json
 from fieldfare.model import Path
 
@@ -139,6 +138,8 @@ class ColumnBatch:
         arrays = np.zeros(len(events), bool)
         in_text = words != 0
         starts = np.empty(np.count_nonzero(in_text), np.uint8)
+        from fieldfare.matching.events.first_bytes import first_bytes  # Only if needed: it loads numba.
+
         first_bytes(self.text, words[in_text], starts)
         arrays[in_text] = starts == ord("[")
         if self.others is not None and not in_text.all():

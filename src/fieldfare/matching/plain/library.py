@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fieldfare.filters import compile_filter
 from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.matching.files import read_only
-from fieldfare.matching.library import Indexed
+from fieldfare.matching.library import PLAIN_LIBRARY, Indexed
 from fieldfare.matching.plain.building.arrays import Material, build_arrays, prepare
 from fieldfare.matching.plain.building.derived import with_columns
 from fieldfare.matching.plain.building.gathering import Gatherer
@@ -32,7 +32,7 @@ class PlainLibrary:
     """
 
     compile_filter: CompileFilter = compile_filter
-    name: str = "plain"
+    name: str = PLAIN_LIBRARY
 
     def compile(self, text: str, dialect: str) -> bytes:
         """See ``library.Library``."""
