@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching import compiled, grouping, versions
+from fieldfare.matching import compiled, grouping, pairs, versions
 from fieldfare.matching.files import FORMAT
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
@@ -47,7 +47,7 @@ BLOCK_GROUPS = 8
 """Maximum groups of events in a block, which counts them in 16 bits."""
 ENGINE: list[ModuleType] = [
     *(compiled, layout, codes, dictionary_kernels, tile_packing),
-    *(kernels, access_kernels, tile_kernels, lanes, left_lanes, vectors, versions, grouping),
+    *(kernels, access_kernels, tile_kernels, lanes, left_lanes, vectors, versions, grouping, pairs),
 ]
 """The modules that determine the time for ranges of numbers."""
 WHOLE = [compiled, tile_packing, lanes, left_lanes, vectors]
