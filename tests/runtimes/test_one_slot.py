@@ -176,8 +176,8 @@ def test_tasks_that_were_not_ended_are_told_again_while_another_job_needs_the_sl
     end, missed = jobs.end, list[bool]()
     monkeypatch.setattr(jobs, "end", lambda: end() if missed else missed.append(True))
     with loop.room():
-        assert missed
         wait_for(lambda: not jobs.running)
+    assert missed
     loop.stop()
     assert loop.exception() is None
 

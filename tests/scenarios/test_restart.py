@@ -72,4 +72,4 @@ def test_a_restart_applies_changed_settings_and_loses_no_event(tmp_path: Path) -
         assert received == published
         compilers = [pid for pid in descendants(service.process.pid) if "llvmlite" in mapped(pid)]
         assert compilers, "the tasks have it"
-        assert service.gateway not in compilers, "it takes 60 MB, and a second at the first event"
+        assert service.gateway not in compilers, "it would take memory, and a pause at the first event"

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled, lowest_bit
-from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, Pairs, lists_of_keys
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, Pairs, keys_of, lists_of_keys
 
 GROUP_BITS = 15
 """Base-2 logarithm of the approximate number of pairs per group."""
@@ -143,9 +143,7 @@ def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
         pairs = single_pairs(part.pairs)
         events: NDArray[Any] = pairs[:, 0] + part.first_event
         events = part.places[events] if len(part.places) else events
-        gathered.append(
-            part.number[pairs[:, 1]].astype(np.uint64) << np.uint64(16) | events.astype(np.uint64)
-        )
+        gathered.append(keys_of(part.number[pairs[:, 1]], events))
     return lists_of_keys(np.concatenate(gathered))
 
 

@@ -5,7 +5,7 @@ Without compiled functions: who only reads matches need not load numba.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +64,23 @@ class MatchLists(NamedTuple):
 NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
 
 
+def keys_of(numbers: NDArray[np.uint32], events: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a key of each match: its subscription's number times 65,536, plus its event."""
+    keys = numbers.astype(np.uint64)
+    keys <<= np.uint64(16)
+    keys |= events.astype(np.uint64, copy=False)
+    return keys
+
+
 def lists_of_keys(keys: NDArray[np.uint64]) -> MatchLists:
-    """Return the lists of matches, each given as a key: a number times 65,536, plus an event."""
+    """Return the lists of the matches with some keys, in any order; the array is overwritten."""
     if not keys.size:
         return NO_MATCHES
-    keys = np.sort(keys)  # np.unique hashes, which takes many times as long
-    keys = keys[np.append(True, keys[1:] != keys[:-1])]
-    numbers = (keys >> np.uint64(16)).astype(np.uint32)
-    first = np.flatnonzero(np.diff(numbers, prepend=~numbers[:1]))
-    return MatchLists(numbers[first], np.append(first, keys.size), keys.astype(np.uint16))
+    keys.sort()
+    again = keys[1:] == keys[:-1]
+    if again.any():  # np.unique hashes, which takes many times as long
+        keys = keys[np.append(True, ~again)]
+    ordinals = keys.astype(np.uint16)
+    keys >>= np.uint64(16)
+    first = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
+    return MatchLists(keys[first].astype(np.uint32), np.append(first, keys.size), ordinals)

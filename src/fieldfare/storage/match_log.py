@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, lists_of_keys
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, NO_MATCHES, MatchLists, keys_of, lists_of_keys
 from fieldfare.storage.bell import Waiter
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.match_runs import MatchRuns
@@ -145,8 +145,7 @@ class NewMatchBlock:
 
 def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
     """Convert matches by event (CSR, at most 65,536 events) to lists by subscription."""
-    events = np.arange(indptr.size - 1, dtype=np.uint64).repeat(np.diff(indptr))
-    return lists_of_keys(subscriptions.astype(np.uint64) << np.uint64(16) | events)
+    return lists_of_keys(keys_of(subscriptions, np.arange(indptr.size - 1).repeat(np.diff(indptr))))
 
 
 class BlockRange(NamedTuple):

@@ -134,12 +134,12 @@ class ColumnBatch:
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether an attribute, of KIND_OTHER in all these events, is an array."""
+        from fieldfare.matching.events.first_bytes import first_bytes  # Only if needed: it loads numba.
+
         words = self.columns[path].words[events]
         arrays = np.zeros(len(events), bool)
         in_text = words != 0
         starts = np.empty(np.count_nonzero(in_text), np.uint8)
-        from fieldfare.matching.events.first_bytes import first_bytes  # Only if needed: it loads numba.
-
         first_bytes(self.text, words[in_text], starts)
         arrays[in_text] = starts == ord("[")
         if self.others is not None and not in_text.all():

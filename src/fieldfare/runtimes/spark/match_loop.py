@@ -176,7 +176,7 @@ class MatchLoop:
             yield
             return
         self._makes_room = True
-        follower.end()
+        self._woken.set()
         try:
             yield
         finally:
@@ -264,7 +264,7 @@ class MatchLoop:
                 are_behind = [self._end_of(follower, each) for each in ended]
                 if any(are_behind) or (self._makes_room and not running):
                     return
-                if self._makes_room:  # again: the tasks may have been started after that
+                if self._makes_room:  # at each look: tasks that were just starting may have missed it
                     follower.end()
                 now_s = time.monotonic()
                 for each in running:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.files import remove_abandoned, sync_file, sync_folder
+from fieldfare.matching.pairs import lists_of_keys
 from fieldfare.storage.errors import CorruptBlockError
 from fieldfare.storage.files.match_block import FileBlock
 from fieldfare.storage.files.match_folder import (
@@ -29,14 +29,14 @@ from fieldfare.storage.files.match_folder import (
 from fieldfare.storage.match_log import BLOCK_EVENTS_MAX, BLOCK_RECORDS_MAX, NewMatchBlock
 
 COMPACTED_MATCHES_MAX = 8_000_000
-"""Maximum matches of a block that compaction creates, which limits its memory to about 100 MB."""
+"""Maximum matches of a block that compaction creates, which limits its memory to about 200 MB."""
 
 SMALL_MATCHES = 100
 """Maximum matches of a block that is read completely when its size is checked: opening it again takes
 longer."""
 
-Content = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], Mapping[str, int]]
-"""The counts of a block, its matches by event (CSR), and the number of matches of each space."""
+Content = tuple[NDArray[np.int32], NDArray[np.uint64], Mapping[str, int]]
+"""The counts of a block, the keys of its matches, and the number of matches of each space."""
 
 Size = tuple[int, int]
 """The number of events and of matches of a block."""
@@ -203,12 +203,12 @@ class Compaction:
                 first += 1
 
     def _merge(self, run: Sequence[BlockFile]) -> NewMatchBlock | None:
-        at = run[0].start
-        counts, lengths, subscriptions = [], [], []
-        spaces, matches = Counter[str](), 0
+        at, events, matches = run[0].start, 0, 0
+        counts, keys = [], []
+        spaces = Counter[str]()
         for block in run:
             try:
-                found, indptr, numbers, of_spaces = self._small.get(block) or _content(self._read(block))
+                found, of_block, of_spaces = self._small.get(block) or _content(self._read(block))
             except CorruptBlockError as error:
                 self._broken(error)
                 return None
@@ -217,18 +217,17 @@ class Compaction:
             skipped = at - block.start
             first_event = int(found[:skipped].sum())
             counts.append(found[skipped:])
-            lengths.append(np.diff(indptr[first_event:]))
-            subscriptions.append(numbers[indptr[first_event] :])
+            matches += of_block.size
+            if first_event:
+                of_block = of_block[of_block.astype(np.uint16) >= first_event] - np.uint64(first_event)
+            keys.append(of_block + np.uint64(events))
             spaces.update(of_spaces)
-            matches += numbers.size
+            events += int(counts[-1].sum())
             at = block.end
-        indptr = np.concatenate(([0], np.cumsum(np.concatenate(lengths), dtype=np.int64)))
-        merged = NewMatchBlock.by_event(
-            run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
-        )
+        lists = lists_of_keys(np.concatenate(keys))
         # Blocks may overlap: assume that their common matches are spread evenly over the spaces.
-        kept = int(indptr[-1])
-        return replace(merged, spaces={space: n * kept // max(1, matches) for space, n in spaces.items()})
+        kept = {space: n * lists.ordinals.size // max(1, matches) for space, n in spaces.items()}
+        return NewMatchBlock(run[0].start, at, np.concatenate(counts), lists, spaces=kept)
 
     def _delete(self, blocks: Sequence[BlockFile]) -> int:
         for block in blocks:
@@ -238,4 +237,4 @@ class Compaction:
 
 def _content(block: FileBlock) -> Content:
     """Return the content of a block for merging; it keeps no file open."""
-    return block.counts.copy(), *block.by_event(), block.spaces
+    return block.counts.copy(), block.keys(), block.spaces

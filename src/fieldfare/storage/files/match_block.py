@@ -39,16 +39,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.pairs import MatchLists
+from fieldfare.matching.pairs import MatchLists, keys_of
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
-from fieldfare.storage.files.match_lists import (
-    by_event,
-    gap_planes,
-    ordinals_of,
-    pack_high,
-    select,
-    unpack_high,
-)
+from fieldfare.storage.files.match_lists import gap_planes, ordinals_of, pack_high, select, sums, unpack_high
 from fieldfare.storage.match_log import NewMatchBlock
 
 FORMAT = 2
@@ -328,7 +321,7 @@ class FileBlock:
             or self._reader.num_record_batches != self._checksums.size
         ):
             raise self._broken("the directory does not fit the file")
-        self._event_starts = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
+        self._event_starts = sums(self.counts)
         self.events = int(self._event_starts[-1])
         self._cached[0] = self._decode(0, first)
 
@@ -381,27 +374,30 @@ class FileBlock:
         return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        found = list(self._all_ordinals())
-        return by_event(
-            self.events,
-            np.concatenate([batch.numbers.repeat(np.diff(batch.starts)) for batch, _ in found]),
-            np.concatenate([ordinals for _, ordinals in found]),
-        )
+        keys = self.keys()
+        events = keys.astype(np.uint16)
+        indptr = sums(np.bincount(events, minlength=self.events))
+        return indptr, (keys >> np.uint64(16)).astype(np.uint32)[events.argsort(kind="stable")]
+
+    def keys(self) -> NDArray[np.uint64]:
+        """Return the key of each match, ascending: see `pairs.keys_of`."""
+        return np.concatenate(list(self._all_keys()))
 
     def check(self) -> None:
-        for _ in self._all_ordinals():
+        for _ in self._all_keys():
             pass
 
-    def _all_ordinals(self) -> Iterator[tuple[_Batch, NDArray[np.int64]]]:
-        """Yield all batches with the ordinals of their matches."""
+    def _all_keys(self) -> Iterator[NDArray[np.uint64]]:
+        """Yield the keys of the matches of each batch."""
         matches = 0
         for index in range(self._checksums.size):
             batch = self._decode(index, self._lists(index))
-            ordinals = ordinals_of(np.diff(batch.starts), batch.low, batch.high)
+            lengths = np.diff(batch.starts)
+            ordinals = ordinals_of(lengths, batch.low, batch.high)
             if ordinals.max(initial=-1) >= self.events:
                 raise self._broken("an event lies beyond the block")
             matches += ordinals.size
-            yield batch, ordinals
+            yield keys_of(batch.numbers.repeat(lengths), ordinals)
         if matches != self.matches:
             raise self._broken("the number of matches is wrong")
 
@@ -440,10 +436,10 @@ class FileBlock:
 
     def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
         numbers, lengths = self._lengths(index, lists)
-        starts = np.concatenate(([0], np.cumsum(lengths)))
+        starts = sums(lengths)
         high = unpack_high(lists["high"], lists["more"], lists["low"].size)
-        if high is None:
-            raise self._broken(f"the high bytes of batch {index} are wrong")
+        if high is None or starts[-1] != high.size:
+            raise self._broken(f"the lists of batch {index} are wrong")
         return _Batch(numbers, starts, lists["low"], high)
 
     def _broken(self, reason: str) -> MatchLogError:

@@ -5,11 +5,12 @@ gaps are less than 65,536. Their low bytes are noise and stored as they are. A h
 small: it takes two bits; if these are 3, its excess over 3 is in a separate list. That is as compact as zstd
 on the high bytes, and several times as fast.
 
-Not compiled, as the gateway reads and merges blocks: numba takes a process 60 MB, and its first compiled
-function about a second, in which nothing would be delivered.
+Not compiled, as the gateway reads and merges blocks: see docs/decisions/match-log.md.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,8 @@ def ordinals_of(
     gaps <<= 8
     gaps += low
     gaps += 1
-    passed = _sums(gaps)
-    return passed[1:] - (passed[_sums(lengths)[:-1]] + 1).repeat(lengths)
+    passed = sums(gaps)
+    return passed[1:] - (passed[sums(lengths)[:-1]] + 1).repeat(lengths)
 
 
 def select(
@@ -83,7 +84,7 @@ def select(
     places = np.minimum(numbers.searchsorted(wanted), numbers.size - 1)
     firsts = starts[places]
     lengths = (starts[places + 1] - firsts) * (numbers[places] == wanted)
-    bounds = _sums(lengths)
+    bounds = sums(lengths)
     matches = (firsts - bounds[:-1]).repeat(lengths)
     matches += np.arange(matches.size)
     ordinals = ordinals_of(lengths, low[matches], high[matches])
@@ -93,18 +94,7 @@ def select(
     return bounds, records, (ordinals - event_starts[records]).astype(np.int32)
 
 
-def by_event(
-    events: int, numbers: NDArray[np.uint32], ordinals: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """Return matches by event (CSR), of at most 65,536 events.
-
-    `numbers` has the subscription of each match, ascending; an event's numbers ascend, too.
-    """
-    counts = np.bincount(ordinals, minlength=events)
-    return _sums(counts), numbers[ordinals.astype(np.uint16).argsort(kind="stable")]
-
-
-def _sums(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def sums(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
     """Return the sums of the first 0, 1, 2, ... values."""
     found = np.zeros(values.size + 1, np.int64)
     values.cumsum(out=found[1:])
