@@ -1,15 +1,14 @@
 """The service's processes on a machine that is simulated: their own code, other threads, clocks and disks.
 
-The gateway is all there, from its ASGI application down, and so is the indexer. Of the pipeline there is what
-plans batches, matches ranges, recovers, and looks at the past; `start_tasks` stands in the place of Spark.
+The gateway is all there, from its ASGI application down, and so is the indexer. Of the pipeline there is its
+loop, and what plans batches, matches ranges, follows the log, recovers, and looks at the past; see `spark`.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,33 +37,29 @@ from fieldfare.planning.cuts import Cut, CutRequest, CutSettings
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_snapshots
-from fieldfare.runtimes.spark import (
-    batch_planner,
-    heartbeat,
-    range_task,
-    recovery,
-    replay_planner,
-    replay_task,
-)
-from fieldfare.runtimes.spark.batches import BATCHES_MAX, MicroBatchSettings
+from fieldfare.runtimes.spark import replay_planner
 from fieldfare.storage.errors import StorageError
 
 from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile, link_file
-from .following_tasks import SHARED_BY, followers
-from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
-
-BATCHES = MicroBatchSettings(
-    max_bytes=600, max_events=7, wait_ms=1_000, poll_ms=300, split_bytes=150, tasks=2
+from .spark import run_driver
+from .steps import (
+    Event,
+    Executor,
+    Loop,
+    Now,
+    Pool,
+    Process,
+    Queue,
+    Semaphore,
+    Steps,
+    Threading,
+    Time,
+    pause,
+    wait,
 )
-REPLAY_LOOK_S = 0.6
-BEAT_S = 1.0
+
 SLOW_LOOKS, SLOW_LOOK_S = 0.2, 0.3
 """The share of slow reads of a block, and their maximum time in seconds; subscribers connect meanwhile."""
-TASK_DIED = "Python worker exited unexpectedly"
-
-
-class TaskError(Exception):
-    """A task has failed, as Spark tells it."""
 
 
 class SomeSettings(GatewaySettings):
@@ -246,6 +241,10 @@ STANDING_IN: dict[str, dict[str, Any]] = {
         "time": Time, "LOOK_S": 0.3, "LOOK_MAX_S": 2.0, "OPEN_EVERY_S": 0.5, "STANDBY_WAIT_S": 1.0
     },
     "runtimes.spark.heartbeat": {},
+    "runtimes.spark.match_loop": {
+        "time": Time, "threading": Threading, "ThreadPoolExecutor": Pool, "wait": wait,
+        "OVERLAP_S": 0.5, "STOPPED_S": 1.5, "BATCHES_AFTER_S": 4.0, "LATE_S": 3.0, "END_WAIT_S": 4.0,
+    },
     "runtimes.spark.replay_planner": {},
     "runtimes.spark.replay_task": {"build_part": partial(build_part, library=NAIVE)},
     "runtimes.spark.range_task": {},
@@ -344,6 +343,7 @@ class Machine:
         self.loop: Loop | None = None
         self.crashes = 0
         self.processes: dict[str, Process] = {}
+        self.slots = Semaphore(1)
         self.tasks: list[Any] = []
         self.on_end: list[Callable[[], None]] = []
         self.said: list[str] = []
@@ -420,150 +420,6 @@ def run_indexer(machine: Machine, process: Process) -> None:
     # Each time it starts it is told to hold spaces otherwise: it cuts them anew while all goes on.
     wish = CutRequest("hash", 1 + machine.steps.random.randrange(3))
     following.run_indexer(machine.disk.folder, Event(), CutSettings(wish))  # type: ignore[arg-type]
-
-
-class Task:
-    """A fiber that does one piece of a batch."""
-
-    def __init__(self, machine: Machine, process: Process, work: Callable[[], Any]) -> None:
-        self.error: BaseException | None = None
-        self.is_over = False
-        self._over = Event()
-        self._work = work
-        self._fiber = process.spawn(self._run, "task")
-        machine.tasks.append(self)
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except Exception as error:
-            self.error = error
-        self._end()
-
-    def die(self) -> None:
-        """It is killed."""
-        steps = Now.steps
-        self._fiber.throw()
-        if self._fiber in steps.ready:
-            steps.ready.remove(self._fiber)
-        self.error = TaskError(TASK_DIED)
-        self._end()
-
-    def _end(self) -> None:
-        self.is_over = True
-        self._over.set()
-
-    def join(self) -> None:
-        self._over.wait()
-
-
-def start_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> list[Task]:
-    """Begin the tasks of a job of Spark's, all at a time."""
-    return [Task(machine, process, work) for work in works]
-
-
-def finish_tasks(machine: Machine, tasks: Sequence[Task]) -> None:
-    """Wait for a job's tasks; the first that has failed is told of."""
-    for task in tasks:
-        task.join()
-    machine.tasks = [task for task in machine.tasks if not task.is_over]
-    for task in tasks:
-        if task.error is not None:
-            raise TaskError(f"{type(task.error).__name__}: {task.error}") from task.error
-
-
-def run_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> None:
-    finish_tasks(machine, start_tasks(machine, process, works))
-
-
-def run_driver(machine: Machine, process: Process) -> None:
-    """The driver's process."""
-    disk = machine.disk
-    log, matches = disk.open_event_log(""), disk.open_match_log("")
-    recovers = recovery.Recovery(disk.folder, log, matches, BATCHES, lambda: 0)
-    beat = heartbeat.PipelineHeartbeat(disk.folder, log, matches)
-    recovers.start(predecessor_died=beat.predecessor_died, told=beat.told)
-    beat.beat("starting")
-    process.spawn(partial(_run_loops, machine, process, recovers), "matching")
-    process.spawn(partial(_run_replays, machine, process), "pasts")
-    while True:
-        Time.sleep(BEAT_S)
-        beat.beat("running")
-
-
-def _run_loops(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
-    """One loop after the other, as the driver does."""
-    while True:
-        try:
-            _run_loop(machine, process, recovers)
-        except (TaskError, StorageError, OSError) as error:
-            pause_s = recovers.failed(str(error), str(error))
-            if pause_s is None:
-                raise
-            Time.sleep(pause_s)
-
-
-def _run_loop(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
-    """What `runtimes.spark.match_loop` does: batches while much waits, otherwise following tasks.
-
-    If a batch fails while the next one is under way, the tasks of that one go on beside the next loop.
-    """
-    random, folder = machine.steps.random, machine.disk.folder
-    planner = batch_planner.BatchPlanner(folder, BATCHES)
-    start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
-    workers = [range_task.RangeMatcher(folder, lambda: 0.0) for _ in range(2 * max(SHARED_BY))]
-    follows = random.random() < 0.5  # on a cluster no task does
-    batches_max = random.choice((1, BATCHES_MAX))
-    under_way: deque[list[Task]] = deque()
-
-    def finish_first() -> None:
-        finish_tasks(machine, under_way.popleft())
-        recovers.works()
-
-    def match(worker: range_task.RangeMatcher, ranges: list[tuple[int, int, int]], manifest: int) -> None:
-        for each in ranges:
-            worker.match(range_task.RecordRange(*each, manifest))
-
-    while True:
-        most = 1 if planner.has_suspects else batches_max
-        while under_way and (len(under_way) >= most or all(task.is_over for task in under_way[0])):
-            finish_first()
-        if not follows or planner.is_behind(start["ends"]):
-            end = planner.next_end(start)
-            if end["ends"] == start["ends"]:
-                continue
-            workers.reverse()
-            tasks = planner.tasks(start["ends"], end["ends"])
-            works = [partial(match, workers[0], ranges, end["manifest"]) for ranges in tasks]
-            under_way.append(start_tasks(machine, process, works))
-            start = end
-        else:
-            while under_way:
-                finish_first()
-            run_tasks(machine, process, followers(random, machine.disk.folder, workers, BATCHES))
-            recovers.works()
-            start = {"ends": planner.first(), "manifest": 0}
-
-
-def _run_replays(machine: Machine, process: Process) -> None:
-    """What `runtimes.spark.replays` does: rounds of pieces for those that began in the past."""
-    planner = replay_planner.ReplayPlanner(machine.disk.folder, Time.monotonic)
-    while True:
-        Time.sleep(REPLAY_LOOK_S)
-        try:
-            pieces = planner.next_round(2, 1 << 20)
-            run_tasks(machine, process, [partial(_match_replay, machine, piece) for piece in pieces])
-        except TaskError as error:
-            if TASK_DIED not in str(error):
-                raise
-            planner.failed(pieces, str(error), str(error))
-        except (StorageError, OSError):
-            pause()
-
-
-def _match_replay(machine: Machine, piece: replay_task.Piece) -> None:
-    matcher = replay_task.ReplayMatcher(machine.disk.folder, piece.replay, lambda: 0.0)
-    matcher.match(range_task.RecordRange(piece.partition, piece.start, piece.end, 0))
 
 
 PROCESSES: dict[str, Callable[[Machine, Process], None]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -26,6 +26,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.following import Follower, _Followed
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.match_loop import MatchLoop
 from fieldfare.storage.event_log import ends_of, starts_of
 
 Patch = tuple[Any, str, Any]
@@ -206,6 +207,30 @@ def _reads_whole_blocks(self: PartitionDelivery, keys: Any, read_to: int) -> boo
 real_feed = PartitionDelivery.feed
 
 
+class _Forgiving:
+    """Jobs whose batches do not fail."""
+
+    def __init__(self, jobs: Any) -> None:
+        self._jobs = jobs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jobs, name)
+
+    def match(self, tasks: Any, manifest: int) -> Any:
+        with suppress(Exception):
+            return self._jobs.match(tasks, manifest)
+
+
+def _passes_over_failures(self: MatchLoop, start: Any, end: Any) -> Any:
+    """A batch that failed is not matched again: the next one begins behind it."""
+    if not isinstance(self.jobs, _Forgiving):
+        self.jobs = _Forgiving(self.jobs)
+    return real_start_batch(self, start, end)
+
+
+real_start_batch = MatchLoop._start_batch
+
+
 def _any_manifest(self: Any, number: int, stamp: int) -> Any:
     return self._store.newest()
 
@@ -233,6 +258,7 @@ MUTATIONS: dict[str, list[Patch]] = {
     "a late follower writes what is matched": [(_Followed, "skip_matched", _looks_at_no_blocks)],
     "a task takes the stripes of others for empty": [(_Followed, "move", _fills_stripes)],
     "a block with another end is read whole": [(PartitionDelivery, "feed", _reads_whole_blocks)],
+    "a batch that failed is passed over": [(MatchLoop, "_start_batch", _passes_over_failures)],
     "keys are not kept in order": [(RecordCache, "_names", _no_names)],
     "letters are not saved": [(CursorSnapshot, "cursor", _letters_are_not_saved)],
     "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],

@@ -14,9 +14,10 @@ import itertools
 import queue
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -302,11 +303,29 @@ class Lock:
         self._condition.notify()
 
 
+class Semaphore:
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._condition = _Condition()
+
+    def acquire(self) -> None:
+        while not self._count:
+            self._condition.wait()
+        self._count -= 1
+
+    def release(self) -> None:
+        self._count += 1
+        self._condition.notify()
+
+
 class Thread:
     def __init__(self, target: Callable[[], Any], name: str = "", daemon: bool = False) -> None:
         self._target = target
         self._name = name
         self._ended = Event()
+
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
 
     def start(self) -> None:
         process = Now.steps.process
@@ -349,6 +368,71 @@ class Queue:
     """What stands in the place of the module ``queue``."""
 
     Empty, SimpleQueue = queue.Empty, SimpleQueue
+
+
+class Pool:
+    """What stands in the place of a ``ThreadPoolExecutor`` whose futures threads wait for."""
+
+    def __init__(self, max_workers: int, thread_name_prefix: str) -> None:
+        self._name = thread_name_prefix
+        self._slots = Semaphore(max_workers)
+
+    def submit(self, work: Callable[[], Any]) -> PoolFuture:
+        """Do something in a simulated thread of the running process."""
+        future = PoolFuture(work, self._slots)
+        process = Now.steps.process
+        assert process is not None
+        process.spawn(future.run, self._name)
+        return future
+
+    def shutdown(self, wait: bool) -> None:
+        """Its threads end with the process."""
+
+
+class PoolFuture:
+    """What a `Pool` does."""
+
+    def __init__(self, work: Callable[[], Any], slots: Semaphore) -> None:
+        self.over = Event()
+        self._work, self._slots = work, slots
+        self._result: Any = None
+        self._error: Exception | None = None
+        self._callbacks: list[Callable[[PoolFuture], object]] = []
+
+    def run(self) -> None:
+        self._slots.acquire()
+        try:
+            self._result = self._work()
+        except Exception as error:
+            self._error = error
+        self._slots.release()
+        self.over.set()
+        for each in self._callbacks:
+            each(self)
+
+    def done(self) -> bool:
+        return self.over.is_set()
+
+    def result(self) -> Any:
+        self.over.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def add_done_callback(self, call: Callable[[PoolFuture], object]) -> None:
+        if self.done():
+            call(self)
+        else:
+            self._callbacks.append(call)
+
+
+def wait(futures: Iterable[PoolFuture], timeout: float) -> SimpleNamespace:
+    """What stands in the place of ``concurrent.futures.wait``."""
+    waited = list(futures)
+    until_s = Now.steps.now_s + timeout
+    for each in waited:
+        each.over.wait(max(0.0, until_s - Now.steps.now_s))
+    return SimpleNamespace(not_done=[each for each in waited if not each.done()])
 
 
 class Executor:
