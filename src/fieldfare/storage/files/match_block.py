@@ -39,14 +39,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.pairs import MatchLists, keys_of
+from fieldfare.matching.pairs import LIST_EVENTS_MAX, MatchLists, keys_of
 from fieldfare.storage.errors import CorruptBlockError, MatchLogError
 from fieldfare.storage.files.match_lists import gap_planes, ordinals_of, pack_high, select, sums, unpack_high
-from fieldfare.storage.match_log import NewMatchBlock
+from fieldfare.storage.match_log import BLOCK_EVENTS_MAX, NewMatchBlock
 
 FORMAT = 2
 BATCH_MATCHES = 65_536
 """Approximate matches of a batch."""
+_BATCH_MATCHES_MAX = BATCH_MATCHES + LIST_EVENTS_MAX
+"""Maximum matches of a batch that is decoded: that takes 40 times as much memory as Arrow's lists."""
 NOISE_MATCHES = 16
 """Mean matches per subscription above which a block is not compressed: nearly all bytes are then gaps."""
 
@@ -55,11 +57,14 @@ _OF_THIS_PROCESS = frozenset(
     (errno.EACCES, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
 )
 _ASKED = re.compile(r"of size ([0-9]+) failed")
+_ABSURD = "capacity too large"
+"""What Arrow says of a length that, rounded up, exceeds 63 bits."""
 _NEVER_BYTES = 1 << 30
 """Allocation size, in bytes, from which a failure is due to a corrupt length: no list of a batch is that
 large."""
 PACKED_MATCHES = 256
-"""Matches from which on a block is compressed: for fewer, setting that up takes most of the time."""
+"""Matches and records from which on a block is compressed: for fewer, setting that up takes most of the
+time."""
 WAITING_BATCHES = 256
 """Maximum batches kept in memory while a block is written, about 20 MB; further ones go to a temporary
 file."""
@@ -125,7 +130,8 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         )
         encoded = msgspec.json.encode(header)
         schema = _SCHEMA.with_metadata({_METADATA_KEY: encoded, _CHECKSUM_KEY: b"%d" % zlib.crc32(encoded)})
-        is_packed = NOISE_MATCHES * numbers >= matches >= PACKED_MATCHES
+        is_large = matches + block.counts.size >= PACKED_MATCHES
+        is_packed = is_large and NOISE_MATCHES * numbers >= matches
         options = _WRITE_OPTIONS if is_packed else _NOISE_OPTIONS
         with pa.ipc.new_file(file, schema, options=options) as writer:
             for row in batches.rows(directory):
@@ -231,7 +237,7 @@ def _is_about_this_process(error: Exception) -> bool:
     """Return whether a read error is due to the process (memory, descriptors, permissions), not the file."""
     if isinstance(error, MemoryError):
         asked = _ASKED.search(str(error))
-        return asked is None or int(asked[1]) < _NEVER_BYTES
+        return _ABSURD not in str(error) if asked is None else int(asked[1]) < _NEVER_BYTES
     return isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS
 
 
@@ -318,11 +324,13 @@ class FileBlock:
         self._checksums: NDArray[np.uint32] = first["checksums"]
         if (
             self.counts.size != self.end - self.start
-            or self._reader.num_record_batches != self._checksums.size
+            or not self._reader.num_record_batches == self._checksums.size == self._first_numbers.size
         ):
             raise self._broken("the directory does not fit the file")
         self._event_starts = sums(self.counts)
         self.events = int(self._event_starts[-1])
+        if self.counts.min(initial=0) < 0 or self.events > BLOCK_EVENTS_MAX:
+            raise self._broken("the numbers of events are wrong")
         self._cached[0] = self._decode(0, first)
 
     def __repr__(self) -> str:
@@ -397,6 +405,8 @@ class FileBlock:
             if ordinals.max(initial=-1) >= self.events:
                 raise self._broken("an event lies beyond the block")
             matches += ordinals.size
+            if matches > self.matches:
+                break
             yield keys_of(batch.numbers.repeat(lengths), ordinals)
         if matches != self.matches:
             raise self._broken("the number of matches is wrong")
@@ -432,7 +442,10 @@ class FileBlock:
         """Return the numbers of a batch, and the length of each one's list."""
         if _checksum(lists, _LISTS) != self._checksums[index]:
             raise self._broken(f"the checksum of batch {index} is wrong")
-        return np.cumsum(lists["numbers"], dtype=np.uint32), lists["matches"].astype(np.int64) + 1
+        numbers, matches, low = lists["numbers"], lists["matches"], lists["low"]
+        if numbers.size != matches.size or max(matches.size, low.size) > _BATCH_MATCHES_MAX:
+            raise self._broken(f"the lists of batch {index} are wrong")
+        return np.cumsum(numbers, dtype=np.uint32), matches.astype(np.int64) + 1
 
     def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
         numbers, lengths = self._lengths(index, lists)

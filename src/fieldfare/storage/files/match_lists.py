@@ -43,8 +43,8 @@ def pack_high(high: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.ui
 
 
 def unpack_high(packed: NDArray[np.uint8], more: NDArray[np.uint8], size: int) -> NDArray[np.uint8] | None:
-    """Return `size` high bytes that `pack_high` has packed; None if `more` has not as many as they need."""
-    if 4 * packed.size < size:
+    """Return `size` high bytes that `pack_high` has packed; None if either list is too long or too short."""
+    if packed.size != -(-size // 4):
         return None
     high = _FIELDS[packed].view(np.uint8)[:size]
     large = np.flatnonzero(high == 3)
