@@ -512,6 +512,28 @@ def test_what_no_task_follows_is_matched_by_batches_however_little_it_is(
     service.check()
 
 
+def test_jobs_that_do_not_overlap_are_alone_also_after_a_pause(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would match each record until the time of the first one is over, if there are slots."""
+    looks = list[float]()
+
+    def stopped_s(*_: object) -> float:
+        looks.append(match_loop.STOPPED_S + 1 if len(looks) == 2 else 0.0)
+        return looks[-1]
+
+    monkeypatch.setattr(match_loop, "LOOK_S", 0.01)
+    monkeypatch.setattr(match_loop._Progress, "stopped_s", stopped_s)
+    jobs, context, started = StuckJobs(service), FakeContext(), list[object]()
+    jobs.overlaps = False
+    follow = jobs.follow
+    jobs.follow = lambda lanes: started.append(lanes) or follow(lanes)  # type: ignore[method-assign, func-returns-value]
+    loop = MatchLoop(context, service.folder, MicroBatchSettings(), jobs)  # type: ignore[arg-type]
+    wait_for(lambda: len(looks) > 10)
+    loop.stop()
+    assert len(started) == 1
+
+
 def test_a_batch_matches_the_little_for_which_a_task_is_behind(service: Service) -> None:
     """The task knows how slow the filters are, the driver counts bytes: it would start the next task."""
     jobs: Any = StuckJobs(service)

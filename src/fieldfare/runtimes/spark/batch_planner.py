@@ -29,6 +29,8 @@ class BatchPlanner:
     def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._settings = settings
         self._end_at: Offsets | None = None
+        self._awaited: tuple[Offsets, int] | None = None
+        """The ends of the batch that waits for an index, and a stamp that covers its records."""
         self.log = open_event_log(folder.log_url)
         self._store = open_index_store(folder.index_url)
         self._measured = folder.slices
@@ -52,15 +54,12 @@ class BatchPlanner:
             for each, tip in zip(self.log.partitions, tips, strict=True)
         )
 
-    def can_match(self, tips: Offsets) -> bool:
-        """Return whether records wait from these offsets on, and the index covers them."""
-        if not any(map(int.__lt__, tips, ends_of(self.log))):
-            return False
+    def covered(self) -> int:
+        """Return the revision that the newest index covers; -1 if there is none, or none can be read."""
         with suppress(IndexStoreError):
             newest = self._store.newest()
-            stamp = max(each.last_stamp() for each in self.log.partitions)
-            return newest is not None and newest.revision >= stamp
-        return False
+            return -1 if newest is None else newest.revision
+        return -1
 
     def next_end(self, start: Offset) -> Offset:
         """Return where the next batch ends; `start` itself if no event, or no manifest, came within the wait.
@@ -75,9 +74,14 @@ class BatchPlanner:
         ends = ends_of_batch(self.log, starts, self._settings, now)
         if self._end_at is not None:
             ends = tuple(map(min, ends, self._end_at))
-        manifest = self._wait_for_index(max(each.last_stamp() for each in self.log.partitions))
+        if self._awaited is None:  # else while subscriptions change, each call would need a newer index
+            self._awaited = ends, max(each.last_stamp() for each in self.log.partitions)
+        reached, stamp = self._awaited
+        manifest = self._wait_for_index(stamp)
         if manifest is None:
             return start
+        self._awaited = None
+        ends = tuple(max(first, min(each)) for first, *each in zip(starts, ends, reached, strict=True))
         return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
 
     @property

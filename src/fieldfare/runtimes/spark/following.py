@@ -235,6 +235,9 @@ class _Followed:
         Since when a record has been seen at `position` while this task stands by.
     seen_ms
         When the record at `position` was first seen, in milliseconds since 1970; None if it is not there yet.
+    awaited_to, stamp
+        The end of the records that wait for an index, and a stamp that covers theirs. Later ones may need a
+        newer index at each look, and would keep these waiting while subscriptions change.
     """
 
     def __init__(self, number: int, log: LogPartition, matched: MatchPartition) -> None:
@@ -242,6 +245,7 @@ class _Followed:
         self.log = log
         self.matched = matched
         self.taken_to, self.manifest = 0, -1
+        self.awaited_to = self.stamp = 0
         self.waits_since_s: float | None = None
         self.seen_ms: float | None = None
         self.position = matched.end(log.start())
@@ -400,7 +404,10 @@ class Follower:
     def _match(self, each: _Followed, end: int, now_s: float, take: Take | None) -> bool:
         """Match what waits in a partition; return False if the index does not cover it yet."""
         each.seen_ms = each.seen_ms or time.time_ns() / 1e6
-        stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
+        if each.awaited_to <= each.position:
+            each.awaited_to = end
+            each.stamp = each.log.last_stamp()  # read after the end: it covers all stamps before that
+        end, stamp = each.awaited_to, each.stamp
         manifest = self._matcher.opened.covering(stamp)
         if manifest is None:
             if now_s - self._asked_s >= ASK_AGAIN_S:

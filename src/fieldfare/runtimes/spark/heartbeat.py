@@ -40,6 +40,7 @@ class PipelineHeartbeat(Heartbeat):
         self.matchers = 1
         self.work: Mapping[str, Any] = {}
         self._matched: Offsets = tuple(0 for _ in log.partitions)
+        self._stamp = -1  # covers the records that have waited since the offset has not moved
         self._figures: dict[str, Any] = dict.fromkeys(("offset", "matched", "log_end", "indexed"))
         self.predecessor_died, self.told = self._read_predecessor()
 
@@ -49,17 +50,20 @@ class PipelineHeartbeat(Heartbeat):
         return sum(self._matched)
 
     def figures(self) -> Mapping[str, Any]:
-        # If the index cannot be read, the older figures remain: the indexer repairs it.
-        with suppress(IndexStoreError):
-            newest = self._store.newest()
-            stamp = max(partition.last_stamp() for partition in self._log.partitions)
-            self._figures["indexed"] = newest is not None and newest.revision >= stamp
-            self.matchers = newest.matchers if newest is not None else 1
+        before = self.offset
         self._matched = tuple(
             self._match_log.partition(number).sync(max(before, start))
             for number, (before, start) in enumerate(zip(self._matched, starts_of(self._log), strict=True))
         )
         log_end = sum(ends_of(self._log))
+        if self._stamp < 0 or not before == self.offset < log_end:
+            # Not at each beat: later records may need newer indexes, while subscriptions change.
+            self._stamp = max(partition.last_stamp() for partition in self._log.partitions)
+        # If the index cannot be read, the older figures remain: the indexer repairs it.
+        with suppress(IndexStoreError):
+            newest = self._store.newest()
+            self._figures["indexed"] = newest is not None and newest.revision >= self._stamp
+            self.matchers = newest.matchers if newest is not None else 1
         self._figures |= {"offset": self.offset, "matched": self._matched, "log_end": log_end}
         return {**self._figures, "matchers": self.matchers, **self.work}
 

@@ -273,11 +273,12 @@ class MatchLoop:
                 stopped_s = progress.stopped_s(now_s)
                 if stopped_s > BATCHES_AFTER_S:
                     return
-                is_hung = len(running) == 1 and stopped_s > STOPPED_S
-                # Without a slot for them, the next ones would wait longer each time, and be cancelled for it.
                 # Tasks that share lanes use a slot and a process for each core.
-                is_due = now_s >= next_s and follower.overlaps and not self._shares_lanes
-                if not running or is_due or is_hung:
+                is_due = now_s >= next_s and not self._shares_lanes
+                is_hung = len(running) == 1 and stopped_s > STOPPED_S
+                # Where they do not overlap, the next ones would wait for slots longer each time, and be
+                # cancelled for it; or both would match all records until the first one's time is over.
+                if not running or (follower.overlaps and (is_due or is_hung)):
                     standby_s = OVERLAP_S + 0.5 if running else 0.0
                     running.append(self._start_following(follower, now_s, standby_s))
                 self._woken.wait(LOOK_S)
@@ -369,14 +370,22 @@ class _Progress:
         self._heartbeat = heartbeat
         self._tips: Offsets = planner.first()
         self._since_s = [time.monotonic()] * len(self._tips)
+        self._stamps: list[int | None] = [None] * len(self._tips)
+        """The last stamp of each partition when a record was first seen to wait at its tip."""
 
     def stopped_s(self, now_s: float) -> float:
         """Return for how many seconds a partition was not matched, though the index covers what waits."""
         tips = self._planner.tips(self._durable() or self._tips)
-        waiting = [tip < end for tip, end in zip(tips, ends_of(self._planner.log), strict=True)]
-        can_match = any(waiting) and self._planner.can_match(tips)
-        for number, (before, tip) in enumerate(zip(self._tips, tips, strict=True)):
-            if tip != before or not (waiting[number] and can_match):
+        ends = ends_of(self._planner.log)
+        covered = self._planner.covered() if any(map(int.__lt__, tips, ends)) else -1
+        for number, (before, tip, end) in enumerate(zip(self._tips, tips, ends, strict=True)):
+            if tip != before or tip >= end:
+                self._stamps[number] = None
+            if tip < end and self._stamps[number] is None:
+                # Later records may need a newer index each time that this looks.
+                self._stamps[number] = self._planner.log.partitions[number].last_stamp()
+            stamp = self._stamps[number]
+            if tip != before or stamp is None or stamp > covered:
                 self._since_s[number] = now_s
         self._tips = tips
         return now_s - min(self._since_s)

@@ -58,7 +58,7 @@ _OF_THIS_PROCESS = frozenset(
 )
 _ASKED = re.compile(r"of size ([0-9]+) failed")
 _ABSURD = "capacity too large"
-"""What Arrow says of a length that, rounded up, exceeds 63 bits."""
+"""Arrow's words for a length that, rounded up, exceeds 63 bits."""
 _NEVER_BYTES = 1 << 30
 """Allocation size, in bytes, from which a failure is due to a corrupt length: no list of a batch is that
 large."""
