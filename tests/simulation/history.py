@@ -7,7 +7,9 @@ for records whose answers gave a ``stamp`` from that on, until the next one does
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -100,6 +102,7 @@ class Reading:
     """When the answer to an ack came."""
     given: dict[Position, str] = field(default_factory=dict)
     leases: dict[Position, SpaceUsage] = field(default_factory=dict)
+    nacking: Counter[Position] = field(default_factory=Counter)
     dead: set[Position] = field(default_factory=set)
     owed_from: dict[int, Position] = field(default_factory=dict)
     """Where somebody set it to: what lies before it is settled."""
@@ -139,7 +142,8 @@ class Reading:
         old = self.leases.get(at)
         if old is not None and new.attempt < old.attempt:
             old, new = new, old
-        hold(old is None or old.until_s <= new.heard_s, f"doubled: {name} was given to two at once")
+        is_free = old is None or old.until_s <= new.heard_s or self.nacking[at] > 0
+        hold(is_free, f"doubled: {name} was given to two at once")
         self.leases[at] = new
 
     def settle(self, places: Iterable[Position]) -> None:
@@ -151,8 +155,17 @@ class Reading:
         for at in places:
             self.acked.setdefault(at, now_s)
 
+    @contextmanager
+    def freed(self, places: Sequence[Position]) -> Iterator[None]:
+        """While these are nacked, by who has them or had them, they may be given again at any moment."""
+        self.free(places)
+        self.nacking.update(places)
+        yield
+        self.nacking.subtract(places)
+        self.free(places)
+
     def free(self, places: Iterable[Position]) -> None:
-        """These may be given again: they were nacked."""
+        """These may be given again."""
         for at in places:
             self.leases.pop(at, None)
 

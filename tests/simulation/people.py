@@ -475,9 +475,8 @@ class People:
         lot = random.random()
         named = {"positions": [str(at) for at in failed]}
         if failed and lot < 0.5:
-            reading.free(failed)
-            await self.line.sure("POST", path + "/nack", named | random.choice(({}, {"delay_s": 0.5})))
-            reading.free(failed)
+            with reading.freed(failed):
+                await self.line.sure("POST", path + "/nack", named | random.choice(({}, {"delay_s": 0.5})))
         elif failed and lot < 0.6:
             reading.is_plain = False
             reading.free(failed)

@@ -18,7 +18,7 @@ from .machine import Machine, SomeSettings, standing_in
 from .people import Line, People, Space
 from .steps import Loop, Now, Process, Steps
 
-STEPS_MAX = 40_000
+STEPS_MAX = 60_000
 ACCIDENT_SHARE = 0.006
 ACCIDENTS = ("gateway", "gateway", "gateway", "indexer", "driver", "driver", "power", "task", "clock")
 QUIET_S = 3.5

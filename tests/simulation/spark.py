@@ -28,7 +28,7 @@ TASK_DIED = "Python worker exited unexpectedly"
 SLOTS = (1, 2, 9, 9)
 """Numbers of tasks that run at a time, each as probable. With one slot no two jobs overlap; with nine, tasks
 may share a partition."""
-SLOW_MATCHES, SLOW_MATCH_S = 0.3, 5.0
+SLOW_MATCHES, SLOW_MATCH_S = 0.2, 4.0
 """The share of ranges that take long to match, and the maximum time in seconds."""
 
 
