@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -62,13 +62,14 @@ class SpaceUsage:
     ----------
     attempt
         Which time it was.
-    heard_s
-        When it was there.
+    asked_s, heard_s
+        When it was asked for, and when it was there.
     until_s
         Until when nobody else may have it, at least.
     """
 
     attempt: int
+    asked_s: float
     heard_s: float
     until_s: float
 
@@ -103,6 +104,8 @@ class Reading:
     given: dict[Position, str] = field(default_factory=dict)
     leases: dict[Position, SpaceUsage] = field(default_factory=dict)
     nacking: Counter[Position] = field(default_factory=Counter)
+    nacked: dict[Position, float] = field(default_factory=dict)
+    """When the answer to the last nack came."""
     dead: set[Position] = field(default_factory=set)
     owed_from: dict[int, Position] = field(default_factory=dict)
     """Where somebody set it to: what lies before it is settled."""
@@ -129,7 +132,7 @@ class Reading:
         acked_s = self.acked.get(at)
         hold(acked_s is None or acked_s > asked_s, f"doubled: {name} was given after its ack")
         hold(self.given.setdefault(at, event) == event, f"wrong: {name} is {event}, and was {self.given[at]}")
-        self._lease(at, SpaceUsage(attempt, heard_s, asked_s + lease_s), name)
+        self._lease(at, SpaceUsage(attempt, asked_s, heard_s, asked_s + lease_s), name)
         hold(attempt <= (self.max_attempts or attempt), f"wrong: {name} was given {attempt} times")
         if self.is_alone and self.order_by is None and not any(g and p == at for g, p in self.trail):
             high = self.high.get(at.partition)
@@ -142,7 +145,8 @@ class Reading:
         old = self.leases.get(at)
         if old is not None and new.attempt < old.attempt:
             old, new = new, old
-        is_free = old is None or old.until_s <= new.heard_s or self.nacking[at] > 0
+        # A late nack, by who had it before, ends the lease of whoever has it now.
+        is_free = old is None or old.until_s <= new.heard_s or self._may_be_nacked(at, old.asked_s)
         hold(is_free, f"doubled: {name} was given to two at once")
         self.leases[at] = new
 
@@ -155,13 +159,17 @@ class Reading:
         for at in places:
             self.acked.setdefault(at, now_s)
 
+    def _may_be_nacked(self, at: Position, since_s: float) -> bool:
+        return self.nacking[at] > 0 or self.nacked.get(at, float("-inf")) >= since_s
+
     @contextmanager
-    def freed(self, places: Sequence[Position]) -> Iterator[None]:
-        """While these are nacked, by who has them or had them, they may be given again at any moment."""
+    def freed(self, places: Sequence[Position], now_s: Callable[[], float]) -> Iterator[None]:
+        """While these are nacked they may be given again at any moment."""
         self.free(places)
         self.nacking.update(places)
         yield
         self.nacking.subtract(places)
+        self.nacked |= dict.fromkeys(places, now_s())
         self.free(places)
 
     def free(self, places: Iterable[Position]) -> None:

@@ -475,7 +475,7 @@ class People:
         lot = random.random()
         named = {"positions": [str(at) for at in failed]}
         if failed and lot < 0.5:
-            with reading.freed(failed):
+            with reading.freed(failed, self.now_s):
                 await self.line.sure("POST", path + "/nack", named | random.choice(({}, {"delay_s": 0.5})))
         elif failed and lot < 0.6:
             reading.is_plain = False
