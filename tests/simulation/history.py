@@ -55,7 +55,7 @@ class Record:
 
 
 @dataclass
-class SpaceUsage:
+class HeldMessage:
     """A message that somebody was given last.
 
     Attributes
@@ -102,7 +102,7 @@ class Reading:
     acked: dict[Position, float] = field(default_factory=dict)
     """When the answer to an ack came."""
     given: dict[Position, str] = field(default_factory=dict)
-    leases: dict[Position, SpaceUsage] = field(default_factory=dict)
+    leases: dict[Position, HeldMessage] = field(default_factory=dict)
     nacking: Counter[Position] = field(default_factory=Counter)
     nacked: dict[Position, float] = field(default_factory=dict)
     """When the answer to the last nack came."""
@@ -132,7 +132,7 @@ class Reading:
         acked_s = self.acked.get(at)
         hold(acked_s is None or acked_s > asked_s, f"doubled: {name} was given after its ack")
         hold(self.given.setdefault(at, event) == event, f"wrong: {name} is {event}, and was {self.given[at]}")
-        self._lease(at, SpaceUsage(attempt, asked_s, heard_s, asked_s + lease_s), name)
+        self._lease(at, HeldMessage(attempt, asked_s, heard_s, asked_s + lease_s), name)
         hold(attempt <= (self.max_attempts or attempt), f"wrong: {name} was given {attempt} times")
         if self.is_alone and self.order_by is None and not any(g and p == at for g, p in self.trail):
             high = self.high.get(at.partition)
@@ -140,7 +140,7 @@ class Reading:
             self.high[at.partition] = at
         self.trail.append((True, at))
 
-    def _lease(self, at: Position, new: SpaceUsage, name: str) -> None:
+    def _lease(self, at: Position, new: HeldMessage, name: str) -> None:
         """Of two who have it one had it first; its answer may have been longer on its way."""
         old = self.leases.get(at)
         if old is not None and new.attempt < old.attempt:
