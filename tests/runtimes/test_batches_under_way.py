@@ -89,6 +89,23 @@ def test_a_batch_that_fails_is_noticed_when_those_before_it_are_done(service: Se
     service.check()
 
 
+def test_a_failure_is_seen_when_the_jobs_are_closed(service: Service) -> None:
+    """The next loop's jobs may need the same port."""
+    jobs, closing, goes_on = Jobs(service, failing=(0,)), threading.Event(), threading.Event()
+
+    def close() -> None:
+        closing.set()
+        assert goes_on.wait(DEADLINE_S)
+
+    jobs.close = close  # type: ignore[method-assign]
+    loop = run(service, jobs)
+    assert closing.wait(DEADLINE_S)
+    assert loop.is_active and loop.exception() is None
+    goes_on.set()
+    with pytest.raises(RuntimeError, match="batch 0"):
+        loop.wait(DEADLINE_S)
+
+
 def test_while_there_are_suspects_no_second_batch_is_under_way(service: Service) -> None:
     records = len(service.records)
     SuspectsFile(service.folder.suspects).save((Suspects(0, 0, records, 1),))

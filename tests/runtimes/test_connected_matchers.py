@@ -432,6 +432,23 @@ def test_a_late_task_does_not_match_with_an_index_without_the_records_spaces(
         list(read(iter([ranges])))
 
 
+def test_copies_of_tasks_end_where_a_job_is_to_map_slices(hub: FollowerHub) -> None:
+    """A copy may have the only slot of a new executor."""
+    jobs = ConnectedJobs.__new__(ConnectedJobs)
+    connected = _ConnectedTasks("a", [PinnedTask((0,), "here")])
+    jobs._present = [connected]
+    with hub.receiving(connected.connections.add):
+        tasks = [Task(hub, "a.0")]
+        assert connected.connections.wait(DEADLINE_S)
+        assert jobs.open("there", (0,), 7) is None
+        assert connected.connections.is_open
+        tasks.append(Task(hub, "a.0"))
+        wait_for(lambda: connected.connections.has_copies)
+        assert jobs.open("there", (0,), 7) is None
+        for each in tasks:
+            each.wait()
+
+
 def test_slices_that_no_connected_task_maps_are_for_a_job_of_their_own() -> None:
     """The tasks end before they have mapped them, or fail."""
     for end in ("before", "meanwhile", "error"):

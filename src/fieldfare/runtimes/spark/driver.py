@@ -12,7 +12,7 @@ continue either). A loop that fails is restarted by this process: see `recovery`
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` is the reason for
 recovering or failed. Up to `matched`, by partition, everything is matched and durable: versions that only
 earlier records need are never used again, not even after a crash. `offset` and `log_end` are sums over all
-partitions. `indexed` says whether the index covers the first records that wait; they wait for it if it does not.
+partitions. `indexed` says whether the index covers the first records that wait; else they wait for it.
 `activity`, `tasks` and `records` say what the loop does (`match_loop.Activity`).
 
 Beside it, replays are matched, for subscriptions with a `start` in the past: see `replays`.

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -185,20 +185,20 @@ class MatchLoop:
 
     def _run(self) -> None:
         try:
-            if self._until_end:
-                self._planner.stop_at_present_end()
-            needs_batch = False
-            while (follower := self._match_batches(needs_batch=needs_batch)) is not None:
-                self._keep_followed(follower)
-                needs_batch = True
+            with ExitStack() as closing:  # before the error is seen: the next loop may need the same port
+                closing.callback(self.jobs.close)
+                closing.callback(self._planner.close)
+                for pool in (self._followers, self._batches):
+                    closing.callback(pool.shutdown, wait=False)
+                if self._until_end:
+                    self._planner.stop_at_present_end()
+                needs_batch = False
+                while (follower := self._match_batches(needs_batch=needs_batch)) is not None:
+                    self._keep_followed(follower)
+                    needs_batch = True
         except BaseException as error:
             if not self._stop.is_set():
                 self._error = error
-        finally:
-            self._followers.shutdown(wait=False)
-            self._batches.shutdown(wait=False)
-            self._planner.close()
-            self.jobs.close()
 
     def _match_batches(self, *, needs_batch: bool) -> FollowJobs | None:
         """Match batches until little waits and tasks can follow; return their jobs, None if the loop ends.

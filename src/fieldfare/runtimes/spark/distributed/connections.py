@@ -107,6 +107,11 @@ class MatcherConnections:
         return True
 
     @property
+    def has_copies(self) -> bool:
+        """Whether copies of tasks are connected."""
+        return bool(self._copies)
+
+    @property
     def is_open(self) -> bool:
         """Whether the tasks are not ended."""
         return not self._is_closed

@@ -430,6 +430,10 @@ class ConnectedJobs:
             if connected.request_opening(opening):
                 with suppress(TimeoutError):
                     return opening.result.result(OPENED_S)
+                return None
+        for connected in list(self._present):
+            if connected.connections.has_copies:  # one may have the only slot at the location, for minutes
+                connected.connections.close()
         return None
 
     def end(self) -> None:
