@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import select
 import socket
 import time
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from fieldfare_lab.reporting import reporting_process
 
 OPENED_BATCH_SIZE = 200
 LOOKED_EVERY_S = 0.005
@@ -115,21 +115,10 @@ def raise_open_files(streams: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-@contextmanager
-def followed(url: str, streams: int) -> Iterator[Connection]:
+def followed(url: str, streams: int) -> AbstractContextManager[Connection]:
     """Run the client in a separate process, with all its streams open."""
     host, _, port = url.rpartition("/")[2].rpartition(":")
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=follow, args=((host, int(port)), streams, there), daemon=True)
-    process.start()
-    there.close()
-    try:
-        here.recv()
-        yield here
-    finally:
-        process.kill()
-        process.join()
+    return reporting_process(follow, (host, int(port)), streams)
 
 
 def processor_s(pid: int) -> float:

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from numpy.typing import NDArray
 from fieldfare.cli.demo.flights import encode_departures, read_departures
 from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 from fieldfare_lab.latency import MEASURED_S, WARM_S
+from fieldfare_lab.reporting import reporting_process
 
 RATES = ((200, "latency"), (2000, "latency_2000"))
 ARRIVAL_S = 60.0
@@ -62,22 +61,6 @@ def read_topic(address: str, topic: str, count: int, pipe: Connection) -> None:
             arrived_s.append(time.monotonic())
     consumer.close()
     pipe.send(np.array(arrived_s))
-
-
-@contextmanager
-def reading(address: str, topic: str, count: int) -> Iterator[Connection]:
-    """Read a topic in another process; the connection gets the times of arrival."""
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=read_topic, args=(address, topic, count, there), daemon=True)
-    process.start()
-    there.close()
-    try:
-        here.recv()
-        yield here
-    finally:
-        process.kill()
-        process.join()
 
 
 def published(address: str, topic: str, events: Sequence[bytes], every_s: float) -> NDArray[np.float64]:
@@ -115,7 +98,7 @@ def run_once(
     """Return when each event was published, and when it arrived."""
     topic = uuid.uuid4().hex
     published(broker.address, topic, events[:1], 0.0)  # It creates the topic.
-    with reading(broker.address, topic, len(events) + 1) as arrivals:
+    with reporting_process(read_topic, broker.address, topic, len(events) + 1) as arrivals:
         sent_s = published(broker.address, topic, events, every_s)
         arrived_s: NDArray[np.float64] = arrivals.recv()
     if len(arrived_s) != len(events) + 1:

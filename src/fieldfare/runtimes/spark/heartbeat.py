@@ -56,7 +56,8 @@ class PipelineHeartbeat(Heartbeat):
             for number, (before, start) in enumerate(zip(self._matched, starts_of(self._log), strict=True))
         )
         log_end = sum(ends_of(self._log))
-        if self._stamp < 0 or not before == self.offset < log_end:
+        waits_as_before = before == self.offset < log_end
+        if self._stamp < 0 or not waits_as_before:
             # Not at each beat: later records may need newer indexes, while subscriptions change.
             self._stamp = max(partition.last_stamp() for partition in self._log.partitions)
         # If the index cannot be read, the older figures remain: the indexer repairs it.
